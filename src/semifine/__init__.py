@@ -1,0 +1,33 @@
+"""semifine: tell very similar classes apart from a few labelled photos and many unlabelled ones."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from semifine.errors import UserError
+from semifine.version import __version__
+
+if TYPE_CHECKING:
+    from semifine.api import fit
+    from semifine.inference.run import Run, load
+    from semifine.methods import method_names as list_methods
+    from semifine.soft_labels import SoftLabelSelector
+
+# Loaded on first use, so that `import semifine` and `semifine --help` need not wait for torch.
+_WHERE = {
+    "fit": ("semifine.api", "fit"),
+    "load": ("semifine.inference.run", "load"),
+    "Run": ("semifine.inference.run", "Run"),
+    "list_methods": ("semifine.methods", "method_names"),
+    "SoftLabelSelector": ("semifine.soft_labels", "SoftLabelSelector"),
+}
+
+__all__ = ["Run", "SoftLabelSelector", "UserError", "__version__", "fit", "list_methods", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'semifine' has no attribute '{name}'")
+    module, attribute = _WHERE[name]
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,162 @@
+"""A finished run folder, read into what analyses and reports need."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semifine.errors import UserError
+from semifine.run_folder import RunFolder
+
+# The kind of record of metrics.jsonl that holds each series.
+SERIES = {
+    "test_top1": "evaluation",
+    "val_top1": "evaluation",
+    "pseudo_label_accuracy": "train",
+    "candidates": "train",
+    "candidate_hit_rate": "train",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A number over training: (n,) steps and (n,) values."""
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class RunFacts:
+    """What one run did and found. Matrices and groups are None where the run has none."""
+
+    path: Path
+    method: str
+    seed: int
+    data: str
+    settings: dict[str, Any]
+    environment: dict[str, Any]
+    result: dict[str, Any]
+    class_names: tuple[str, ...]
+    class_groups: tuple[str, ...] | None = None
+    series: dict[str, Series] = field(default_factory=dict)
+    """Only the series that the run has, by the names of ``SERIES``."""
+    transitions: NDArray[np.int64] | None = None
+    """(K, K) counts of predictions that went from the row's class to the column's."""
+    confusion: NDArray[np.int64] | None = None
+    """(K, K) counts of test images: row is the true class, column the predicted one."""
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.resolve().name
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def unlabelled(self) -> dict[str, float]:
+        """Means over the unlabelled set at the end of training; empty where there was none."""
+        return self.result.get("unlabelled") or {}
+
+    def samples(self, *columns: str) -> dict[str, NDArray[Any]]:
+        """Columns of the per-sample facts, read when asked for; an empty dictionary without unlabelled images."""
+        import pyarrow.parquet as pq
+
+        file = RunFolder(self.path).samples
+        if not file.is_file():
+            return {}
+        names = pq.read_schema(file).names
+        for column in columns:
+            if column not in names:
+                raise ValueError(f"{file} has no column '{column}'. Valid ones: {', '.join(names)}.")
+        table = pq.read_table(file, columns=list(columns) or None)
+        return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def read_run(path: Path) -> RunFacts:
+    """The facts of a finished run; a clear UserError where the folder is none, unfinished or damaged."""
+    folder = RunFolder.open(path)
+    result = folder.read_result()
+    classes = _read_json(folder.classes)
+    names = tuple(str(name) for name in classes["names"])
+    groups = classes.get("groups")
+    matrices = _read_matrices(folder.class_facts, len(names))
+    environment = _read_json(folder.environment) if folder.environment.is_file() else {}
+    return RunFacts(
+        path=path,
+        method=str(result["method"]),
+        seed=int(result["seed"]),
+        data=str(result["data"]),
+        settings=_read_settings(folder.settings),
+        environment=environment or result.get("environment", {}),
+        result=result,
+        class_names=names,
+        class_groups=tuple(str(group) for group in groups) if groups else None,
+        series=read_series(folder.read_metrics()),
+        transitions=matrices.get("transitions"),
+        confusion=matrices.get("confusion"),
+    )
+
+
+def read_series(records: Iterable[dict[str, Any]]) -> dict[str, Series]:
+    """The known series among the records; numbers that are not finite are left out."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for record in records:
+        for name, kind in SERIES.items():
+            value = record.get(name)
+            if record.get("kind") == kind and value is not None and math.isfinite(value):
+                points.setdefault(name, []).append((int(record["step"]), float(value)))
+    return {name: _series(found) for name, found in points.items()}
+
+
+def _series(points: list[tuple[int, float]]) -> Series:
+    steps, values = zip(*points, strict=True)
+    return Series(np.array(steps, np.int64), np.array(values, np.float64))
+
+
+def _read_matrices(path: Path, num_classes: int) -> dict[str, NDArray[np.int64]]:
+    """The (K, K) tensors of classes.safetensors by name; a method without any leaves a placeholder there."""
+    from safetensors.numpy import load_file
+
+    if not path.is_file():
+        return {}
+    tensors = load_file(path)
+    square = (num_classes, num_classes)
+    found = {}
+    for name in ("transitions", "confusion"):
+        if name not in tensors:
+            continue
+        if tensors[name].shape != square:
+            raise UserError(f"{path}: '{name}' is {tensors[name].shape}, but there are {num_classes} classes.")
+        found[name] = tensors[name].astype(np.int64)
+    return found
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}.") from error
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError) as error:
+        raise UserError(f"The settings file {path} is damaged: {' '.join(str(error).split())}.") from error

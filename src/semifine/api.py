@@ -1,0 +1,35 @@
+"""Training from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from semifine.config import read_preset, resolve
+from semifine.config.settings import flatten
+from semifine.engine.display import Display
+from semifine.engine.training import train
+from semifine.inference.run import Run, load
+
+
+def fit(
+    data: str | Path | Mapping[str, Any] = "synthetic",
+    method: str | Mapping[str, Any] = "soc",
+    *,
+    out: str | Path,
+    preset: str | Sequence[str] = (),
+    resume: bool = False,
+    quiet: bool = False,
+    **settings: Any,
+) -> Run:
+    """Trains a classifier in the folder ``out`` and opens the finished run.
+
+    ``data``, ``method`` and ``settings`` are those of the command line: ``iterations=500``,
+    ``method={"name": "soc", "alpha": 4}``, ``data={"source": "semi_cub:/data/cub", "unlabelled": "inout"}``.
+    """
+    presets = [preset] if isinstance(preset, str) else preset
+    own = flatten({"data": str(data) if isinstance(data, Path) else data, "method": method, **settings})
+    resolved = resolve([*(read_preset(name) for name in presets), own])
+    train(resolved, Path(out), resume=resume, display=Display(quiet=quiet))
+    return load(out, device=resolved.train.device)

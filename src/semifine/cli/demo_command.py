@@ -1,0 +1,106 @@
+"""semifine demo"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semifine.cli.main import INTERRUPTED, Parser
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from semifine.config import RunSettings
+    from semifine.engine.display import Display
+
+METHODS = ("supervised", "soc")
+EXAMPLES_A_CLASS = 3
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        prog="semifine demo",
+        description="Train 'supervised' and 'soc' on the embedded data set, compare them, and write a result page. "
+        "A demo that was stopped goes on where it stopped.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="default: demo")
+    parser.add_argument("--seed", default="0", metavar="INT", help="default: 0")
+    parser.add_argument("--iterations", metavar="INT", help="training steps of each; default: what the data suggests")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    options = parser.parse_args(arguments)
+
+    from semifine.config import resolve
+    from semifine.engine.display import Display
+    from semifine.engine.interruption import Interrupted
+    from semifine.engine.training import train
+    from semifine.report import write_page
+
+    common = {"seed": options.seed, "device": options.device}
+    if options.iterations:
+        common["iterations"] = options.iterations
+    display = Display(quiet=options.quiet)
+    results = {}
+    for method in METHODS:
+        settings = resolve([{"method.name": method, **common}])
+        display.say(f"\n{method}")
+        try:
+            results[method] = train(settings, options.out / method, resume=True, display=display)
+        except Interrupted as stop:
+            display.say(f"Stopped by {stop} and saved; the same command goes on.")
+            return INTERRUPTED + stop.signal_number
+    runs = [options.out / method for method in METHODS]
+    page = write_page(
+        runs, options.out / "index.html", _examples(settings, display), title="semifine on its embedded data set"
+    )
+    _print_table(runs, results)
+    print(f"\nResult page: {page}")
+    return 0
+
+
+def _examples(settings: RunSettings, display: Display) -> dict[int, list[np.ndarray[Any, Any]]]:
+    """A few labelled images of each class."""
+    from semifine.data.catalog import Split
+    from semifine.engine.dataset import open_dataset
+
+    dataset = open_dataset(settings, display)
+    images: dict[int, list[np.ndarray[Any, Any]]] = {}
+    for row in dataset.catalog.rows(Split.LABELLED):
+        of_class = images.setdefault(int(dataset.catalog.label[row]), [])
+        if len(of_class) < EXAMPLES_A_CLASS:
+            of_class.append(dataset.store.image(int(row)).numpy())
+    return images
+
+
+def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from semifine.analysis.runs import read_run
+
+    table = Table(
+        "method",
+        "test top-1",
+        "test top-5",
+        "pseudo-label accuracy",
+        "candidate classes",
+        "truth among them",
+        "clusters ~ genera (ARI)",
+        title=f"Embedded data set, {results['soc']['num_classes']} classes, seed {results['soc']['seed']}",
+    )
+    for path in runs:
+        run = read_run(path)
+        result, unlabelled = run.result, run.result["unlabelled"]
+        agreement = run.agreement_with_groups()
+        table.add_row(
+            result["method"],
+            f"{result['top1']:.1f} %",
+            f"{result['top5']:.1f} %",
+            f"{unlabelled['pseudo_label_accuracy']:.1f} %",
+            f"{unlabelled['candidates']:.1f}",
+            f"{unlabelled['candidate_hit_rate']:.1f} %",
+            "-" if agreement is None else f"{agreement:.2f}",
+        )
+    Console().print(table)

@@ -1,0 +1,37 @@
+"""semifine evaluate"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from semifine.cli.main import Parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        prog="semifine evaluate",
+        description="Measure a trained classifier on the test or validation images of its data set.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run")
+    parser.add_argument("--split", choices=("test", "val"), default="test", help="which images (default: test)")
+    parser.add_argument(
+        "--checkpoint", choices=("last", "best_val"), default="last", help="which weights (default: last)"
+    )
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    options = parser.parse_args(arguments)
+
+    from semifine.inference.run import load
+
+    scores = load(options.run, checkpoint=options.checkpoint, device=options.device).evaluate(options.split)
+    if options.json:
+        print(json.dumps(scores))
+    else:
+        print(
+            f"{options.split}: top-1 {scores['top1']:.2f} %, top-5 {scores['top5']:.2f} % "
+            f"on {scores['images']} images ({options.checkpoint} weights)"
+        )
+    return 0

@@ -1,0 +1,74 @@
+"""The command line. Each verb is a file of this folder; heavy imports wait until a verb needs them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from semifine.errors import UserError
+from semifine.version import __version__
+
+VERBS = {
+    "demo": "train on the embedded data set and write a result page",
+    "prepare": "decode a data set once and report what is in it",
+    "train": "train a classifier",
+    "evaluate": "measure a trained classifier on its test or validation images",
+    "list": "show methods, datasets, backbones or presets",
+}
+
+# 128 + signal number is what shells expect of an interrupted program
+INTERRUPTED = 128
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose mistakes are one sentence, like every other mistake of a user."""
+
+    def error(self, message: str) -> NoReturn:
+        sentence = message[0].upper() + message[1:]
+        raise UserError(f"{sentence}. '{self.prog} --help' shows the options.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a verb; returns 0, or 2 for a user's mistake, or 128 + n when stopped by signal n."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(help_text())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"semifine {__version__}")
+        return 0
+    try:
+        return _run_verb(arguments[0], arguments[1:])
+    except UserError as error:
+        print(f"semifine: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output, say `head`, has gone
+        sys.stderr.close()
+        return 0
+
+
+def _run_verb(verb: str, arguments: list[str]) -> int:
+    if verb not in VERBS:
+        raise UserError(f"Unknown command '{verb}'. Valid ones: {', '.join(VERBS)}.")
+    module = import_module(f"semifine.cli.{verb}_command")
+    return int(module.run(arguments) or 0)
+
+
+def help_text() -> str:
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
+    return "\n".join(
+        [
+            "semifine: tell very similar classes apart, from a few labelled photos and many unlabelled ones",
+            "",
+            "Usage: semifine COMMAND [OPTIONS]      (semifine COMMAND --help says more)",
+            "",
+            *lines,
+            "",
+            "Try: semifine demo",
+            f"Version {__version__}",
+        ]
+    )

@@ -1,0 +1,138 @@
+"""semifine train"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from semifine.cli.main import INTERRUPTED, Parser
+from semifine.config.schema import describe_type, type_hints
+from semifine.config.settings import RunSettings, TrainSettings, read_preset, read_settings_file, resolve
+from semifine.errors import UserError
+
+DATA_HELP = (
+    "a folder with labeled/<class>/ and unlabeled/, a CSV or TSV file with the columns path and label, "
+    "or a known source: synthetic, semi_cub:PATH, semi_aves:PATH, semi_fungi:PATH, semi_inat:PATH (default: synthetic)"
+)
+
+
+def create_parser(verb: str = "train") -> Parser:
+    """The options that name a run; each training setting is an option of its own."""
+    parser = Parser(
+        prog=f"semifine {verb}",
+        description="Train a classifier from a few labelled and many unlabelled images.",
+        epilog="Settings of the method and of the data source are given as --method.NAME VALUE and "
+        "--data.NAME VALUE; 'semifine list methods' and 'semifine list datasets' show them. "
+        "The command line wins over --config, which wins over --preset.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("data", nargs="?", metavar="DATA", help=DATA_HELP)
+    parser.add_argument("--method", metavar="NAME", help="how to learn, see 'semifine list methods' (default: soc)")
+    parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="shipped settings, repeatable")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in a YAML file")
+    add_settings(parser)
+    return parser
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """One option for each training setting; absent ones stay out of the result."""
+    group = parser.add_argument_group("training settings")
+    for field in dataclasses.fields(TrainSettings):
+        kind = type_hints(TrainSettings)[field.name]
+        default = "" if field.default is None else f" (default: {_show(field.default)})"
+        option = "--" + field.name.replace("_", "-")
+        help_text = (field.metadata["help"] + default).replace("%", "%%")
+        if kind is bool:
+            group.add_argument(
+                option, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_text
+            )
+        else:
+            group.add_argument(
+                option, default=argparse.SUPPRESS, metavar=describe_type(kind).upper(), help=help_text
+            )
+
+
+def _show(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+
+
+def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.Namespace, RunSettings]:
+    """The parsed options and the settings they resolve to; a resumed run's own settings lie below all."""
+    options, rest = parser.parse_known_args(arguments)
+    overrides = {name: value for name, value in vars(options).items() if name in type_hints(TrainSettings)}
+    if options.data is not None:
+        overrides["data.source"] = options.data
+    if options.method is not None:
+        overrides["method.name"] = options.method
+    overrides |= parse_dotted(rest)
+    layers: list[dict[str, Any]] = []
+    if getattr(options, "resume", False) and (options.out / "settings.yaml").exists():
+        layers.append(read_settings_file(options.out / "settings.yaml"))
+    layers += [read_preset(name) for name in options.preset]
+    if options.config:
+        layers.append(read_settings_file(options.config))
+    return options, resolve([*layers, overrides])
+
+
+def parse_dotted(arguments: Sequence[str]) -> dict[str, str]:
+    """``--method.alpha 5`` or ``--method.alpha=5`` as {"method.alpha": "5"}; anything else is a mistake."""
+    found: dict[str, str] = {}
+    queue = list(arguments)
+    while queue:
+        argument = queue.pop(0)
+        key, equals, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--"):
+            raise UserError(f"Unexpected argument '{argument}'.")
+        if not key.startswith(("method.", "data.")):
+            raise _unknown_option(key)
+        if not equals:
+            if not queue:
+                raise UserError(f"--{key} needs a value.")
+            value = queue.pop(0)
+        found[key.replace("-", "_")] = value
+    return found
+
+
+def _unknown_option(key: str) -> UserError:
+    import difflib
+
+    known = [name.replace("_", "-") for name in type_hints(TrainSettings)]
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f" Did you mean '--{near[0]}'?" if near else ""
+    return UserError(f"Unknown option '--{key}'.{hint} 'semifine train --help' shows all.")
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = create_parser()
+    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder for the run; must not exist yet")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it stopped")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    options, settings = parse_settings(parser, arguments)
+
+    from semifine.engine.display import Display
+    from semifine.engine.interruption import Interrupted
+    from semifine.engine.training import train
+
+    display = Display(quiet=options.quiet)
+    try:
+        result = train(settings, options.out, resume=options.resume, display=display)
+    except Interrupted as stop:
+        display.say(f"Stopped by {stop} and saved; go on with: semifine train --out {options.out} --resume")
+        return INTERRUPTED + stop.signal_number
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print(result_line(result, options.out))
+    return 0
+
+
+def result_line(result: dict[str, Any], out: Path) -> str:
+    """The result in one line for people."""
+    if result.get("top1") is None:
+        return f"{result['method']}: trained; there are no test images to measure it on. Run folder: {out}"
+    return f"{result['method']}: test top-1 {result['top1']:.2f} %, top-5 {result['top5']:.2f} %. Run folder: {out}"

@@ -1,0 +1,23 @@
+"""Typed settings and the presets that ship with semifine."""
+
+from semifine.config.settings import (
+    RunSettings,
+    TrainSettings,
+    preset_names,
+    preset_summary,
+    read_preset,
+    read_settings_file,
+    resolve,
+    write_settings,
+)
+
+__all__ = [
+    "RunSettings",
+    "TrainSettings",
+    "preset_names",
+    "preset_summary",
+    "read_preset",
+    "read_settings_file",
+    "resolve",
+    "write_settings",
+]

@@ -1,0 +1,193 @@
+"""The settings of a training run, and how layers of them become one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from semifine.config.schema import build, field_names, setting, unknown_key
+from semifine.errors import UserError
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """What every run has; the settings of a method and of a data source stand beside their code."""
+
+    iterations: int = setting(50_000, "training steps", low=1)
+    batch_size: int = setting(32, "labelled images a step", low=1)
+    mu: int = setting(5, "unlabelled images a step, as a multiple of the batch size", low=1)
+    image_size: int = setting(224, "side of the square the network sees, in pixels", low=8, high=4096)
+    store_size: int | None = setting(
+        None, "shorter side at which images are kept; default 8/7 of the image size", low=8
+    )
+    crop_scale: tuple[float, float] = setting((0.08, 1.0), "share of the image that a random crop covers")
+    backbone: str = setting("resnet50", "any timm model by name, see 'semifine list backbones'")
+    pretrained: bool = setting(False, "start from ImageNet weights (installed ones, else timm's)")
+    weights: str | None = setting(None, "start from the weights in this file (.safetensors, .pt, .pth)")
+    lr: float = setting(0.01, "learning rate", low=0)
+    momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
+    nesterov: bool = setting(True, "Nesterov momentum")
+    weight_decay: float = setting(5e-4, "weight decay", low=0)
+    decay_exempt: Literal["bn", "bn+bias", "none"] = setting(
+        "bn", "parameters without weight decay: names that contain 'bn', or also 'bias'"
+    )
+    schedule: Literal["cos716", "half_cosine", "constant"] = setting("cos716", "learning rate over time")
+    horizon: int | None = setting(None, "steps over which the schedule decays; default: all iterations", low=1)
+    warmup: float = setting(0.0, "share of the horizon over which the learning rate rises from 0", low=0, high=1)
+    ema: float = setting(0.999, "decay of the averaged model that is evaluated; 0 evaluates the raw one", low=0, high=1)
+    forward: Literal["joint", "split", "dp2"] = setting(
+        "joint", "one pass over all views; pseudo-label views apart without gradient; two GPUs' halves"
+    )
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", "auto: bf16 on a GPU that has it, else fp32")
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "where to train")
+    seed: int = setting(0, "seed of weights, sample order, augmentation and first medoids", low=0, high=2**32 - 1)
+    evaluate_every: int | None = setting(None, "steps between evaluations; default: a tenth of the run", low=1)
+    save_every: int | None = setting(None, "steps between checkpoints; default: as evaluations", low=1)
+    log_every: int = setting(50, "steps between lines of metrics.jsonl", low=1)
+    skip_unreadable: bool = setting(False, "leave out unreadable labelled images instead of stopping")
+    cache: str | None = setting(None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine")
+
+    def __post_init__(self) -> None:
+        low, high = self.crop_scale
+        if not 0 < low <= high <= 1:
+            raise UserError(f"crop_scale must satisfy 0 < low <= high <= 1, not {low},{high}.")
+        if self.pretrained and self.weights:
+            raise UserError("Give either pretrained or weights, not both: each names where the weights come from.")
+
+    @property
+    def evaluation_interval(self) -> int:
+        return self.evaluate_every or max(1, self.iterations // 10)
+
+    @property
+    def save_interval(self) -> int:
+        return self.save_every or self.evaluation_interval
+
+    @property
+    def stored_side(self) -> int:
+        return self.store_size or round(self.image_size * 8 / 7)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """A whole run: data source and method by name, each with its own settings, and the training."""
+
+    data: str
+    method: str
+    train: TrainSettings
+    data_settings: Any
+    method_settings: Any
+
+    def as_dict(self) -> dict[str, Any]:
+        """Nested plain values, in the form that ``settings.yaml`` and ``--config`` share."""
+        return {
+            "data": {"source": self.data, **dataclasses.asdict(self.data_settings)},
+            "method": {"name": self.method, **dataclasses.asdict(self.method_settings)},
+            **dataclasses.asdict(self.train),
+        }
+
+
+def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
+    """One run's settings from layers of flat keys, the later one winning.
+
+    The preset of the data source, where there is one, lies below all layers, so that the embedded set
+    trains a small network on small images unless told otherwise.
+    """
+    from semifine.data import sources
+    from semifine.methods import method_class
+
+    merged = {key: value for layer in layers for key, value in layer.items()}
+    data = str(merged.get("data.source", "synthetic"))
+    method = str(merged.get("method.name", "soc"))
+    source_name, root = sources.resolve(data)
+    merged = {**source_defaults(source_name), **merged}
+
+    data_settings_class = sources.settings_class(source_name)
+    method_settings_class = method_class(method).Settings
+    groups: dict[str, dict[str, Any]] = {"": {}, "data": {}, "method": {}}
+    for key, value in merged.items():
+        group, _, name = key.rpartition(".")
+        if key in ("data.source", "method.name"):
+            continue
+        if group not in groups:
+            raise unknown_key(key, all_keys(data_settings_class, method_settings_class))
+        groups[group][name] = value
+    return RunSettings(
+        data=f"{source_name}:{root}" if root else source_name,  # absolute, to be found from any folder
+        method=method,
+        train=build(TrainSettings, groups[""]),
+        data_settings=build(data_settings_class, groups["data"], "data."),
+        method_settings=build(method_settings_class, groups["method"], "method."),
+    )
+
+
+def all_keys(data_settings_class: type, method_settings_class: type) -> list[str]:
+    """Every key that a run with this source and this method takes."""
+    return [
+        "data.source",
+        "method.name",
+        *field_names(TrainSettings),
+        *("data." + name for name in field_names(data_settings_class)),
+        *("method." + name for name in field_names(method_settings_class)),
+    ]
+
+
+def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"method": {"alpha": 5}}`` as ``{"method.alpha": 5}``; ``method: soc`` is short for its name."""
+    short = {"data": "data.source", "method": "method.name"}
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            flat[short.get(key, key)] = value
+    return flat
+
+
+def read_settings_file(path: Path) -> dict[str, Any]:
+    """The flat keys of a YAML settings file."""
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"Cannot read the settings file {path}: {error.strerror or error}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"The settings file {path} is not valid YAML: {reason}.") from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
+        raise UserError(f"The settings file {path} must hold 'key: value' lines.")
+    return flatten(loaded)
+
+
+def preset_names() -> list[str]:
+    """Names that ``--preset`` takes."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The flat keys of a shipped preset; its ``summary`` is for people and left out."""
+    if name not in preset_names():
+        raise UserError(f"Unknown preset '{name}'. Valid ones: {', '.join(preset_names())}.")
+    return {key: value for key, value in read_settings_file(PRESETS / f"{name}.yaml").items() if key != "summary"}
+
+
+def preset_summary(name: str) -> str:
+    return str(read_settings_file(PRESETS / f"{name}.yaml").get("summary", ""))
+
+
+def source_defaults(source_name: str) -> dict[str, Any]:
+    """What a known data source suggests for training on it."""
+    path = PRESETS / "datasets" / f"{source_name}.yaml"
+    return read_settings_file(path) if path.exists() else {}
+
+
+def write_settings(settings: RunSettings, path: Path) -> None:
+    """Writes every resolved value, so that the file alone repeats the run."""
+    path.write_text(yaml.safe_dump(settings.as_dict(), sort_keys=False, allow_unicode=True), encoding="utf-8")

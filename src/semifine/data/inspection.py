@@ -1,0 +1,208 @@
+"""What a dataset holds and what is wrong with it, before any training."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.reading import digest_of
+from semifine.data.store import ImageStore, unreadable_images
+
+IMBALANCE = 10
+"""A class with this many times the labelled images of another is worth a warning."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Smallest, middle and largest of some numbers."""
+
+    min: int
+    median: float
+    max: int
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Spread:
+        if not len(values):
+            return cls(0, 0.0, 0)
+        return cls(int(values.min()), float(np.median(values)), int(values.max()))
+
+
+@dataclass(frozen=True)
+class DataReport:
+    """The findings; ``errors`` make results meaningless, ``warnings`` are worth a look."""
+
+    name: str
+    num_images: int
+    splits: dict[str, int]
+    """Images of each split."""
+    classes: dict[str, dict[str, int]]
+    """Labelled, val and test images of each class."""
+    labelled_per_class: Spread
+    unlabelled_truth: dict[str, int]
+    """Unlabelled images that are known to be of a known class, of another, or of which nothing is known."""
+    height: Spread
+    """Before any resizing."""
+    width: Spread
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    """Path and reason."""
+    duplicates: list[list[str]] = field(default_factory=list)
+    """Groups of exact copies that are not overlaps."""
+    overlaps: list[list[str]] = field(default_factory=list)
+    """Groups of exact copies of which one is for training and one for val or test."""
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+def inspect(catalog: Catalog, store: ImageStore) -> DataReport:
+    """Looks at every image's label, size and content."""
+    counts = _counts(catalog)
+    copies = _copies(catalog, store)
+    overlaps = [rows for rows in copies if _is_overlap(catalog.split[rows])]
+    duplicates = [rows for rows in copies if not _is_overlap(catalog.split[rows])]
+    unreadable = unreadable_images(catalog, store)
+    sizes = store.original_size[store.readable]
+    return DataReport(
+        name=catalog.name,
+        num_images=len(catalog),
+        splits={split.name.lower(): int((catalog.split == split).sum()) for split in Split},
+        classes={
+            name: {split.name.lower(): int(counts[split][class_id]) for split in counts}
+            for class_id, name in enumerate(catalog.class_names)
+        },
+        labelled_per_class=Spread.of(counts[Split.LABELLED]),
+        unlabelled_truth=_truth_counts(catalog),
+        height=Spread.of(sizes[:, 0]),
+        width=Spread.of(sizes[:, 1]),
+        unreadable=unreadable,
+        duplicates=[[catalog.paths[row] for row in rows] for rows in duplicates],
+        overlaps=[[catalog.paths[row] for row in rows] for rows in overlaps],
+        errors=[*_missing_classes(catalog, counts), *_overlap_errors(catalog, overlaps)],
+        warnings=[
+            *_empty_splits(catalog),
+            *_imbalance(catalog, counts[Split.LABELLED]),
+            *_duplicate_warnings(catalog, duplicates),
+            *_conflicts(catalog, copies),
+            *_unreadable_warning(unreadable),
+        ],
+    )
+
+
+def _counts(catalog: Catalog) -> dict[Split, NDArray[np.int64]]:
+    """Images of each class in the splits that have labels."""
+    return {
+        split: np.bincount(catalog.label[catalog.split == split], minlength=catalog.num_classes)
+        for split in (Split.LABELLED, Split.VAL, Split.TEST)
+    }
+
+
+def _truth_counts(catalog: Catalog) -> dict[str, int]:
+    truth = catalog.truth[catalog.split == Split.UNLABELLED]
+    return {
+        "known_class": int(((truth >= 0) & (truth < catalog.num_classes)).sum()),
+        "other_class": int((truth >= catalog.num_classes).sum()),
+        "unknown": int((truth == UNKNOWN).sum()),
+    }
+
+
+def _copies(catalog: Catalog, store: ImageStore) -> list[list[int]]:
+    """Groups of rows with the same content; an unreadable image has only its path to go by."""
+    keys = store.digest.copy()
+    for row in np.flatnonzero(~store.readable).tolist():
+        keys[row] = np.frombuffer(digest_of(b"path" + catalog.paths[row].encode()), np.uint8)
+    _, group, size = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    group = group.reshape(-1)
+    repeated = np.flatnonzero(size[group] > 1)
+    groups: dict[int, list[int]] = {}
+    for row in repeated.tolist():
+        groups.setdefault(int(group[row]), []).append(row)
+    return list(groups.values())
+
+
+def _is_overlap(splits: NDArray[np.uint8]) -> bool:
+    """Whether an image is for training and for measuring at once."""
+    present = {Split(split) for split in splits}
+    return bool(present & {Split.LABELLED, Split.UNLABELLED}) and bool(present & {Split.VAL, Split.TEST})
+
+
+def _splits_of(catalog: Catalog, rows: list[int]) -> str:
+    return " and ".join(split.name.lower() for split in Split if (catalog.split[rows] == split).any())
+
+
+def _by_splits(catalog: Catalog, groups: list[list[int]]) -> dict[str, list[list[int]]]:
+    sorted_out: dict[str, list[list[int]]] = {}
+    for rows in groups:
+        sorted_out.setdefault(_splits_of(catalog, rows), []).append(rows)
+    return sorted_out
+
+
+def _overlap_errors(catalog: Catalog, overlaps: list[list[int]]) -> list[str]:
+    return [
+        f"{len(groups)} image{'s are' if len(groups) > 1 else ' is'} in {splits} at once, so the measured "
+        f"accuracy would be too good: remove the copies from one ({_shown(catalog, groups)})."
+        for splits, groups in _by_splits(catalog, overlaps).items()
+    ]
+
+
+def _duplicate_warnings(catalog: Catalog, duplicates: list[list[int]]) -> list[str]:
+    return [
+        f"{len(groups)} image{'s have' if len(groups) > 1 else ' has'} exact copies in {splits} "
+        f"({_shown(catalog, groups)})."
+        for splits, groups in _by_splits(catalog, duplicates).items()
+    ]
+
+
+def _conflicts(catalog: Catalog, copies: list[list[int]]) -> list[str]:
+    groups = [rows for rows in copies if len(set(catalog.label[rows].tolist()) - {UNKNOWN}) > 1]
+    if not groups:
+        return []
+    return [f"{len(groups)} of the copied images have different labels ({_shown(catalog, groups)})."]
+
+
+def _shown(catalog: Catalog, groups: list[list[int]]) -> str:
+    pairs = [" = ".join(dict.fromkeys(catalog.paths[row] for row in rows[:2])) for rows in groups[:_SHOWN]]
+    return "; ".join(pairs) + ("; …" if len(groups) > _SHOWN else "")
+
+
+def _missing_classes(catalog: Catalog, counts: dict[Split, NDArray[np.int64]]) -> list[str]:
+    return [
+        f"Class '{catalog.class_names[class_id]}' has no labelled image: add at least one."
+        for class_id in np.flatnonzero(counts[Split.LABELLED] == 0)
+    ]
+
+
+def _empty_splits(catalog: Catalog) -> list[str]:
+    meaning = {
+        Split.UNLABELLED: "there is nothing to learn from but the labelled images",
+        Split.TEST: "the accuracy of the final model cannot be measured",
+    }
+    return [
+        f"There are no {split.name.lower()} images: {what}."
+        for split, what in meaning.items()
+        if not (catalog.split == split).any()
+    ]
+
+
+def _imbalance(catalog: Catalog, labelled: NDArray[np.int64]) -> list[str]:
+    few, many = int(labelled.argmin()), int(labelled.argmax())
+    if labelled[few] == 0 or labelled[many] < IMBALANCE * labelled[few]:
+        return []
+    return [
+        f"Class '{catalog.class_names[many]}' has {labelled[many]} labelled images, "
+        f"class '{catalog.class_names[few]}' only {labelled[few]}."
+    ]
+
+
+def _unreadable_warning(unreadable: list[tuple[str, str]]) -> list[str]:
+    if not unreadable:
+        return []
+    names = ", ".join(path for path, _ in unreadable[:_SHOWN]) + (", …" if len(unreadable) > _SHOWN else "")
+    return [f"{len(unreadable)} image{'s' if len(unreadable) > 1 else ''} cannot be read ({names})."]

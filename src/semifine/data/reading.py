@@ -1,0 +1,190 @@
+"""Image files to RGB pixels: any mode, upright, and no larger than needed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageCms, UnidentifiedImageError
+
+from semifine.data.paths import PathColumn
+
+MISSING = "missing"
+DIGEST_BYTES = 16
+MAX_ASPECT = 4
+"""An image longer than this many times its shorter side keeps only its middle: a scan strip of 100:1 would
+otherwise take the room of a hundred photos."""
+
+_ORIENTATION_TAG = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Pixels, and what is known of the image before it was made smaller."""
+
+    pixels: NDArray[np.uint8]
+    """(height, width, 3) RGB."""
+    original_height: int
+    original_width: int
+    digest: bytes
+    """Hash of the content: equal for exact copies."""
+
+
+class FileReader:
+    """Reads image files: row ``i`` is ``paths[i]`` inside ``folders[folder_of[i]]``."""
+
+    in_memory = False
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        folders: Sequence[str | Path] = ("",),
+        folder_of: NDArray[np.uint8] | None = None,
+    ) -> None:
+        self.paths = PathColumn(paths)
+        self.folders = tuple(os.fspath(folder) for folder in folders)
+        self.folder_of = np.zeros(len(self.paths), np.uint8) if folder_of is None else folder_of
+
+    def file(self, row: int) -> str:
+        """Where the image of a row is."""
+        return os.path.join(self.folders[self.folder_of[row]], self.paths[row])
+
+    def read(self, row: int) -> NDArray[np.uint8]:
+        """The whole image in full size."""
+        return self.decode(row, None).pixels
+
+    def decode(self, row: int, shorter_side: int | None) -> Decoded:
+        """The image with a shorter side of at most ``shorter_side``; raises OSError that names the file."""
+        file = self.file(row)
+        with open(file, "rb") as opened:
+            data = opened.read()
+        try:
+            return decode_image(data, shorter_side)
+        except Exception as error:  # a broken file can fail in Pillow's plugins in a dozen ways
+            raise OSError(f"{file} cannot be read as an image ({_reason(error)})") from error
+
+    def fingerprint(self) -> list[str]:
+        """Size and time of last change of each file, or "missing"."""
+        return [_file_fingerprint(self.file(row)) for row in range(len(self.paths))]
+
+
+def _file_fingerprint(file: str) -> str:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return MISSING
+    return f"{status.st_size}:{status.st_mtime_ns}"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image format that Pillow knows"  # its own text shows only a memory address
+    return str(error) or type(error).__name__
+
+
+def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
+    """Decodes the bytes of an image file: upright, RGB, shrunk to the shorter side where that is given.
+
+    Pillow itself refuses decompression bombs (DecompressionBombError).
+    """
+    with Image.open(io.BytesIO(data)) as image:
+        width, height = image.size
+        orientation = _orientation(image)
+        if shorter_side is not None:
+            # JPEG can decode at 1/2, 1/4 or 1/8; twice the wanted size is left for the antialiased resize.
+            scale = 2 * shorter_side / min(width, height)
+            image.draft(None, (max(1, int(width * scale)), max(1, int(height * scale))))
+        small = shrink(to_rgb(image), shorter_side)
+    if orientation in _UPRIGHT:
+        small = small.transpose(_UPRIGHT[orientation])
+    if orientation >= 5:
+        width, height = height, width
+    return Decoded(np.array(small), height, width, digest_of(data))
+
+
+def decode_array(pixels: NDArray[np.uint8], shorter_side: int | None) -> Decoded:
+    """The same for an image that is already decoded; its hash is that of the pixels."""
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+        raise ValueError(f"an image must be (height, width, 3) uint8, not {pixels.shape} {pixels.dtype}")
+    height, width, _ = pixels.shape
+    small = shrink(Image.fromarray(np.ascontiguousarray(pixels)), shorter_side)
+    return Decoded(np.array(small), height, width, digest_of(np.ascontiguousarray(pixels).data))
+
+
+def digest_of(data: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION_TAG, 1)
+        return value if isinstance(value, int) and 1 <= value <= 8 else 1
+    except Exception:  # broken metadata does not make the pixels unusable
+        return 1
+
+
+def shrink(image: Image.Image, shorter_side: int | None) -> Image.Image:
+    """Antialiased, true to the aspect ratio (up to MAX_ASPECT, then the middle), never enlarged."""
+    if shorter_side is None:
+        return image
+    width, height = image.size
+    short = min(width, height)
+    keep_width, keep_height = min(width, MAX_ASPECT * short), min(height, MAX_ASPECT * short)
+    left, top = (width - keep_width) // 2, (height - keep_height) // 2
+    box = (left, top, left + keep_width, top + keep_height)
+    scale = min(1.0, shorter_side / short)
+    size = (max(1, round(keep_width * scale)), max(1, round(keep_height * scale)))
+    if size == image.size:
+        return image
+    if scale == 1.0:
+        return image.crop(box)
+    return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Any mode as RGB; what is transparent shows white."""
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image.convert("RGB")  # loads the pixels
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return _deep_grey_to_rgb(image)
+    if image.mode == "LAB":
+        return _lab_to_rgb(image)
+    if image.has_transparency_data:
+        coloured = image.convert("RGBA")
+        white = Image.new("RGBA", coloured.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, coloured).convert("RGB")
+    return image.convert("RGB")
+
+
+def _deep_grey_to_rgb(image: Image.Image) -> Image.Image:
+    """16-bit, 32-bit and float grey by the range of the format, not of the image: equal scenes stay equal."""
+    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
+    brightest = values.max()
+    if image.mode == "F" and brightest <= 1:
+        values = values * 255
+    elif image.mode.startswith("I;16") or brightest > 255:
+        values = values / 257
+    return Image.fromarray(np.clip(np.rint(values), 0, 255).astype(np.uint8)).convert("RGB")
+
+
+def _lab_to_rgb(image: Image.Image) -> Image.Image:
+    transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB")
+    converted = ImageCms.applyTransform(image, transform)
+    if converted is None:
+        raise ValueError("LAB colours cannot be converted")
+    return converted

@@ -1,0 +1,52 @@
+"""Finding image files in folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp"),
+    *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif"),
+)
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is to be taken for an image: by its extension, in any case; hidden files are not."""
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Names of the folders in a folder, sorted, without hidden ones."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def images_directly_in(folder: Path) -> list[str]:
+    """Names of the image files in a folder itself, sorted."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if is_image(entry.name) and entry.is_file())
+
+
+def images_below(root: Path, inside: str) -> list[str]:
+    """Paths, relative to ``root``, of all images in its folder ``inside`` and the folders below, sorted."""
+    return sorted(_walk(root, inside, set()))
+
+
+def _walk(root: Path, inside: str, seen: set[tuple[int, int]]) -> Iterator[str]:
+    folder = root / inside
+    status = folder.stat()
+    if (status.st_dev, status.st_ino) in seen:
+        return  # links to folders are followed, but not in circles
+    seen.add((status.st_dev, status.st_ino))
+    for name in images_directly_in(folder):
+        yield f"{inside}/{name}"
+    for name in subfolders(folder):
+        yield from _walk(root, f"{inside}/{name}", seen)
+
+
+def any_exists(folder: Path, paths: Sequence[str], probes: int = 8) -> bool:
+    """Whether one of a few paths, spread over all, is a file in the folder: cheap for any number of paths."""
+    step = max(1, len(paths) // probes)
+    return any((folder / paths[row]).is_file() for row in range(0, len(paths), step))

@@ -1,0 +1,33 @@
+"""Semi-Aves: 200 bird species with labels, 800 others among the unlabelled images.
+
+Particular: unlabelled lists carry -1, the truth is in oracle files of another order; archives unpack nested.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from semifine.data.catalog import Catalog
+from semifine.data.sources import lists
+from semifine.data.sources.lists import Listed, Settings
+
+__all__ = ["Settings", "load", "read"]
+
+
+def read(root: Path, settings: Settings) -> Listed:
+    """What the lists say; needs no images."""
+    folder = lists.find_lists(root, "semi_aves")
+    num_classes, parts = lists.read_labelled(folder, settings)
+    parts += lists.read_unlabelled_with_oracle(folder, settings, num_classes)
+    candidates = [
+        folder / "species_names.txt",
+        folder / "semi_aves_species_names.txt",
+        folder.parent / "semi_aves_species_names.txt",
+    ]
+    names = lists.species_names(candidates, num_classes)
+    return Listed(names, lists.genera(names), parts)
+
+
+def load(root: Path | None, settings: Settings) -> Catalog:
+    assert root is not None
+    return lists.to_catalog("semi_aves", read(root, settings), root, settings)

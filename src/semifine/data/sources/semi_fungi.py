@@ -1,0 +1,39 @@
+"""Semi-Fungi: 200 species of fungi with labels, 1194 others among the unlabelled images.
+
+Particular: folder names hold spaces, some end in one; there is no validation list (l_train is l_train_val);
+species names carry a numeric id, as in ``16022_Langermannia_gigantea``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from semifine.data.catalog import Catalog
+from semifine.data.sources import lists
+from semifine.data.sources.lists import Listed, Settings
+
+__all__ = ["Settings", "load", "read"]
+
+
+def read(root: Path, settings: Settings) -> Listed:
+    """What the lists say; needs no images."""
+    folder = lists.find_lists(root, "semi_fungi")
+    num_classes, parts = lists.read_labelled(folder, settings)
+    parts += lists.read_unlabelled_with_oracle(folder, settings, num_classes)
+    candidates = [
+        folder / "species_names.txt",
+        folder / "fungi_species_names.txt",
+        folder.parent / "fungi_species_names.txt",
+    ]
+    names = tuple(_without_id(name) for name in lists.species_names(candidates, num_classes))
+    return Listed(names, lists.genera(names), parts)
+
+
+def _without_id(name: str) -> str:
+    first, _, rest = name.partition(" ")
+    return rest if first.isdecimal() else name
+
+
+def load(root: Path | None, settings: Settings) -> Catalog:
+    assert root is not None
+    return lists.to_catalog("semi_fungi", read(root, settings), root, settings)

@@ -1,0 +1,72 @@
+"""Semi-iNat: 810 species with labels; 313,248 unlabelled images of these and 1629 other species.
+
+Particular: the unlabelled images have no list, the folder ``u_train`` is scanned; nothing tells known from
+other species among them, so there is no truth and no ``in`` setting; names come from ``all_taxa_info.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.sources import lists
+from semifine.data.sources.lists import Listed, ListFile, Part
+from semifine.data.sources.scan import images_below
+from semifine.errors import UserError
+
+
+@dataclass(frozen=True)
+class Settings(lists.Settings):
+    """As for the other published datasets, but unlabelled images are always of known and other classes."""
+
+    unlabelled: Literal["in", "inout"] = field(
+        default="inout", metadata={"help": "only inout: nothing tells the known classes from the others"}
+    )
+
+    def __post_init__(self) -> None:
+        if self.unlabelled == "in":
+            raise UserError(
+                "semi_inat does not tell which unlabelled images are of known classes: set data.unlabelled to inout."
+            )
+
+
+def read(root: Path, settings: Settings) -> Listed:
+    """What the lists say, which is nothing about unlabelled images; needs no images."""
+    folder = lists.find_lists(root, "semi_inat")
+    num_classes, parts = lists.read_labelled(folder, settings)
+    names, groups = _names(folder / "all_taxa_info.json", num_classes)
+    return Listed(names, groups, parts)
+
+
+def _names(file: Path, num_classes: int) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Species and genus of each class: taxon numbers below the number of classes are the labels."""
+    if not file.is_file():
+        return lists.species_names([], num_classes), None
+    try:
+        taxa = json.loads(file.read_text(encoding="utf-8"))
+        chosen = [taxa[str(label)] for label in range(num_classes)]
+        return tuple(taxon["species"] for taxon in chosen), tuple(taxon["genus"] for taxon in chosen)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} does not name species and genus of the classes 0 to {num_classes - 1}.") from error
+
+
+def load(root: Path | None, settings: Settings) -> Catalog:
+    assert root is not None
+    listed = read(root, settings)
+    return lists.to_catalog("semi_inat", _with_unlabelled(listed, root, settings), root, settings)
+
+
+def _with_unlabelled(listed: Listed, root: Path, settings: Settings) -> Listed:
+    base = Path(settings.images).expanduser().absolute() if settings.images else root
+    folder = base / "u_train"
+    paths = images_below(base, "u_train") if folder.is_dir() else []
+    if not paths:
+        raise UserError(f"No unlabelled images were found in {folder}: unpack u_train there.")
+    scanned = ListFile(folder, paths, np.full(len(paths), UNKNOWN, np.int64))
+    part = Part(scanned, Split.UNLABELLED, scanned.labels)
+    return Listed(listed.class_names, listed.class_groups, [*listed.parts, part])

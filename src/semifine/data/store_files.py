@@ -1,0 +1,218 @@
+"""The image store on disk: where it lies, whether it can be trusted, and how it is made."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from semifine.data.catalog import Catalog, SubsetReader
+from semifine.data.reading import DIGEST_BYTES, MISSING, digest_of
+from semifine.data.store_build import Columns, decode_all, try_decode
+from semifine.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = 1
+PIXELS, INDEX, ABOUT = "pixels.bin", "index.npz", "store.json"
+PROBES = 64
+"""Images whose checksum is compared at every start; all of them would mean reading the whole store."""
+
+Opened = tuple[Columns, torch.Tensor]
+
+
+class StoreFiles:
+    """The folder of one catalog's decoded images.
+
+    Its name is a hash of the paths, the size and the format, so another dataset or size has another folder. A
+    change of the files behind the paths is found by comparing their fingerprints.
+    """
+
+    def __init__(self, cache: Path, catalog: Catalog, size: int) -> None:
+        self.cache, self.catalog, self.size = cache, catalog, size
+        self.key = _key(catalog, size)
+        self.folder = cache / f"images-{self.key}"
+
+    def try_open(self) -> tuple[Opened | None, str]:
+        """The store where it is whole and up to date, else None and why ("" where there is no store)."""
+        if not self.folder.exists():
+            return None, ""
+        try:
+            columns, fingerprints = self._read_index()
+            pixels = self._map_pixels(columns)
+        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+            return None, f"the stored images in {self.folder} are damaged ({error})"
+        changes = self._changes(columns, fingerprints)
+        return (None, changes) if changes else ((columns, pixels), "")
+
+    def _read_index(self) -> tuple[Columns, NDArray[np.uint8]]:
+        about = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
+        expected = {"format": FORMAT, "size": self.size, "rows": len(self.catalog)}
+        for name, value in expected.items():
+            if about[name] != value:
+                raise ValueError(f"{name} is {about[name]} instead of {value}")
+        index = (self.folder / INDEX).read_bytes()
+        if digest_of(index).hex() != about["index"]:
+            raise ValueError(f"{INDEX} does not match its checksum")
+        if (self.folder / PIXELS).stat().st_size != about["bytes"]:
+            raise ValueError(f"{PIXELS} has the wrong length")
+        with np.load(io.BytesIO(index), allow_pickle=False) as arrays:
+            loaded: dict[str, Any] = {name: arrays[name] for name in arrays.files}
+        fingerprints = loaded.pop("fingerprint")
+        reasons = {int(row): str(reason) for row, reason in about["unreadable"].items()}
+        return Columns(**loaded, reasons=reasons), fingerprints
+
+    def _map_pixels(self, columns: Columns) -> torch.Tensor:
+        file = self.folder / PIXELS
+        if file.stat().st_size == 0:
+            return torch.empty(0, dtype=torch.uint8)
+        # A shared read-only map: a private writable one would count against the machine's memory.
+        mapped = np.memmap(file, np.uint8, mode="r")
+        lengths = columns.height.astype(np.int64) * columns.width * 3
+        for row in np.linspace(0, len(lengths) - 1, min(PROBES, len(lengths))).astype(int):
+            start = columns.offset[row]
+            if columns.readable[row] and zlib.crc32(mapped[start : start + lengths[row]].data) != columns.checksum[row]:
+                raise ValueError(f"{PIXELS} does not match its checksums")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch warns that the map must not be written to
+            return torch.from_numpy(mapped)
+
+    def _changes(self, columns: Columns, stored: NDArray[np.uint8]) -> str:
+        """What is different from when the store was made, as a sentence; "" where nothing is."""
+        now = _hashed(self.catalog.reader.fingerprint())
+        missing = _hashed([MISSING])[0]
+        differs = (now != stored).any(axis=1)
+        is_gone, was_gone = (now == missing).all(axis=1), (stored == missing).all(axis=1)
+        # A file may become readable without any change to it, say after a change of its permissions.
+        retried = [
+            row
+            for row in np.flatnonzero(~columns.readable & ~differs & ~is_gone).tolist()
+            if not isinstance(try_decode(self.catalog.reader, row, self.size), str)
+        ]
+        found = [
+            ("changed", np.flatnonzero(differs & ~is_gone & ~was_gone)),
+            ("vanished", np.flatnonzero(differs & is_gone)),
+            ("new", np.flatnonzero(differs & was_gone)),
+            ("readable now", np.array(retried, np.int64)),
+        ]
+        return ", ".join(self._describe(rows, what) for what, rows in found if len(rows))
+
+    def _describe(self, rows: NDArray[np.int64], what: str) -> str:
+        shown = ", ".join(self.catalog.paths[row] for row in rows[:3].tolist())
+        more = ", …" if len(rows) > 3 else ""
+        return f"{len(rows)} image{'s' if len(rows) > 1 else ''} {what} ({shown}{more})"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process at a time builds this store; the others wait and then use it."""
+        lock = self.cache / f"images-{self.key}.lock"
+        try:
+            self.cache.mkdir(parents=True, exist_ok=True)
+            opened = open(lock, "ab")  # noqa: SIM115 (closed below, which lets go of the lock)
+        except OSError as error:
+            raise UserError(
+                f"The cache folder {self.cache} cannot be written to ({error.strerror}): "
+                "name another with SEMIFINE_CACHE or the setting cache."
+            ) from error
+        with opened:
+            # Some network file systems have no locks; then two may build, and the first to finish wins.
+            with contextlib.suppress(OSError, AttributeError):
+                fcntl.flock(opened, fcntl.LOCK_EX)
+                self._remove_leftovers()
+            yield
+
+    def _remove_leftovers(self) -> None:
+        """Deletes what a killed build left; only the holder of the lock knows that nobody works on it."""
+        for leftover in self.cache.glob(f"building-{self.key}-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def build(self, progress: Callable[[int, int], None] | None, workers: int, replace: bool) -> Opened:
+        """Decodes all images into a folder of its own, which then takes its place in one step."""
+        temporary = Path(tempfile.mkdtemp(prefix=f"building-{self.key}-", dir=self.cache))
+        try:
+            self._write(temporary, progress, workers)
+            self._put_in_place(temporary, replace)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise UserError(
+                    f"There is no room left in {self.cache} for the decoded images: free some, "
+                    "or name another folder with SEMIFINE_CACHE or the setting cache."
+                ) from error
+            raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        columns, _ = self._read_index()
+        return columns, self._map_pixels(columns)
+
+    def _write(self, folder: Path, progress: Callable[[int, int], None] | None, workers: int) -> None:
+        # Taken before decoding: a file that changes meanwhile is then seen as changed at the next start.
+        fingerprints = _hashed(self.catalog.reader.fingerprint())
+        with open(folder / PIXELS, "wb") as pixels:
+            columns = decode_all(self.catalog, self.size, lambda image: pixels.write(image.data), progress, workers)
+            _flush_to_disk(pixels)
+        arrays = {name: column for name, column in vars(columns).items() if name != "reasons"}
+        index = io.BytesIO()
+        np.savez(index, fingerprint=fingerprints, **arrays)
+        about = {
+            "format": FORMAT,
+            "dataset": self.catalog.name,
+            "size": self.size,
+            "rows": len(self.catalog),
+            "bytes": (folder / PIXELS).stat().st_size,
+            "index": digest_of(index.getvalue()).hex(),
+            "unreadable": columns.reasons,
+        }
+        for name, content in ((INDEX, index.getvalue()), (ABOUT, json.dumps(about, indent=1).encode())):
+            with open(folder / name, "wb") as file:
+                file.write(content)
+                _flush_to_disk(file)
+
+    def _put_in_place(self, temporary: Path, replace: bool) -> None:
+        """Processes that have the old store mapped keep their data until they close it."""
+        old = Path(tempfile.mkdtemp(prefix=f"building-{self.key}-", dir=self.cache))
+        try:
+            if replace:
+                os.rename(self.folder, old / "old")
+            os.rename(temporary, self.folder)
+        except OSError:
+            if not self.folder.exists():  # else another process was faster, and its store is as good
+                raise
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush_to_disk(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _key(catalog: Catalog, size: int) -> str:
+    reader = catalog.reader.base if isinstance(catalog.reader, SubsetReader) else catalog.reader
+    about = (FORMAT, size, catalog.name, str(catalog.root), getattr(reader, "folders", ()), len(catalog))
+    digest = hashlib.blake2b(repr(about).encode(), digest_size=12)
+    for path in catalog.paths:
+        digest.update(path.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _hashed(fingerprints: list[str]) -> NDArray[np.uint8]:
+    """(rows, 16) hashes, which take less room than the strings and have a fixed width."""
+    joined = b"".join(digest_of(fingerprint.encode()) for fingerprint in fingerprints)
+    return np.frombuffer(joined, np.uint8).reshape(-1, DIGEST_BYTES)

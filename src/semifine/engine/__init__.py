@@ -1,0 +1,1 @@
+"""Training: the loop, schedules, averaging, checkpoints, evaluation. The only room that knows Fabric."""

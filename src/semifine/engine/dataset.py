@@ -1,0 +1,63 @@
+"""Catalog and image store of a run, opened together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from semifine.config import RunSettings
+from semifine.data.catalog import Catalog, Split
+from semifine.data.inspection import DataReport, inspect
+from semifine.data.sources import load_catalog
+from semifine.data.store import ImageStore, open_store, set_aside_unreadable, unreadable_images
+from semifine.engine.display import Display
+from semifine.errors import UserError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows of the catalog and of the store agree."""
+
+    catalog: Catalog
+    store: ImageStore
+    set_aside: list[str]
+    """Paths of unreadable images that were left out."""
+
+
+def open_dataset(settings: RunSettings, display: Display) -> Dataset:
+    """Reads the catalog, decodes what is not decoded yet, and leaves out what cannot be read."""
+    catalog, store = _open(settings, display)
+    broken = unreadable_images(catalog, store)
+    catalog, store = set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
+    for path, reason in broken:
+        display.say(f"left out {path}: {reason}")
+    errors = inspect(catalog, store).errors
+    if errors:
+        raise UserError(f"{errors[0]} 'semifine prepare' shows all problems of the data.")
+    return Dataset(catalog, store, [path for path, _ in broken])
+
+
+def inspect_data(settings: RunSettings, display: Display) -> DataReport:
+    """Decodes a data set and reports what is in it; an unreadable labelled image stops it, unless skipped."""
+    catalog, store = _open(settings, display)
+    report = inspect(catalog, store)
+    set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
+    return report
+
+
+def _open(settings: RunSettings, display: Display) -> tuple[Catalog, ImageStore]:
+    catalog = load_catalog(settings.data, settings.data_settings)
+    with display.bar("decoding images", len(catalog)):
+        store = open_store(
+            catalog,
+            settings.train.stored_side,
+            cache_dir=settings.train.cache,
+            progress=lambda done, total: display.advance(done),  # noqa: ARG005
+        )
+    display.say(store.note)
+    return catalog, store
+
+
+def describe(catalog: Catalog) -> str:
+    """One line: how many classes, and how many images in each split."""
+    counts = ", ".join(f"{len(catalog.rows(split))} {split.name.lower()}" for split in Split)
+    return f"{catalog.name}: {catalog.num_classes} classes, {counts}"

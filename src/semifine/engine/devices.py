@@ -1,0 +1,72 @@
+"""The device and number format of a run, through Lightning Fabric."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from semifine.config import TrainSettings
+from semifine.errors import UserError
+
+try:
+    from lightning_fabric import Fabric
+except ImportError:  # the distribution named "lightning" carries Fabric under its own name
+    from lightning.fabric import Fabric  # type: ignore[no-redef]
+
+PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+__all__ = ["Fabric", "create_fabric", "describe_hardware", "resolve_device", "resolve_precision"]
+
+
+def create_fabric(settings: TrainSettings) -> Fabric:
+    """Fabric on the wanted device, or a clear error when it is not there."""
+    device = resolve_device(settings.device)
+    precision = resolve_precision(settings.precision, device)
+    if device == "cuda":
+        # TF32 in what is left in float32; the heart is integer arithmetic and does not notice
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.benchmark = True
+    return Fabric(accelerator=device, devices=1, precision=PRECISIONS[precision])
+
+
+def resolve_device(wanted: str) -> str:
+    """``auto`` is a GPU where there is one."""
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise UserError("device is cuda, but no CUDA device can be used here; choose --device cpu or auto.")
+    return "cuda" if wanted != "cpu" and available else "cpu"
+
+
+def resolve_precision(wanted: str, device: str) -> str:
+    """``auto`` is bf16 on a GPU that has it, else float32; fp16 needs a GPU."""
+    if wanted == "auto":
+        return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    if wanted == "fp16" and device == "cpu":
+        raise UserError("precision fp16 needs a GPU; choose bf16 or fp32 on the CPU.")
+    return wanted
+
+
+def describe_hardware(device: str) -> dict[str, Any]:
+    """What a result must say about the machine it came from."""
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else _processor_name(),
+        "kind": device,
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+    }
+
+
+def _processor_name() -> str:
+    """The model of the CPU where the system tells it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()

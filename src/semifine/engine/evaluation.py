@@ -1,0 +1,56 @@
+"""Predictions of a network on the test view of images, and what they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from semifine.models.networks import Output
+from semifine.views import ViewMaker
+
+
+class Evaluator:
+    """Runs a network over rows of the image store, in batches, without gradient."""
+
+    def __init__(
+        self, views: ViewMaker, autocast: Callable[[], AbstractContextManager[None]], batch_size: int
+    ) -> None:
+        self._views = views
+        self._autocast = autocast
+        self._batch_size = batch_size
+
+    @torch.inference_mode()
+    def predict(self, network: torch.nn.Module, rows: NDArray[np.int64]) -> Iterator[Tensor]:
+        """(b, K) probabilities of batch after batch, in the order of the rows."""
+        was_training = network.training
+        network.eval()
+        for start in range(0, len(rows), self._batch_size):
+            images = self._views.make(rows[start : start + self._batch_size], ("test",), 0, "evaluation")["test"]
+            with self._autocast():
+                output: Output = network(images)
+            yield torch.softmax(output.logits.float(), dim=1)
+        network.train(was_training)
+
+    def accuracy(self, network: torch.nn.Module, rows: NDArray[np.int64], label: Tensor) -> dict[str, float]:
+        """Top-1 and top-5 in percent over the rows."""
+        return accuracy(torch.cat(list(self.predict(network, rows))), label)
+
+
+def accuracy(probs: Tensor, label: Tensor) -> dict[str, float]:
+    """Top-1 and top-5 accuracy in percent; with fewer than five classes top-5 counts them all."""
+    top = probs.topk(min(5, probs.shape[1]), dim=1).indices
+    found = top == label[:, None]
+    top1, top5 = torch.stack([found[:, 0].float().mean(), found.any(dim=1).float().mean()]).tolist()
+    return {"top1": 100 * top1, "top5": 100 * top5}
+
+
+def confusion_matrix(probs: Tensor, label: Tensor) -> Tensor:
+    """(K, K) counts: row is the true class, column the predicted one."""
+    num_classes = probs.shape[1]
+    code = label * num_classes + probs.argmax(dim=1)
+    return torch.bincount(code, minlength=num_classes**2).reshape(num_classes, num_classes)

@@ -1,0 +1,72 @@
+"""One step's batch: which samples come next, and their views on the device."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from semifine.config import TrainSettings
+from semifine.data.catalog import Catalog, Split
+from semifine.data.streams import IndexStream
+from semifine.engine.seeds import derive_seed
+from semifine.errors import UserError
+from semifine.methods.base import Batch, Method
+from semifine.views import ViewMaker
+
+
+class Feed:
+    """Batches as a pure function of the step, so that a resumed run sees what it would have seen."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        views: ViewMaker,
+        method: type[Method],
+        settings: TrainSettings,
+        device: torch.device,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self._views = views
+        self._method = method
+        self._device = device
+        self._share = {"rank": rank, "world_size": world_size}
+        self._labelled_rows = catalog.rows(Split.LABELLED)
+        self._unlabelled_rows = catalog.rows(Split.UNLABELLED)
+        self._label = catalog.label[self._labelled_rows]
+        if not len(self._labelled_rows):
+            raise UserError(f"{catalog.name} has no labelled images to learn from.")
+        self._labelled = self._stream(len(self._labelled_rows), settings.batch_size, settings.seed, "labelled")
+        if method.unlabelled_views:
+            if not len(self._unlabelled_rows):
+                raise UserError(
+                    f"{catalog.name} has no unlabelled images, which the method '{method.name}' learns from; "
+                    "add some, or choose --method supervised."
+                )
+            size = settings.batch_size * settings.mu
+            self._unlabelled = self._stream(len(self._unlabelled_rows), size, settings.seed, "unlabelled")
+
+    def _stream(self, num_samples: int, batch_size: int, seed: int, name: str) -> IndexStream:
+        return IndexStream(num_samples, batch_size, derive_seed(seed, f"{name} order"), **self._share)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step, on the device."""
+        position = np.asarray(self._labelled.batch(step))
+        labelled = self._views.make(
+            self._labelled_rows[position], self._method.labelled_views, step, "labelled", **self._share
+        )
+        label = self._to_device(self._label[position])
+        if not self._method.unlabelled_views:
+            return Batch(labelled, label)
+        index = np.asarray(self._unlabelled.batch(step))
+        unlabelled = self._views.make(
+            self._unlabelled_rows[index], self._method.unlabelled_views, step, "unlabelled", **self._share
+        )
+        return Batch(labelled, label, unlabelled, self._to_device(index))
+
+    def _to_device(self, values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
+        tensor = torch.from_numpy(values)
+        if self._device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(self._device, non_blocking=True)

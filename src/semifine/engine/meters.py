@@ -1,0 +1,75 @@
+"""Running means on the device, read once per log interval so that no step waits on the host."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from semifine.methods.base import PseudoLabels
+
+
+class NumberMeter:
+    """Means of the named numbers that steps return."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._steps = 0
+
+    def update(self, numbers: dict[str, Tensor]) -> None:
+        for name, value in numbers.items():
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+        self._steps += 1
+
+    def read(self) -> dict[str, float]:
+        """The means since the last reading; the one place that waits for the device."""
+        if not self._steps:
+            return {}
+        values = (torch.stack([value.float() for value in self._sums.values()]) / self._steps).tolist()
+        means = dict(zip(self._sums, values, strict=True))
+        self._sums, self._steps = {}, 0
+        return means
+
+
+class PseudoLabelMeter:
+    """How good the pseudo-labels of training steps are, against the hidden truth.
+
+    This is the only place of the training loop that sees the truth, and nothing flows back from it.
+    """
+
+    def __init__(self, truth: Tensor, num_classes: int) -> None:
+        self._truth = truth
+        self._num_classes = num_classes
+        self._sums: Tensor | None = None
+
+    @torch.no_grad()
+    def update(self, pseudo: PseudoLabels, index: Tensor) -> None:
+        truth = self._truth[index]
+        known = ((truth >= 0) & (truth < self._num_classes)).float()
+        candidates = pseudo.target > 0
+        correct = (pseudo.probs.argmax(dim=1) == truth).float()
+        hit = candidates.gather(1, truth.clamp(0, self._num_classes - 1)[:, None])[:, 0].float()
+        columns = [
+            torch.ones_like(known),
+            candidates.sum(dim=1).float(),
+            pseudo.accepted.float(),
+            known,
+            known * correct,
+            known * hit,
+            known * pseudo.accepted.float(),
+            known * pseudo.accepted.float() * correct,
+        ]
+        sums = torch.stack(columns).sum(dim=1)
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def read(self) -> dict[str, float]:
+        """Means since the last reading: over all images, and over in-class ones with a known truth."""
+        if self._sums is None:
+            return {}
+        count, size, accepted, known, correct, hit, taken, taken_correct = self._sums.tolist()
+        self._sums = None
+        numbers = {"candidates": size / count, "accepted": accepted / count}
+        if known:
+            numbers |= {"pseudo_label_accuracy": 100 * correct / known, "candidate_hit_rate": 100 * hit / known}
+        if taken:
+            numbers["accepted_accuracy"] = 100 * taken_correct / taken
+        return numbers

@@ -1,0 +1,35 @@
+"""The facts of all samples as a Parquet file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from semifine.engine.facts import Columns
+
+
+def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None:
+    """Writes batch after batch, and returns the numeric columns whole; None when there is no batch.
+
+    The candidates of an image become a list of class ids.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    partial = path.with_name(f".{path.name}.partial")
+    writer: pq.ParquetWriter | None = None
+    numeric: list[Columns] = []
+    for columns in batches:
+        lists = pa.array([np.flatnonzero(row) for row in columns["candidates"]], pa.list_(pa.int32()))
+        table = pa.table({**columns, "candidates": lists})
+        writer = writer or pq.ParquetWriter(partial, table.schema)
+        writer.write_table(table)
+        numeric.append({name: column for name, column in columns.items() if name not in ("path", "candidates")})
+    if writer is None:
+        return None
+    writer.close()
+    os.replace(partial, path)
+    return {name: np.concatenate([part[name] for part in numeric]) for name in numeric[0]}

@@ -1,0 +1,25 @@
+"""Learning rate over time, as a pure function of the step."""
+
+from __future__ import annotations
+
+import math
+
+from semifine.config import TrainSettings
+
+
+def learning_rate_factor(step: int, settings: TrainSettings) -> float:
+    """What the learning rate is multiplied with at a step.
+
+    ``cos716`` is t/W for t < W, then max(0, cos(7/16 pi (t - W) / (T - W))), ending at 0.195;
+    ``half_cosine`` ends at 0. T is the horizon, W its warm-up share.
+    """
+    horizon = settings.horizon or settings.iterations
+    warmup = round(settings.warmup * horizon)
+    if step < warmup:
+        return step / warmup
+    done = (step - warmup) / max(1, horizon - warmup)
+    if settings.schedule == "cos716":
+        return max(0.0, math.cos(7 / 16 * math.pi * done))
+    if settings.schedule == "half_cosine":
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    return 1.0

@@ -1,0 +1,218 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from semifine.config import RunSettings
+from semifine.data.catalog import Split
+from semifine.engine.averaging import create_teacher, update_teacher
+from semifine.engine.checkpoint import load_training_state, load_weights, save_checkpoint, save_weights
+from semifine.engine.dataset import Dataset
+from semifine.engine.devices import Fabric
+from semifine.engine.display import Display
+from semifine.engine.evaluation import Evaluator, confusion_matrix
+from semifine.engine.facts import collect_sample_facts, summarise
+from semifine.engine.feed import Feed
+from semifine.engine.interruption import Interrupted, watching_for_stop
+from semifine.engine.meters import NumberMeter, PseudoLabelMeter
+from semifine.engine.optimiser import create_optimiser, set_learning_rate
+from semifine.engine.sample_table import write_sample_table
+from semifine.engine.schedule import learning_rate_factor
+from semifine.engine.seeds import derive_seed
+from semifine.methods import method_class
+from semifine.methods.base import DataInfo, Progress
+from semifine.models.classifier import Classifier, normalisation
+from semifine.models.networks import Networks
+from semifine.run_folder import RunFolder
+from semifine.views import ViewMaker, ViewSettings
+
+
+class Trainer:
+    """One run: assembles networks, method, data and optimiser, and walks through the steps."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        folder: RunFolder,
+        fabric: Fabric,
+        dataset: Dataset,
+        classifier: Classifier,
+        display: Display,
+    ) -> None:
+        self.settings = settings.train
+        self.folder = folder
+        self.fabric = fabric
+        self.catalog = dataset.catalog
+        self.display = display
+        self.step = 0
+        self.seconds = 0.0
+
+        method = method_class(settings.method)
+        views = self._create_views(dataset, classifier)
+        seen = self.catalog.with_truth_revealed() if method.trains_on_truth else self.catalog
+        self.feed = Feed(
+            seen, views, method, self.settings, fabric.device, fabric.global_rank, fabric.world_size
+        )
+        info = DataInfo(
+            num_classes=seen.num_classes,
+            num_labelled=len(seen.rows(Split.LABELLED)),
+            num_unlabelled=len(seen.rows(Split.UNLABELLED)),
+            seed=derive_seed(self.settings.seed, "method"),
+        )
+        self.method = method(settings.method_settings, info).to(fabric.device)
+        self._set_up_networks(classifier)
+        self.evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
+        self.numbers = NumberMeter()
+        truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELLED)]).to(fabric.device)
+        self.pseudo_labels = PseudoLabelMeter(truth, seen.num_classes)
+
+    def _create_views(self, dataset: Dataset, classifier: Classifier) -> ViewMaker:
+        colours = normalisation(classifier)
+        view_settings = ViewSettings(
+            size=self.settings.image_size, crop_scale=self.settings.crop_scale, mean=colours.mean, std=colours.std
+        )
+        return ViewMaker(
+            dataset.store,
+            view_settings,
+            seed=derive_seed(self.settings.seed, "views"),
+            device=self.fabric.device,
+            channels_last=self.fabric.device.type == "cuda",
+        )
+
+    def _set_up_networks(self, classifier: Classifier) -> None:
+        on_gpu = self.fabric.device.type == "cuda"
+        classifier.to(self.fabric.device)
+        if on_gpu:
+            classifier.to(memory_format=torch.channels_last)
+        self.classifier = classifier
+        self.teacher = create_teacher(classifier) if self.settings.ema else None
+        optimiser = create_optimiser(classifier, self.settings, fused=on_gpu)
+        student, self.optimiser = self.fabric.setup(classifier, optimiser)
+        self.networks = Networks(student, self.teacher, self.settings.forward)
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The network whose accuracy is reported: the average, or the student where there is none."""
+        return self.teacher or self.classifier
+
+    def run(self) -> None:
+        """Trains from the current step to the last; a signal saves and raises Interrupted."""
+        total = self.settings.iterations
+        self.classifier.train()
+        self._clock = time.perf_counter()
+        with watching_for_stop() as stop, self.display.bar("training", total, self.step):
+            for step in range(self.step, total):
+                batch = self.feed.batch(step)
+                set_learning_rate(self.optimiser, self.settings.lr * learning_rate_factor(step, self.settings))
+                result = self.method(self.networks, batch, Progress(step, total))
+                self.fabric.backward(result.loss)
+                self.optimiser.step()
+                self.optimiser.zero_grad()
+                if self.teacher is not None:
+                    update_teacher(self.teacher, self.classifier, self.settings.ema)
+                self.numbers.update(result.numbers)
+                if result.pseudo_labels is not None and batch.index is not None:
+                    self.pseudo_labels.update(result.pseudo_labels, batch.index)
+                self.step = step + 1
+                if self._due(self.settings.log_every):
+                    self._log()
+                if self._due(self.settings.evaluation_interval):
+                    self._evaluate()
+                if self._due(self.settings.save_interval) or stop.signal_number:
+                    self.save()
+                if stop.signal_number:
+                    raise Interrupted(stop.signal_number)
+
+    def _due(self, interval: int) -> bool:
+        return self.step % interval == 0 or self.step == self.settings.iterations
+
+    def _log(self) -> None:
+        numbers = {**self.numbers.read(), **self.pseudo_labels.read()}
+        now = time.perf_counter()
+        steps = (self.step - 1) % self.settings.log_every + 1
+        unlabelled = self.settings.mu if self.method.unlabelled_views else 0
+        images = steps * self.settings.batch_size * (1 + unlabelled)
+        numbers["images_per_second"] = images / (now - self._clock)
+        self.seconds += now - self._clock
+        self._clock = now
+        self.folder.append_metrics({"kind": "train", "step": self.step, **numbers})
+        self.display.training_numbers(self.step, numbers)
+
+    def _evaluate(self) -> None:
+        record: dict[str, Any] = {"kind": "evaluation", "step": self.step}
+        for split in (Split.VAL, Split.TEST):
+            rows = self.catalog.rows(split)
+            if len(rows):
+                label = torch.from_numpy(self.catalog.label[rows]).to(self.fabric.device)
+                scores = self.evaluator.accuracy(self.evaluated, rows, label)
+                record |= {f"{split.name.lower()}_{name}": value for name, value in scores.items()}
+        best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
+        if record.get("val_top1", -1.0) > best_before:
+            self._save_best()
+        self.folder.append_metrics(record)
+        self.display.evaluation(record, self.settings.iterations)
+        self.classifier.train()
+
+    def _save_best(self) -> None:
+        best = self.folder.checkpoints / "best_val"
+        best.mkdir(parents=True, exist_ok=True)
+        save_weights(self.evaluated.state_dict(), best / "model.safetensors")
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """All evaluations so far, those before a resume included."""
+        return [record for record in self.folder.read_metrics() if record["kind"] == "evaluation"]
+
+    def save(self) -> None:
+        """A checkpoint from which training goes on bit for bit."""
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "optimiser": self.optimiser.state_dict(),
+            "method": self.method.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+        if self.fabric.device.type == "cuda":
+            state["random_cuda"] = torch.cuda.get_rng_state(self.fabric.device)
+        if self.teacher is not None:
+            state["student"] = self.classifier.state_dict()
+        save_checkpoint(self.folder.checkpoints, self.step, self.evaluated.state_dict(), state)
+
+    def resume(self) -> None:
+        """Takes up the newest checkpoint, where there is one."""
+        last = self.folder.checkpoints / "last"
+        if not last.exists():
+            self.folder.keep_metrics_until(0)
+            return
+        state = load_training_state(last)
+        self.evaluated.load_state_dict(load_weights(last))
+        if self.teacher is not None:
+            self.classifier.load_state_dict(state["student"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.method.load_state_dict(state["method"])
+        torch.set_rng_state(state["random"])
+        if "random_cuda" in state and self.fabric.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_cuda"], self.fabric.device)
+        self.step, self.seconds = state["step"], state["seconds"]
+        self.folder.keep_metrics_until(self.step)
+
+    def write_facts(self) -> dict[str, float]:
+        """What reports need beyond the metrics: facts of every unlabelled image, and of the classes."""
+        self._write_class_facts()
+        batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method)
+        facts = write_sample_table(self.folder.samples, batches)
+        return summarise(facts, self.catalog.num_classes) if facts is not None else {}
+
+    def _write_class_facts(self) -> None:
+        facts = {name: value.cpu().contiguous() for name, value in self.method.class_facts().items()}
+        rows = self.catalog.rows(Split.TEST)
+        if len(rows):
+            probs = torch.cat(list(self.evaluator.predict(self.evaluated, rows))).cpu()
+            facts["confusion"] = confusion_matrix(probs, torch.from_numpy(self.catalog.label[rows]))
+        save_file(facts or {"none": torch.from_numpy(np.zeros(0))}, self.folder.class_facts)

@@ -1,0 +1,110 @@
+"""From settings to a finished run folder."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from semifine.config import RunSettings, read_settings_file, resolve, write_settings
+from semifine.engine.dataset import describe, open_dataset
+from semifine.engine.devices import create_fabric, describe_hardware
+from semifine.engine.display import Display
+from semifine.engine.lock import locked
+from semifine.engine.results import summarise_evaluations
+from semifine.engine.seeds import derive_seed
+from semifine.engine.trainer import Trainer
+from semifine.errors import UserError
+from semifine.models.classifier import Classifier, create_classifier
+from semifine.models.weights import load_imagenet_weights, load_weights_file
+from semifine.run_folder import RunFolder, write_json
+from semifine.version import code_version
+
+# Settings that change how a run is watched or where it runs, not what it computes.
+CHANGEABLE = {"device", "cache", "log_every", "evaluate_every", "save_every", "skip_unreadable"}
+
+
+def train(settings: RunSettings, out: Path, *, resume: bool = False, display: Display | None = None) -> dict[str, Any]:
+    """Trains, or goes on training, in the folder ``out``, and returns what ``result.json`` holds."""
+    display = display or Display()
+    started = time.perf_counter()
+    _check_folder(out, resume)
+    with locked(out):
+        folder = RunFolder(out)
+        if folder.settings.exists():
+            _check_same_settings(settings, folder)
+        if resume and folder.result.exists():
+            display.say(f"{out} is finished already.")
+            return folder.read_result()
+        write_settings(settings, folder.settings)
+        return _train(settings, folder, display, started)
+
+
+def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float) -> dict[str, Any]:
+    fabric = create_fabric(settings.train)
+    dataset = open_dataset(settings, display)
+    display.say(describe(dataset.catalog))
+    environment = {"semifine": code_version(), **describe_hardware(fabric.device.type)}
+    write_json(folder.environment, environment)
+    write_json(
+        folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups}
+    )
+    classifier = _create_network(settings, dataset.catalog.num_classes, display)
+    trainer = Trainer(settings, folder, fabric, dataset, classifier, display)
+    trainer.resume()
+    display.say(
+        f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
+        f"from step {trainer.step} of {settings.train.iterations}; ready after {time.perf_counter() - started:.1f} s"
+    )
+    trainer.run()
+    unlabelled = trainer.write_facts()
+    result = {
+        "method": settings.method,
+        "data": settings.data,
+        "seed": settings.train.seed,
+        "iterations": settings.train.iterations,
+        **summarise_evaluations(trainer.evaluations()),
+        "unlabelled": unlabelled,
+        "num_classes": dataset.catalog.num_classes,
+        "set_aside": dataset.set_aside,
+        "seconds": round(trainer.seconds, 2),
+        "environment": environment,
+    }
+    write_json(folder.result, result)
+    return result
+
+
+def _create_network(settings: RunSettings, num_classes: int, display: Display) -> Classifier:
+    train = settings.train
+    torch.manual_seed(derive_seed(train.seed, "weights"))
+    classifier = create_classifier(train.backbone, num_classes, train.image_size)
+    if train.pretrained:
+        display.say(f"weights: {load_imagenet_weights(classifier, train.backbone)}")
+    elif train.weights:
+        display.say(f"weights: {load_weights_file(classifier, Path(train.weights))}")
+    return classifier
+
+
+def _check_folder(out: Path, resume: bool) -> None:
+    """A folder that holds anything is only touched to resume the run in it."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; --out names a folder for the run.")
+    if not out.exists() or not any(path.name != ".lock" for path in out.iterdir()):
+        return
+    if not RunFolder(out).settings.exists():
+        raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
+    if not resume:
+        raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
+
+
+def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
+    """A resumed run must be the run that was begun."""
+    before = resolve([read_settings_file(folder.settings)]).as_dict()
+    for key, now in settings.as_dict().items():
+        if key not in CHANGEABLE and before.get(key) != now:
+            raise UserError(
+                f"The run in {folder.path} was begun with {key} = {before.get(key)}, not {now}; "
+                "a resumed run keeps its settings: leave the option out, or choose another --out."
+            )

@@ -1,0 +1,87 @@
+"""A finished run, opened to measure it or to use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from semifine.config import RunSettings, read_settings_file, resolve
+from semifine.data.catalog import Split
+from semifine.engine.checkpoint import load_weights
+from semifine.engine.dataset import open_dataset
+from semifine.engine.devices import create_fabric
+from semifine.engine.display import Display
+from semifine.engine.evaluation import Evaluator, accuracy
+from semifine.errors import UserError
+from semifine.inference.images import ImageInput, store_of_images
+from semifine.inference.prediction import Prediction
+from semifine.models.classifier import create_classifier, normalisation
+from semifine.run_folder import RunFolder
+from semifine.views import ViewMaker, ViewSettings
+
+if TYPE_CHECKING:
+    from semifine.data.store import ImageStore
+
+
+class Run:
+    """A run folder with its network in memory."""
+
+    def __init__(self, path: Path, checkpoint: str, device: str) -> None:
+        self.folder = RunFolder.open(path)
+        layers: list[dict[str, Any]] = [read_settings_file(self.folder.settings), {"device": device}]
+        self.settings: RunSettings = resolve(layers)
+        self.class_names: list[str] = json.loads(self.folder.classes.read_text(encoding="utf-8"))["names"]
+        self._fabric = create_fabric(self.settings.train)
+        train = self.settings.train
+        self._network = create_classifier(train.backbone, len(self.class_names), train.image_size)
+        self._network.load_state_dict(load_weights(self.folder.checkpoints / checkpoint))
+        self._network.to(self._fabric.device).eval()
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What ``result.json`` holds."""
+        return self.folder.read_result()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``."""
+        return list(self.folder.read_metrics())
+
+    def evaluate(self, split: str = "test") -> dict[str, Any]:
+        """Top-1 and top-5 in percent on a split of the run's data set."""
+        dataset = open_dataset(self.settings, Display())
+        rows = dataset.catalog.rows(Split[split.upper()])
+        if not len(rows):
+            raise UserError(f"{self.settings.data} has no {split} images.")
+        label = torch.from_numpy(dataset.catalog.label[rows]).to(self._fabric.device)
+        probs = self._probabilities(dataset.store, rows)
+        return {"split": split, "images": len(rows), **accuracy(probs, label)}
+
+    def predict(self, images: Sequence[ImageInput], top: int = 5) -> list[Prediction]:
+        """The most probable classes of each image; images are paths, Pillow images or (H, W, 3) arrays."""
+        store = store_of_images(images, self.settings.train.stored_side)
+        probs = self._probabilities(store, np.arange(len(images)))
+        values, classes = probs.topk(min(top, probs.shape[1]), dim=1)
+        return [
+            Prediction(names=[self.class_names[c] for c in row_classes], probabilities=row_values)
+            for row_classes, row_values in zip(classes.tolist(), values.tolist(), strict=True)
+        ]
+
+    def _probabilities(self, store: ImageStore, rows: NDArray[np.int64]) -> torch.Tensor:
+        colours = normalisation(self._network)
+        view_settings = ViewSettings(size=self.settings.train.image_size, mean=colours.mean, std=colours.std)
+        views = ViewMaker(store, view_settings, seed=0, device=self._fabric.device)
+        evaluator = Evaluator(views, self._fabric.autocast, batch_size=256)
+        return torch.cat(list(evaluator.predict(self._network, rows)))
+
+
+def load(
+    path: str | Path, checkpoint: Literal["last", "best_val"] = "last", device: Literal["auto", "cpu", "cuda"] = "auto"
+) -> Run:
+    """Opens a run folder."""
+    return Run(Path(path), checkpoint, device)

@@ -1,0 +1,114 @@
+"""What a method is: settings, the views it needs, and one step that gives a loss and named numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from semifine.models.networks import Networks
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """What a method may know of the data: sizes, never labels."""
+
+    num_classes: int
+    num_labelled: int
+    num_unlabelled: int
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands: the number of finished steps, and of all steps."""
+
+    step: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's data on the device: views by name, each (B, 3, S, S).
+
+    ``index`` numbers the unlabelled images of the batch within the unlabelled set, 0..M-1.
+    """
+
+    labelled: Mapping[str, Tensor]
+    label: Tensor
+    unlabelled: Mapping[str, Tensor] = field(default_factory=dict)
+    index: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class PseudoLabels:
+    """What a method makes of (B, K) predicted probabilities on unlabelled images."""
+
+    probs: Tensor
+    target: Tensor
+    """(B, K) soft or one-hot labels; the classes above 0 are the candidates."""
+    accepted: Tensor
+    """(B,) 1 where the label trains the network, else 0."""
+    k: Tensor | None = None
+    """(B,) number of clusters that SoC chose for each image."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The loss to descend, numbers to log (detached scalars), and the pseudo-labels that were used."""
+
+    loss: Tensor
+    numbers: dict[str, Tensor]
+    pseudo_labels: PseudoLabels | None = None
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """For a method without settings of its own."""
+
+
+class Method(nn.Module):
+    """Base of all methods. State that must survive a restart is a persistent buffer, nothing else."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Settings: ClassVar[type] = NoSettings
+    labelled_views: ClassVar[tuple[str, ...]] = ("weak",)
+    unlabelled_views: ClassVar[tuple[str, ...]] = ()
+    trains_on_truth: ClassVar[bool] = False
+    """Only the oracle: the true labels of unlabelled images join the labelled set."""
+
+    def __init__(self, settings: Any, info: DataInfo) -> None:
+        super().__init__()
+        self.settings = settings
+        self.info = info
+
+    def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:
+        raise NotImplementedError
+
+    def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
+        """The labels this method would give, without a change of its state; here the prediction itself."""
+        return hard_pseudo_labels(probs, threshold=0.0)
+
+    def class_facts(self) -> dict[str, Tensor]:
+        """What the method has learnt about classes, kept for reports."""
+        return {}
+
+
+def hard_pseudo_labels(probs: Tensor, threshold: float) -> PseudoLabels:
+    """One-hot labels of the most probable class, accepted where its probability reaches the threshold."""
+    confidence, prediction = probs.max(dim=1)
+    return PseudoLabels(
+        probs=probs,
+        target=one_hot(prediction, probs.shape[1]).to(probs.dtype),
+        accepted=(confidence >= threshold).to(probs.dtype),
+    )
+
+
+def predicted_probabilities(logits: Tensor) -> Tensor:
+    """softmax in float32, cut from the graph: no gradient flows through a label."""
+    return torch.softmax(logits.detach().float(), dim=1)

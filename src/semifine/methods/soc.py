@@ -1,0 +1,82 @@
+"""SoC: soft labels kept on the cluster of classes that the model confuses with its prediction (AAAI 2024)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from semifine.config.schema import setting
+from semifine.losses import soft_cross_entropy, supervised_cross_entropy
+from semifine.methods.base import (
+    Batch,
+    DataInfo,
+    Method,
+    Progress,
+    PseudoLabels,
+    StepResult,
+    predicted_probabilities,
+)
+from semifine.models.networks import Networks
+from semifine.soft_labels import SoftLabelSelector
+
+
+@dataclass(frozen=True)
+class SoCSettings:
+    weight: float = setting(1.0, "weight of the unlabelled loss (lambda)", low=0)
+    window: int = setting(5120, "batches over which class transitions are counted (N_b)", low=1)
+    map: Literal["linear", "exponential", "fixed"] = setting("linear", "from confidence to the number of clusters")
+    alpha: float = setting(5.0, "linear map: larger means fewer, larger clusters; at least K/(K-2)", low=1)
+    beta: float = setting(math.log(1.2), "exponential map: larger means more clusters; at most ln(2-2/K)", low=0)
+    k: int | None = setting(None, "fixed map: the number of clusters for every image", low=1)
+    rounding: Literal["paper", "official"] = setting("paper", "halves go down, or to the even number")
+    refresh: Literal["occurring", "all", "round_robin"] = setting(
+        "occurring", "which clusterings a step renews: those its batch needs, all, or one after the other"
+    )
+    directed_update: bool = setting(False, "released code: choose medoids by outgoing transitions only")
+    stale_seeds: bool = setting(False, "released code: clusters start from the medoids before the last update")
+    medoid_init: Literal["warm", "random"] = setting("warm", "start from the last medoids, or anew each time")
+    tie: Literal["first", "random"] = setting("first", "where a class goes that several medoids are alike to")
+    max_rounds: int = setting(20, "rounds of k-medoids at most", low=1)
+
+
+class SoC(Method):
+    """loss = L_s + lambda 1/(mu B) sum CE(ptilde, f(strong(u))), ptilde = normalise(g * p), all images used."""
+
+    name = "soc"
+    summary = "soft labels on the classes that the model confuses with its prediction"
+    Settings = SoCSettings
+    unlabelled_views = ("weak", "strong")
+
+    def __init__(self, settings: SoCSettings, info: DataInfo) -> None:
+        super().__init__(settings, info)
+        options = dataclasses.asdict(settings)
+        del options["weight"]
+        self.selector = SoftLabelSelector(info.num_classes, info.num_unlabelled, seed=info.seed, **options)
+
+    def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
+        labelled, weak, strong = networks(
+            batch.labelled["weak"], batch.unlabelled["weak"], batch.unlabelled["strong"], without_gradient=(1,)
+        )
+        supervised = supervised_cross_entropy(labelled.logits, batch.label)
+        probs = predicted_probabilities(weak.logits)
+        assert batch.index is not None
+        target = self.selector(probs, batch.index)
+        consistency = soft_cross_entropy(strong.logits, target)
+        loss = supervised + self.settings.weight * consistency
+        numbers = {
+            "loss": loss.detach(),
+            "loss_labelled": supervised.detach(),
+            "loss_unlabelled": consistency.detach(),
+        }
+        return StepResult(loss, numbers, PseudoLabels(probs, target, accepted=probs.new_ones(len(probs))))
+
+    def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
+        selection = self.selector.select(probs)
+        return PseudoLabels(probs, selection.target, probs.new_ones(len(probs)), selection.k)
+
+    def class_facts(self) -> dict[str, Tensor]:
+        return {"transitions": self.selector.counts}

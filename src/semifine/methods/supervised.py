@@ -1,0 +1,19 @@
+"""Supervised learning on the labelled images alone: the lower reference."""
+
+from __future__ import annotations
+
+from semifine.losses import supervised_cross_entropy
+from semifine.methods.base import Batch, Method, Progress, StepResult
+from semifine.models.networks import Networks
+
+
+class Supervised(Method):
+    """loss = 1/B sum CE(y, f(weak(x)))."""
+
+    name = "supervised"
+    summary = "cross-entropy on the labelled images alone (lower reference)"
+
+    def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
+        (labelled,) = networks(batch.labelled["weak"])
+        loss = supervised_cross_entropy(labelled.logits, batch.label)
+        return StepResult(loss, {"loss": loss.detach()})

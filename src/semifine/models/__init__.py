@@ -1,0 +1,1 @@
+"""Backbones, heads and the loading of weights."""

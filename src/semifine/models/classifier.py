@@ -1,0 +1,70 @@
+"""A timm backbone with one linear layer to the classes."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+import timm
+from torch import Tensor, nn
+
+from semifine.errors import UserError
+from semifine.models.networks import Output
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Mean and standard deviation of the colour channels that a backbone expects, in 0..1."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+class Classifier(nn.Module):
+    """images (B, 3, S, S) -> logits (B, K) and pooled features (B, D)."""
+
+    def __init__(self, backbone: nn.Module, feature_dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = nn.Linear(feature_dim, num_classes)
+
+    def forward(self, images: Tensor) -> Output:
+        features = self.backbone(images)
+        return Output(self.head(features), features)
+
+
+def create_classifier(backbone: str, num_classes: int, image_size: int) -> Classifier:
+    """A classifier with fresh weights; ``backbone`` is any timm name."""
+    check_backbone_name(backbone)
+    options: dict[str, Any] = {"img_size": image_size} if _has_fixed_input_size(backbone) else {}
+    body = timm.create_model(backbone, pretrained=False, num_classes=0, **options)
+    return Classifier(body, _feature_dim(body), num_classes)
+
+
+def normalisation(classifier: Classifier) -> Normalisation:
+    """What the backbone was made for; ImageNet's mean and deviation for most."""
+    config = getattr(classifier.backbone, "pretrained_cfg", {})
+    return Normalisation(
+        tuple(config.get("mean", (0.485, 0.456, 0.406))), tuple(config.get("std", (0.229, 0.224, 0.225)))
+    )
+
+
+def check_backbone_name(backbone: str) -> None:
+    """Raises a helpful error when timm does not know the name."""
+    if timm.is_model(backbone):
+        return
+    near = difflib.get_close_matches(backbone, timm.list_models(), n=3)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise UserError(f"Unknown backbone '{backbone}'.{hint} 'semifine list backbones' shows them all.")
+
+
+def _feature_dim(body: nn.Module) -> int:
+    # some timm models pool to more channels than num_features says
+    return int(getattr(body, "head_hidden_size", None) or getattr(body, "num_features"))  # noqa: B009
+
+
+def _has_fixed_input_size(backbone: str) -> bool:
+    """Vision transformers are built for one image size; convolutional networks take any."""
+    config = timm.get_pretrained_cfg(backbone)
+    return bool(config and config.fixed_input_size)

@@ -1,0 +1,67 @@
+"""Which run's classes a page shows, and how they are put side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from semifine.analysis.clusters import class_clusters, separate_loose
+from semifine.analysis.runs import RunFacts
+
+PAPER_ALPHA = 5.0
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The blocks of classes of one run that stand together, and the classes that stand alone."""
+
+    run: RunFacts
+    label: str
+    blocks: list[list[int]]
+    alone: list[int]
+    kind: str
+    """``clusters`` that the run has learnt, else the true ``groups``, else ``none``."""
+    k: int = 0
+    reason: str = ""
+
+    @cached_property
+    def order(self) -> list[int]:
+        return [member for members in self.blocks for member in members] + self.alone
+
+
+def has_transitions(run: RunFacts) -> bool:
+    return run.transitions is not None and bool(run.transitions.any())
+
+
+def choose_run(runs: Sequence[RunFacts]) -> int | None:
+    """The place of the first run with transitions, else of the last one with a confusion matrix."""
+    tracked = [place for place, run in enumerate(runs) if has_transitions(run)]
+    tested = [place for place, run in enumerate(runs) if run.confusion is not None]
+    return next(iter(tracked + tested[::-1]), None)
+
+
+def arrange(run: RunFacts, label: str) -> Arrangement:
+    """By learnt clusters where there are transitions, by true groups where those are known, else as they come."""
+    if has_transitions(run):
+        assert run.transitions is not None
+        k, reason = choose_k(run)
+        blocks, alone = separate_loose(class_clusters(run.transitions, k), run.transitions)
+        return Arrangement(run, label, blocks, alone, "clusters", k, reason)
+    if run.class_groups is not None:
+        members: dict[str, list[int]] = {}
+        for place, group in enumerate(run.class_groups):
+            members.setdefault(group, []).append(place)
+        return Arrangement(run, label, list(members.values()), [], "groups")
+    return Arrangement(run, label, [], list(range(run.num_classes)), "none")
+
+
+def choose_k(run: RunFacts) -> tuple[int, str]:
+    """As many clusters as there are true groups; else as many as SoC forms for an image it is sure of."""
+    groups = len(set(run.class_groups or ()))
+    if 1 < groups < run.num_classes:
+        return groups, "as many as there are true groups, to compare them"
+    method = run.settings.get("method")
+    alpha = method.get("alpha", PAPER_ALPHA) if isinstance(method, dict) else PAPER_ALPHA
+    k = 2 + round(run.num_classes / float(alpha))
+    return min(k, run.num_classes), "as many as the method forms for an image that it is sure of"

@@ -1,0 +1,118 @@
+"""Numbers over training steps, one small figure each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from semifine.analysis.runs import RunFacts, Series
+from semifine.report.figures import FAINT, INK, drawing, new_figure, to_svg
+from semifine.report.naming import run_labels
+from semifine.report.palette import DASH_ARRAYS, HUES, run_styles
+from semifine.report.wording import decimal
+
+MAX_POINTS = 300
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one figure shows."""
+
+    series: str
+    title: str
+    caption: str
+    unit: str
+
+
+CURVES = (
+    Curve("test_top1", "Test accuracy", "Top-1 on test images, which training never sees.", "%"),
+    Curve("val_top1", "Validation accuracy", "Top-1 on validation images, kept apart from training.", "%"),
+    Curve(
+        "pseudo_label_accuracy",
+        "Pseudo-label accuracy",
+        "How often the prediction on an unlabelled training image is its hidden true class.",
+        "%",
+    ),
+    Curve(
+        "candidates", "Candidate classes", "How many classes an image\u2019s label keeps on average; fewer say more.", ""
+    ),
+    Curve("candidate_hit_rate", "Hit rate", "How often the true class is among the candidates; more is better.", "%"),
+)
+
+
+@dataclass(frozen=True)
+class CurveFigure:
+    title: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class LegendEntry:
+    label: str
+    hue: str
+    dash: str
+
+
+def legend(runs: Sequence[RunFacts]) -> list[LegendEntry]:
+    """One entry a run, with the dash pattern of its lines."""
+    styles = run_styles([run.method for run in runs])
+    return [
+        LegendEntry(label, hue, DASH_ARRAYS[dash])
+        for label, (hue, dash) in zip(run_labels(runs), styles, strict=True)
+    ]
+
+
+def draw_curves(runs: Sequence[RunFacts]) -> list[CurveFigure]:
+    """The figures for which at least one run has numbers."""
+    has_test = any("test_top1" in run.series for run in runs)
+    wanted = [curve for curve in CURVES if not (curve.series == "val_top1" and has_test)]
+    with drawing():
+        return [
+            CurveFigure(curve.title, curve.caption, _draw(curve, runs))
+            for curve in wanted
+            if any(curve.series in run.series for run in runs)
+        ]
+
+
+def thinned(series: Series, limit: int = MAX_POINTS) -> Series:
+    """At most ``limit`` points, each the mean of its neighbours; the last step stays where it is."""
+    if len(series) <= limit:
+        return series
+    parts = np.array_split(np.arange(len(series)), limit)
+    return Series(
+        steps=np.array([series.steps[part[-1]] for part in parts]),
+        values=np.array([series.values[part].mean() for part in parts]),
+    )
+
+
+def _headroom(top: float, unit: str) -> float:
+    """The upper end of the axis; percentages near 100 show how near they are."""
+    return 100.0 if unit == "%" and top > 85 else top
+
+
+def _draw(curve: Curve, runs: Sequence[RunFacts]) -> str:
+    figure = new_figure(4.6, 2.9)
+    axes = figure.add_subplot(facecolor="none")
+    said = []
+    styles = run_styles([run.method for run in runs])
+    for run, label, (hue, dash) in zip(runs, run_labels(runs), styles, strict=True):
+        if curve.series not in run.series:
+            continue
+        points = thinned(run.series[curve.series])
+        marker = "o" if len(points) <= 12 else ""
+        colour = HUES[hue][0]
+        axes.plot(points.steps, points.values, dash, color=colour, marker=marker, markersize=3.5, linewidth=1.8)
+        said.append(f"{label} ends at {decimal(float(points.values[-1]), 1)}{' ' * bool(curve.unit)}{curve.unit}")
+    axes.set_xlabel("training step", color=INK)
+    axes.set_ylabel(curve.unit, color=INK)
+    axes.set_ylim(0, _headroom(axes.get_ylim()[1], curve.unit))
+    axes.grid(axis="y", color=FAINT, linewidth=0.7)
+    axes.tick_params(colors=INK, color=FAINT, labelcolor=INK)
+    axes.locator_params(axis="x", nbins=5)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(FAINT)
+    return to_svg(figure, f"{curve.title} over training steps: {'; '.join(said)}.")

@@ -1,0 +1,86 @@
+"""One row a run: what it reached, each number named for how it was selected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from semifine.analysis.clusters import agreement_with_groups
+from semifine.analysis.runs import RunFacts
+from semifine.report.naming import run_labels
+from semifine.report.palette import run_styles
+from semifine.report.wording import MISSING, decimal, duration, percent
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number as it is shown, and exactly as the run's files have it."""
+
+    text: str
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Column:
+    key: str
+    title: str
+    explanation: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    hue: str
+    seed: int
+    cells: dict[str, Cell]
+
+
+COLUMNS = (
+    Column("top1", "Top-1", "test, last evaluation"),
+    Column("top5", "Top-5", "test, last evaluation"),
+    Column("val", "Validation", "top-1, last evaluation"),
+    Column("selected_on_val", "Selected on validation", "test top-1 at the best validation accuracy"),
+    Column("best_on_test", "Best on test", "the paper\u2019s protocol; not an honest estimate"),
+    Column("pseudo_label_accuracy", "Pseudo-label accuracy", "unlabelled images, at the end"),
+    Column("candidates", "Candidate classes", "mean per unlabelled image"),
+    Column("candidate_hit_rate", "Hit rate", "true class is a candidate"),
+    Column("agreement", "Agreement with groups", "adjusted Rand index"),
+    Column("seconds", "Time", "training"),
+)
+
+
+def result_rows(runs: Sequence[RunFacts]) -> list[Row]:
+    """The rows in the order of the runs."""
+    styles = run_styles([run.method for run in runs])
+    return [
+        Row(label, hue, run.seed, result_cells(run))
+        for run, label, (hue, _) in zip(runs, run_labels(runs), styles, strict=True)
+    ]
+
+
+def filled_columns(rows: Sequence[Row]) -> list[Column]:
+    """Columns in which at least one run has a number; validation accuracy only in place of missing test accuracy."""
+    filled = {key for row in rows for key, cell in row.cells.items() if cell.value is not None}
+    wanted = (filled | {"top1"}) - ({"val"} if "top1" in filled else set())
+    return [column for column in COLUMNS if column.key in wanted]
+
+
+def result_cells(run: RunFacts) -> dict[str, Cell]:
+    """The numbers of one run by column; a missing one is a dash."""
+    result, unlabelled = run.result, run.unlabelled
+    numbers: dict[str, float | None] = {
+        "top1": result.get("top1"),
+        "top5": result.get("top5"),
+        "val": (result.get("val") or {}).get("top1"),
+        "selected_on_val": (result.get("selected_on_val") or {}).get("top1"),
+        "best_on_test": (result.get("best_on_test") or {}).get("top1"),
+        "pseudo_label_accuracy": unlabelled.get("pseudo_label_accuracy"),
+        "candidate_hit_rate": unlabelled.get("candidate_hit_rate"),
+    }
+    cells = {key: Cell(percent(value), value) for key, value in numbers.items()}
+    size, seconds = unlabelled.get("candidates"), result.get("seconds")
+    agreement = agreement_with_groups(run.transitions, run.class_groups)
+    cells["candidates"] = Cell(decimal(size, 1), size)
+    cells["agreement"] = Cell(decimal(agreement), agreement)
+    cells["seconds"] = Cell(MISSING if seconds is None else duration(seconds), seconds)
+    return cells

@@ -1,0 +1,66 @@
+"""Settings and environment of all runs side by side, and where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from semifine.analysis.runs import RunFacts
+from semifine.report.wording import MISSING
+
+# Settings that say how a run was watched or where, not what it computed.
+BESIDE_THE_POINT = {"seed", "device", "cache", "log_every", "evaluate_every", "save_every", "skip_unreadable"}
+
+
+@dataclass(frozen=True)
+class SettingRow:
+    key: str
+    values: list[str]
+    differs: bool
+
+
+def settings_rows(runs: Sequence[RunFacts]) -> list[SettingRow]:
+    return _rows([flat(run.settings) for run in runs])
+
+
+def environment_rows(runs: Sequence[RunFacts]) -> list[SettingRow]:
+    return _rows([flat(run.environment) for run in runs])
+
+
+def differences_beyond_method(runs: Sequence[RunFacts]) -> list[str]:
+    """Settings other than the method's own in which the runs differ: then not only the methods are compared."""
+    rows = settings_rows(runs)
+    return [
+        row.key
+        for row in rows
+        if row.differs and row.key not in BESIDE_THE_POINT and not row.key.startswith(("method", "data"))
+    ]
+
+
+def flat(nested: Mapping[str, Any]) -> dict[str, str]:
+    """``{"method": {"alpha": 5}}`` as ``{"method.alpha": "5"}``."""
+    values: dict[str, str] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            values |= {f"{key}.{name}": inner for name, inner in flat(value).items()}
+        else:
+            values[key] = _text(value)
+    return values
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(part) for part in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return MISSING if value is None else str(value)
+
+
+def _rows(columns: Sequence[Mapping[str, str]]) -> list[SettingRow]:
+    keys = dict.fromkeys(key for column in columns for key in column)
+    rows = []
+    for key in keys:
+        values = [column.get(key, MISSING) for column in columns]
+        rows.append(SettingRow(key, values, len(set(values)) > 1))
+    return rows

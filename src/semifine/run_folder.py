@@ -1,0 +1,86 @@
+"""The folder of one training run: what is in it, and how it is written without ever losing anything.
+
+::
+
+    RUN/
+      settings.yaml        every resolved setting; the file alone repeats the run
+      environment.json     code version, hardware, libraries
+      metrics.jsonl        one JSON object a line: training numbers and evaluations
+      result.json          the final numbers, honestly named
+      classes.json         class names and, where known, their groups
+      classes.safetensors  confusion matrix on test, and what the method learnt about classes
+      samples.parquet      per-sample facts of the unlabelled set
+      checkpoints/last     the newest checkpoint: model.safetensors (evaluated weights), training.pt
+      checkpoints/best_val weights of the best evaluation on validation images, where there are any
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from semifine.errors import UserError
+
+
+class RunFolder:
+    """Paths and small files of a run; knows nothing of training."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = path / "settings.yaml"
+        self.environment = path / "environment.json"
+        self.metrics = path / "metrics.jsonl"
+        self.result = path / "result.json"
+        self.classes = path / "classes.json"
+        self.class_facts = path / "classes.safetensors"
+        self.samples = path / "samples.parquet"
+        self.checkpoints = path / "checkpoints"
+
+    @staticmethod
+    def open(path: Path) -> RunFolder:
+        """A folder that a run has been started in."""
+        folder = RunFolder(path)
+        if not folder.settings.is_file():
+            raise UserError(f"{path} is not a run folder: it has no settings.yaml.")
+        return folder
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def read_metrics(self) -> Iterator[dict[str, Any]]:
+        """The records in order; a last line that a crash cut short is left out."""
+        if not self.metrics.exists():
+            return
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                return
+
+    def keep_metrics_until(self, step: int) -> None:
+        """Drops what was logged after a checkpoint, because the resumed run will log it again."""
+        kept = [json.dumps(record) for record in self.read_metrics() if record["step"] <= step]
+        write_atomically(self.metrics, "".join(line + "\n" for line in kept))
+
+    def read_result(self) -> dict[str, Any]:
+        if not self.result.is_file():
+            raise UserError(f"{self.path} has no result.json yet: the run is not finished; continue it with --resume.")
+        return dict(json.loads(self.result.read_text(encoding="utf-8")))
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The file holds either its old or its new content, whenever the machine stops."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)

@@ -1,0 +1,28 @@
+"""Soft label selection from class transitions (SoC). Imports torch and nothing else of semifine."""
+
+from semifine.soft_labels.clustering import Clustering, cluster_classes, k_medoids, objective
+from semifine.soft_labels.granularity import Granularity, exponential_k, linear_k
+from semifine.soft_labels.selection import (
+    OFFICIAL_CODE,
+    Observation,
+    Selection,
+    SoftLabelSelector,
+    select_candidates,
+)
+from semifine.soft_labels.transitions import TransitionTracker
+
+__all__ = [
+    "OFFICIAL_CODE",
+    "Clustering",
+    "Granularity",
+    "Observation",
+    "Selection",
+    "SoftLabelSelector",
+    "TransitionTracker",
+    "cluster_classes",
+    "exponential_k",
+    "k_medoids",
+    "linear_k",
+    "objective",
+    "select_candidates",
+]

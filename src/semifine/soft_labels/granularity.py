@@ -1,0 +1,122 @@
+"""Confidence -> number of clusters k: the surer the model, the finer the clustering, the smaller the candidate set."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+MapName = Literal["linear", "exponential", "fixed"]
+Rounding = Literal["paper", "official"]
+
+# Rounding noise of a bound that the user computed with floats, such as alpha = K / (K - 2).
+_TOLERANCE = 1e-9
+
+
+def linear_k(confidence: Tensor, num_classes: int, alpha: float, rounding: Rounding = "paper") -> Tensor:
+    """k = ceil((conf / alpha + 2 / K) K - 1/2), evaluated as 2 + ceil(conf (K / alpha) - 1/2) in float64.
+
+    The literal form is off by one at some exact half-points in floating point; this form is not.
+    ``rounding="official"``: 2 + round(conf * round(K / alpha)), halves to even. Shapes: (any) -> (any) int64.
+    """
+    conf = confidence.double()
+    if rounding == "official":
+        return 2 + (conf * round(num_classes / alpha)).round().long()
+    return 2 + (conf * (num_classes / alpha) - 0.5).ceil().long()
+
+
+def exponential_k(confidence: Tensor, num_classes: int, beta: float) -> Tensor:
+    """k = 2 + ceil(K (exp(beta conf) - 1) - 1/2) in float64 (the paper's Variant 2). Shapes: (any) -> (any) int64."""
+    conf = confidence.double()
+    return 2 + (num_classes * torch.expm1(beta * conf) - 0.5).ceil().long()
+
+
+@dataclass(frozen=True)
+class Granularity:
+    """The map from confidence to k, with its settings checked.
+
+    map: "linear" (``alpha``, ``rounding``), "exponential" (``beta``) or "fixed" (``k``); each map reads its own settings only.
+    With two classes, k = 2 is the only granularity, whatever alpha or beta.
+    ``fixed`` with k = 1 gives plain soft labels, with k = num_classes hard labels.
+    """
+
+    num_classes: int
+    map: MapName = "linear"
+    alpha: float = 5.0
+    beta: float = math.log(1.2)
+    k: int | None = None
+    rounding: Rounding = "paper"
+
+    def __post_init__(self) -> None:
+        if self.num_classes < 2:
+            raise ValueError(f"num_classes must be at least 2, got {self.num_classes}.")
+        check_choice("map", self.map, get_args(MapName))
+        check_choice("rounding", self.rounding, get_args(Rounding))
+        check = {"linear": self._check_alpha, "exponential": self._check_beta, "fixed": self._check_k}
+        check[self.map]()
+
+    def __call__(self, confidence: Tensor) -> Tensor:
+        """k of each sample. Shapes: (any) confidences in [0, 1] -> (any) int64 in k_min..k_max."""
+        if self.map == "fixed":
+            return torch.full_like(confidence, self.k_min, dtype=torch.int64)
+        # Clamped because the largest of float32 softmax outputs may exceed 1 a little, and a NaN must not become an index.
+        return self._unclamped(confidence).clamp(self.k_min, self.k_max)
+
+    @property
+    def k_min(self) -> int:
+        """The smallest k: that of confidence 0."""
+        if self.map == "fixed":
+            assert self.k is not None
+            return self.k
+        return 2
+
+    @property
+    def k_max(self) -> int:
+        """The largest k: that of confidence 1."""
+        if self.map == "fixed":
+            return self.k_min
+        certain = torch.ones((), dtype=torch.float64)
+        return min(int(self._unclamped(certain)), self.num_classes)
+
+    def _unclamped(self, confidence: Tensor) -> Tensor:
+        if self.map == "linear":
+            return linear_k(confidence, self.num_classes, self.alpha, self.rounding)
+        return exponential_k(confidence, self.num_classes, self.beta)
+
+    def _check_alpha(self) -> None:
+        if not self.alpha > 0:  # "not >" also refuses NaN
+            raise ValueError(f"alpha must be above 0, got {self.alpha}.")
+        if self.num_classes == 2:
+            return
+        smallest = self.num_classes / (self.num_classes - 2)
+        if self.alpha < smallest * (1 - _TOLERANCE):
+            raise ValueError(
+                f"alpha must be at least K / (K - 2) = {smallest:.6g} for {self.num_classes} classes, "
+                f"so that k stays in 2..{self.num_classes}; got {self.alpha}."
+            )
+
+    def _check_beta(self) -> None:
+        if not self.beta > 0:
+            raise ValueError(f"beta must be above 0, got {self.beta}.")
+        if self.num_classes == 2:
+            return
+        largest = math.log(2 - 2 / self.num_classes)
+        if self.beta > largest * (1 + _TOLERANCE):
+            raise ValueError(
+                f"beta must be at most ln(2 - 2/K) = {largest:.6g} for {self.num_classes} classes, "
+                f"so that k stays in 2..{self.num_classes}; got {self.beta}."
+            )
+
+    def _check_k(self) -> None:
+        if self.k is None or not 1 <= self.k <= self.num_classes:
+            raise ValueError(
+                f"k must be given for map='fixed', as a whole number in 1..{self.num_classes} "
+                f"(1: plain soft labels, {self.num_classes}: hard labels); got {self.k}."
+            )
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a setting that is none of its choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")

@@ -1,0 +1,7 @@
+"""Batched augmentation: random per sample, the same code on CPU and GPU."""
+
+from semifine.views.maker import ViewMaker
+from semifine.views.registry import register, view_names
+from semifine.views.settings import IMAGENET_MEAN, IMAGENET_STD, ViewSettings
+
+__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "ViewMaker", "ViewSettings", "register", "view_names"]

@@ -1,0 +1,124 @@
+"""Upright crops: the random-resized crop of training, the central crop of testing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from semifine.views.images import ImageBatch, ImageTable
+from semifine.views.randomness import BatchRandom
+from semifine.views.sampling import pool, sample_bilinear
+from semifine.views.settings import ViewSettings
+from semifine.views.transfer import upload
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+TRIES = 10
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Boxes of N images, in pixels, and which of them are mirrored.
+
+    ``closed`` says whether sampling stays within the box, as when the box is cut out first and then
+    resized; otherwise the interpolation at its border sees the pixels around it.
+    """
+
+    left: FloatArray
+    top: FloatArray
+    width: FloatArray
+    height: FloatArray
+    flip: NDArray[np.bool_]
+    closed: bool = True
+
+
+def draw_crop(random: BatchRandom, table: ImageTable, settings: ViewSettings) -> Crop:
+    """The boxes of torchvision's RandomResizedCrop, drawn for all samples at once, and the flips.
+
+    A box is drawn up to ten times, until it fits into the image; then it falls back to the largest
+    central box whose aspect ratio is allowed.
+    """
+    area = _between(random.uniform(TRIES), *settings.crop_scale) * (table.height * table.width)[:, None]
+    low, high = np.log(settings.crop_ratio)
+    ratio = np.exp(_between(random.uniform(TRIES), low, high))
+    place = random.uniform(2)
+    flip = random.uniform() < settings.flip_probability
+
+    width, height = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
+    fits = (width > 0) & (width <= table.width[:, None]) & (height > 0) & (height <= table.height[:, None])
+    any_fits = fits.any(axis=1)
+    first = (np.arange(len(fits)), fits.argmax(axis=1))
+    central_width, central_height = _central_box(table, *settings.crop_ratio)
+    width = np.where(any_fits, width[first], central_width)
+    height = np.where(any_fits, height[first], central_height)
+    spare_x, spare_y = table.width - width, table.height - height
+    return Crop(
+        left=np.where(any_fits, np.floor(place[:, 0] * (spare_x + 1)), spare_x // 2),
+        top=np.where(any_fits, np.floor(place[:, 1] * (spare_y + 1)), spare_y // 2),
+        width=width,
+        height=height,
+        flip=flip,
+    )
+
+
+def centre_crop(table: ImageTable, size: int) -> Crop:
+    """Resize of the shorter side to ``size``, then the central square, as torchvision rounds them."""
+    shorter = np.minimum(table.height, table.width)
+
+    def box(extent: IntArray) -> tuple[FloatArray, FloatArray]:
+        resized = size * extent // shorter
+        scale = extent / resized
+        return np.rint((resized - size) / 2) * scale, size * scale
+
+    left, width = box(table.width)
+    top, height = box(table.height)
+    return Crop(left, top, width, height, flip=np.zeros(len(shorter), dtype=np.bool_), closed=False)
+
+
+def crop_lines(crop: Crop, table: ImageTable, size: int) -> dict[str, FloatArray]:
+    """Maps from output position to image coordinate, for x and y: (N, 4) start, step, lowest, highest."""
+    x = _lines(crop.left, crop.width, table.width, size, crop.closed)
+    y = _lines(crop.top, crop.height, table.height, size, crop.closed)
+    mirrored = np.stack([x[:, 0] + crop.width, -x[:, 1], x[:, 2], x[:, 3]], axis=1)
+    return {"x_line": np.where(crop.flip[:, None], mirrored, x), "y_line": y}
+
+
+def crop_coordinates(x_line: Tensor, y_line: Tensor, size: int, oversample: int = 1) -> tuple[Tensor, Tensor]:
+    """Image coordinates (N, 1, S) and (N, S, 1) of the S = size * oversample positions along each axis."""
+    steps = torch.arange(size * oversample, dtype=x_line.dtype, device=x_line.device)
+    steps.add_(0.5).div_(oversample)
+    return _positions(x_line, steps).unsqueeze(1), _positions(y_line, steps).unsqueeze(2)
+
+
+def render_crop(images: ImageBatch, crop: Crop, size: int) -> Tensor:
+    """The crops as (N, 3, size, size) float32 in 0..255."""
+    lines = upload(crop_lines(crop, images.table, size), images.device)
+    x, y = crop_coordinates(lines["x_line"], lines["y_line"], size, images.oversample)
+    return pool(sample_bilinear(images, x, y), images.oversample)
+
+
+def _between(unit: FloatArray, low: float, high: float) -> FloatArray:
+    return low + unit * (high - low)
+
+
+def _central_box(table: ImageTable, lowest: float, highest: float) -> tuple[FloatArray, FloatArray]:
+    width, height = table.width.astype(np.float64), table.height.astype(np.float64)
+    narrow, wide = width / height < lowest, width / height > highest
+    # At least one pixel: rounding would otherwise empty the box of an image of one row or column.
+    central_width = np.where(wide, np.maximum(np.rint(height * highest), 1), width)
+    central_height = np.where(narrow, np.maximum(np.rint(width / lowest), 1), height)
+    return central_width, central_height
+
+
+def _lines(start: FloatArray, length: FloatArray, extent: IntArray, size: int, closed: bool) -> FloatArray:
+    low, high = (start, start + length) if closed else (np.zeros_like(start), extent.astype(np.float64))
+    return np.stack([start, length / size, low + 0.5, high - 0.5], axis=1)
+
+
+def _positions(line: Tensor, steps: Tensor) -> Tensor:
+    start, step, low, high = line.unsqueeze(-1).unbind(1)
+    return (start + step * steps).maximum(low).minimum(high)

@@ -1,0 +1,118 @@
+"""The images that a batch of views is sampled from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from semifine.views.transfer import upload
+
+CHANNELS = 3
+
+
+class ImageStore(Protocol):
+    """All images of a dataset: RGB, height x width x 3, one after the other in one flat buffer."""
+
+    @property
+    def pixels(self) -> Tensor:
+        """Flat uint8 buffer."""
+        ...
+
+    @property
+    def offset(self) -> Tensor:
+        """(rows,) int64: where each image starts in ``pixels``, in bytes."""
+        ...
+
+    @property
+    def height(self) -> Tensor:
+        """(rows,) heights in pixels; 0 where there is no image."""
+        ...
+
+    @property
+    def width(self) -> Tensor:
+        """(rows,) widths in pixels."""
+        ...
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """Where each image of a store lies, held on the host."""
+
+    offset: NDArray[np.int64]
+    height: NDArray[np.int64]
+    width: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, store: ImageStore) -> ImageTable:
+        """Reads the table of a store once; the store's tensors may live on any device."""
+        columns = (store.offset, store.height, store.width)
+        return cls(*(column.cpu().numpy().astype(np.int64) for column in columns))
+
+    def take(self, rows: NDArray[np.int64] | slice) -> ImageTable:
+        """The table of some rows, in their order."""
+        return ImageTable(self.offset[rows], self.height[rows], self.width[rows])
+
+
+@dataclass(frozen=True)
+class ImageBatch:
+    """The N images of a batch.
+
+    ``pixels`` is flat uint8 on the device; ``offset``, ``height`` and ``width`` are (N, 1, 1) on the
+    device, of the integer type that indexes ``pixels``; ``table`` holds the same numbers on the host,
+    where the random draws need them. ``oversample`` is the number of samples a view's pixel averages
+    along each axis.
+    """
+
+    pixels: Tensor
+    offset: Tensor
+    height: Tensor
+    width: Tensor
+    table: ImageTable
+    oversample: int = 1
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.table.offset)
+
+    def take(self, samples: NDArray[np.int64], on_device: Tensor) -> ImageBatch:
+        """Some of the images; ``on_device`` (n,) is a copy of ``samples`` there."""
+        offset, height, width = (c.index_select(0, on_device) for c in (self.offset, self.height, self.width))
+        return ImageBatch(self.pixels, offset, height, width, self.table.take(samples), self.oversample)
+
+    def part(self, some: slice) -> ImageBatch:
+        """A run of the images."""
+        columns = self.offset[some], self.height[some], self.width[some]
+        return ImageBatch(self.pixels, *columns, self.table.take(some), self.oversample)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the views are made."""
+        return self.pixels.device
+
+
+def image_batch(pixels: Tensor, table: ImageTable, device: torch.device, oversample: int = 1) -> ImageBatch:
+    """A batch over ``pixels``; the images' bytes are moved first where they are not on ``device``."""
+    if pixels.device != device:
+        pixels, table = pack(pixels, table, device)
+    index_type = np.int32 if pixels.numel() < 2**31 else np.int64
+    columns = np.stack([table.offset, table.height, table.width]).astype(index_type)
+    offset, height, width = upload({"columns": columns[..., None, None]}, device)["columns"].unbind()
+    return ImageBatch(pixels, offset, height, width, table, oversample)
+
+
+def pack(pixels: Tensor, table: ImageTable, device: torch.device) -> tuple[Tensor, ImageTable]:
+    """The bytes of the table's images alone, in one copy to ``device``, and their new table."""
+    lengths = table.height * table.width * CHANNELS
+    ends = np.cumsum(lengths)
+    buffer = torch.empty(int(lengths.sum()), dtype=torch.uint8, pin_memory=device.type == "cuda")
+    # numpy slices: a torch copy of a memory-mapped slice costs several times as much per call.
+    source, target = pixels.numpy(), buffer.numpy()
+    for start, length, end in zip(table.offset, lengths, ends, strict=True):
+        target[end - length : end] = source[start : start + length]
+    packed = ImageTable(ends - lengths, table.height, table.width)
+    return buffer.to(device, non_blocking=True), packed

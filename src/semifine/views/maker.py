@@ -1,0 +1,100 @@
+"""Makes normalised views of stored images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from semifine.views.images import ImageStore, ImageTable, image_batch
+from semifine.views.randomness import BatchRandom, generator
+from semifine.views.registry import find_view
+from semifine.views.settings import ViewSettings
+
+LARGEST_SHRINK = 1.5
+"""Images shrunk by more than this, in the middle of the store, are oversampled against aliasing."""
+MOST_OVERSAMPLE = 4
+
+
+class ViewMaker:
+    """Makes views of the rows of a store, on one device.
+
+    What a sample looks like depends on its row, its place in the global batch, the seed, the step, the
+    stream and the name of the view, and on nothing else: neither on earlier calls nor on how the batch
+    is split over ranks. On the GPU no call waits for the device.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore,
+        settings: ViewSettings,
+        seed: int,
+        device: torch.device | str = "cpu",
+        channels_last: bool = False,
+    ) -> None:
+        """The store's pixels may lie on the device, or on the host: then each batch's bytes are sent."""
+        self.settings = settings
+        self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0", as tensors call it
+        self._seed = seed
+        self._pixels = store.pixels
+        self._table = ImageTable.of(store)
+        self._oversample = _oversample(self._table, settings.size)
+        self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        mean, std = (torch.tensor(per_channel).view(1, 3, 1, 1) for per_channel in (settings.mean, settings.std))
+        self._scale, self._shift = (1 / (255 * std)).to(self.device), (-mean / std).to(self.device)
+
+    def __call__(
+        self,
+        view: str,
+        rows: NDArray[np.int64] | Tensor,
+        step: int,
+        stream: str,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> Tensor:
+        """One view of each row; see :meth:`make`."""
+        return self.make(rows, (view,), step, stream, rank, world_size)[view]
+
+    @torch.no_grad()
+    def make(
+        self,
+        rows: NDArray[np.int64] | Tensor,
+        views: Sequence[str],
+        step: int,
+        stream: str,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> dict[str, Tensor]:
+        """Several views of the same rows: name -> (N, 3, size, size) float32, normalised.
+
+        ``rows`` (N,) are this rank's rows, on the host; random numbers are drawn for the global batch of
+        N * world_size rows. The name "strong:2" asks for a second view of the kind "strong".
+        """
+        makers = {name: find_view(name) for name in views}
+        host_rows = np.asarray(rows, dtype=np.int64)
+        table = self._table.take(host_rows)
+        if (table.height == 0).any():
+            raise ValueError(f"Row {host_rows[table.height == 0][0]} of the store has no image.")
+        images = image_batch(self._pixels, table, self.device, self._oversample)
+        made: dict[str, Tensor] = {}
+        for name, maker in makers.items():
+            numbers = generator(self._seed, step, f"{stream}/{name}")
+            random = BatchRandom(numbers, len(host_rows), rank, world_size)
+            made[name] = self._normalise(maker(images, random, self.settings))
+        return made
+
+    def _normalise(self, views: Tensor) -> Tensor:
+        normalised = torch.addcmul(self._shift, views, self._scale)
+        return normalised.contiguous(memory_format=self._memory_format)
+
+
+def _oversample(table: ImageTable, size: int) -> int:
+    """How many samples a pixel averages along each axis; one for the whole store, so no view depends on
+    which other images share its batch."""
+    shorter = np.minimum(table.height, table.width)
+    shrink = float(np.median(shorter[shorter > 0])) / size if shorter.any() else 1.0
+    return min(max(1, ceil(shrink / LARGEST_SHRINK)), MOST_OVERSAMPLE)

@@ -1,0 +1,58 @@
+"""What all tests share: where the real data lies, and small settings that train in a blink."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from semifine.config import RunSettings, resolve
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """Two test processes share two cores; more threads only wait for each other."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
+def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
+    """A run of 12 steps on 6 classes of the embedded set; keys as on the command line, dots as ``__``."""
+    tiny = {
+        "data.source": "synthetic",
+        "data.genera": 3,
+        "data.species": 2,
+        "data.labelled_per_class": 3,
+        "data.unlabelled_per_class": 9,
+        "data.val_per_class": 2,
+        "data.test_per_class": 4,
+        "method.name": method,
+        "image_size": 32,
+        "store_size": 48,
+        "iterations": 12,
+        "batch_size": 4,
+        "mu": 2,
+        "evaluate_every": 6,
+        "save_every": 4,
+        "log_every": 3,
+        "device": "cpu",
+    }
+    return resolve([tiny, {key.replace("__", "."): value for key, value in more.items()}])
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data; set SEMIFINE_TEST_DATA, or keep it beside the checkout."""
+    path = Path(os.environ.get("SEMIFINE_TEST_DATA", ROOT.parent / "shared" / "data"))
+    if not path.is_dir():
+        pytest.skip("real data not found: set SEMIFINE_TEST_DATA to its folder")
+    return path

@@ -1,0 +1,53 @@
+"""Small images on disk, and small catalogs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from semifine.data.catalog import Catalog, Split
+from semifine.data.reading import FileReader
+
+SaveImage = Callable[..., Path]
+MakeCatalog = Callable[..., Catalog]
+
+
+@pytest.fixture
+def save_image(tmp_path: Path) -> SaveImage:
+    """Saves an image of random pixels, a different one each time, and makes the folders it needs."""
+    random = np.random.default_rng(0)
+
+    def save(path: str | Path, width: int = 12, height: int = 10) -> Path:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(file)
+        return file
+
+    return save
+
+
+@pytest.fixture
+def make_catalog(tmp_path: Path) -> MakeCatalog:
+    """A catalog of the given files; by default two classes, all rows labelled in turn."""
+
+    def make(
+        paths: list[str], label: list[int] | None = None, split: list[Split] | None = None, classes: int = 2
+    ) -> Catalog:
+        labels = np.array([i % classes for i in range(len(paths))] if label is None else label, np.int64)
+        splits = np.array([Split.LABELLED] * len(paths) if split is None else split, np.uint8)
+        return Catalog(
+            name="test",
+            class_names=tuple(f"class {i}" for i in range(classes)),
+            paths=paths,
+            label=labels,
+            split=splits,
+            truth=labels.copy(),
+            reader=FileReader(paths, [tmp_path]),
+            root=tmp_path,
+        )
+
+    return make

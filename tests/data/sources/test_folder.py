@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.sources.folder import Settings, load
+from semifine.errors import UserError
+
+from ..conftest import SaveImage
+
+
+def rows(catalog: Catalog, split: Split) -> dict[str, int]:
+    return {catalog.paths[row]: int(catalog.label[row]) for row in catalog.rows(split)}
+
+
+def test_the_whole_layout(tmp_path: Path, save_image: SaveImage) -> None:
+    for path in (
+        *("labeled/zebra finch/1.JPG", "labeled/zebra finch/deep/er/2.jpeg", "labeled/Ärger 鳥 /1 .png"),
+        *("unlabeled/1.png", "unlabeled/some/day/2.webp", "val/zebra finch/1.png", "test/Ärger 鳥 /1.PNG"),
+    ):
+        save_image(path)
+    for path in ("labeled/notes.txt", "labeled/zebra finch/.hidden.jpg", "unlabeled/.cache/1.png", "unlabeled/x.csv"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("")
+    catalog = load(tmp_path, Settings())
+    assert catalog.class_names == ("zebra finch", "Ärger 鳥 ")
+    assert rows(catalog, Split.LABELLED) == {
+        "labeled/zebra finch/1.JPG": 0,
+        "labeled/zebra finch/deep/er/2.jpeg": 0,
+        "labeled/Ärger 鳥 /1 .png": 1,
+    }
+    assert rows(catalog, Split.UNLABELLED) == {"unlabeled/1.png": UNKNOWN, "unlabeled/some/day/2.webp": UNKNOWN}
+    assert rows(catalog, Split.VAL) == {"val/zebra finch/1.png": 0}
+    assert rows(catalog, Split.TEST) == {"test/Ärger 鳥 /1.PNG": 1}
+    assert all(catalog.reader.read(row).shape == (10, 12, 3) for row in range(len(catalog)))
+
+
+def test_folder_names_of_unlabelled_images_do_not_leak(tmp_path: Path, save_image: SaveImage) -> None:
+    for path in ("labelled/a/1.png", "labelled/b/1.png", "unlabelled/a/2.png", "unlabelled/b/2.png"):
+        save_image(path)
+    catalog = load(tmp_path, Settings())
+    hidden = catalog.rows(Split.UNLABELLED)
+    assert len(hidden) == 2
+    assert (catalog.label[hidden] == UNKNOWN).all()
+    assert (catalog.truth[hidden] == UNKNOWN).all()
+
+
+def test_accents_are_one_class_in_both_forms(tmp_path: Path, save_image: SaveImage) -> None:
+    save_image(f"labeled/{unicodedata.normalize('NFC', 'fée')}/1.png")
+    save_image("labeled/b/1.png")
+    save_image(f"test/{unicodedata.normalize('NFD', 'fée')}/1.png")
+    catalog = load(tmp_path, Settings())
+    assert catalog.class_names == ("b", "fée")
+    assert list(rows(catalog, Split.TEST).values()) == [1]
+    assert catalog.reader.read(2).shape == (10, 12, 3)
+
+
+def test_links_are_followed_but_not_in_circles(tmp_path: Path, save_image: SaveImage) -> None:
+    for path in ("data/labeled/a/1.png", "data/labeled/b/1.png", "elsewhere/1.png"):
+        save_image(path)
+    root = tmp_path / "data"
+    (root / "unlabeled").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "round").symlink_to(root / "unlabeled")
+    assert list(rows(load(root, Settings()), Split.UNLABELLED)) == ["unlabeled/1.png"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["train/a/1.png"], r"no folder 'labeled'. Expected:\n +labeled/<class name>"),
+        (["labeled/a/1.png"], "at least two folders"),
+        (["labeled/a/1.png", "labeled/b/1.png", "test/c/1.png"], "test/c is a class without labelled images"),
+        (["labeled/a/1.png", "labeled/b/1.png", "val/c/1.png"], "val/c is a class without labelled images"),
+        (["labeled/a/1.png", "labeled/b/x.txt"], "labeled/b holds no image"),
+        (["labeled/a/1.png", "labeled/b/1.png", "labeled/1.png"], r"labeled/1\.png is in no class"),
+        (["labeled/a/1.png", "labelled/b/1.png"], "both labeled and labelled"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, save_image: SaveImage, files: list[str], message: str) -> None:
+    for file in files:
+        if file.endswith(".txt"):
+            (tmp_path / file).parent.mkdir(parents=True)
+            (tmp_path / file).write_text("")
+        else:
+            save_image(file)
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, Settings())
+
+
+def test_held_out_validation_is_stratified_and_seeded(tmp_path: Path) -> None:
+    for name, count in (("a", 10), ("b", 2), ("c", 1)):
+        for number in range(count):
+            file = tmp_path / "labeled" / name / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+    catalog = load(tmp_path, Settings(val_share=0.3, seed=1))
+    val = catalog.label[catalog.split == Split.VAL]
+    assert np.bincount(val, minlength=3).tolist() == [3, 1, 0]
+    assert np.bincount(catalog.label[catalog.split == Split.LABELLED]).tolist() == [7, 1, 1]
+    again = load(tmp_path, Settings(val_share=0.3, seed=1))
+    assert (again.split == catalog.split).all()
+    assert any((load(tmp_path, Settings(val_share=0.3, seed=s)).split != catalog.split).any() for s in range(2, 6))
+
+
+def test_a_given_validation_split_is_kept(tmp_path: Path, save_image: SaveImage) -> None:
+    for path in ("labeled/a/1.png", "labeled/a/2.png", "labeled/b/1.png", "labeled/b/2.png", "val/a/3.png"):
+        save_image(path)
+    assert list(rows(load(tmp_path, Settings(val_share=0.5)), Split.VAL)) == ["val/a/3.png"]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from semifine.data.catalog import Catalog, Split
+from semifine.data.sources.table import Settings, load
+from semifine.errors import UserError
+
+from ..conftest import SaveImage
+
+
+def table(tmp_path: Path, *lines: str, name: str = "list.csv", encoding: str = "utf-8") -> Catalog:
+    file = tmp_path / name
+    file.write_bytes("\n".join(lines).encode(encoding))
+    return load(file, Settings())
+
+
+@pytest.fixture(autouse=True)
+def images(save_image: SaveImage) -> None:
+    for path in ("a.png", "b.png", "with, comma .PNG", "Vögel/鳥.png"):
+        save_image(path)
+
+
+def test_labels_and_blanks(tmp_path: Path) -> None:
+    catalog = table(
+        tmp_path, "path,label,camera", "a.png,wren,x", "b.png, robin ,", '"with, comma .PNG",,', "", "Vögel/鳥.png,,"
+    )
+    assert catalog.class_names == ("robin", "wren")
+    assert list(catalog.paths) == ["a.png", "b.png", "with, comma .PNG", "Vögel/鳥.png"]
+    assert catalog.label.tolist() == catalog.truth.tolist() == [1, 0, -1, -1]
+    assert catalog.split.tolist() == [0, 0, 1, 1]
+    assert catalog.reader.read(3).shape == (10, 12, 3)
+
+
+def test_tabs_byte_order_mark_and_windows_lines(tmp_path: Path) -> None:
+    lines = ["Path\tLabel\r", "a.png\tx, y\r", "b.png\tz\r"]
+    catalog = table(tmp_path, *lines, name="list.TSV", encoding="utf-8-sig")
+    assert catalog.class_names == ("x, y", "z")
+
+
+def test_splits_in_all_spellings(tmp_path: Path) -> None:
+    lines = ["path,label,split", "a.png,x,labelled", "b.png,y,Labeled", "c,x,train", "d,,train", "e,,unlabeled"]
+    lines += ["f,,unlabelled", "g,x,val", "h,x,valid", "i,y,validation", "j,y,test", "k,y,"]
+    assert table(tmp_path, *lines).split.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 0]
+
+
+def test_labels_of_unlabelled_rows_are_hidden(tmp_path: Path) -> None:
+    catalog = table(
+        tmp_path,
+        "path,label,split,truth",
+        *("a.png,x,train,", "b.png,y,train,ignored", "c,x,unlabelled,", "d,,unlabelled,y", "e,,,y", "f,,,"),
+        *("g,,unlabelled,zebra", "h,albatross,unlabelled,", "i,x,unlabelled,x"),
+    )
+    hidden = catalog.split == Split.UNLABELLED
+    assert (catalog.label[hidden] == -1).all()
+    assert catalog.truth[hidden].tolist() == [0, 1, 1, -1, 3, 2, 0]  # albatross 2 and zebra 3: other classes
+    assert catalog.truth[:2].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["file,label", "a.png,x"], r"list\.csv has no column 'path'.*file, label"),
+        ([], "has no column 'path'.*nothing"),
+        (["path,label", "a.png"], "line 2: only 1 of 2 columns"),
+        (["path,label", ",x"], "line 2: the path is empty"),
+        (["path,label,split", "a.png,x,dev"], "line 2: unknown split 'dev'.*validation"),
+        (["path,label,split", "a.png,x,", "b.png,,test"], "line 3: an image of split 'test' needs a label"),
+        (["path,label,split", "a.png,,labelled"], "line 2: an image of split 'labelled' needs a label"),
+        (["path,label", "a.png,x", "b.png,y", "a.png,y"], r"line 4: a\.png has the label 'y' here but 'x' on line 2"),
+        (["path,label,split", "a.png,x,", "b.png,y,", "c,z,test"], "line 4: class 'z' has no labelled image"),
+        (["path,label", "a.png,x", "b.png,"], "at least two classes, not 1"),
+        (["path,label", "no.png,x", "nil.png,y"], r"No image of .* was found, for example .*no\.png"),
+        (["path,label", 'a.png,"x', "b.png,y"], "line 3: unexpected end of data"),
+        (["path,label,split,truth", "a.png,x,unlabelled,y"], "line 2: label 'x' and truth 'y' differ"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        table(tmp_path, *lines)
+
+
+def test_other_encodings_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not UTF-8"):
+        table(tmp_path, "path,label", "Vögel.png,x", encoding="latin-1")
+
+
+def test_a_path_may_be_labelled_and_unlabelled(tmp_path: Path) -> None:
+    assert len(table(tmp_path, "path,label", "a.png,x", "b.png,y", "a.png,", "a.png,x")) == 4
+
+
+def test_root_and_absolute_paths(tmp_path: Path, save_image: SaveImage) -> None:
+    save_image("images/c.png", width=5)
+    (tmp_path / "lists").mkdir()
+    file = tmp_path / "lists" / "list.csv"
+    file.write_text(f"path,label\nc.png,x\n{tmp_path / 'a.png'},y\n")
+    catalog = load(file, Settings(root=str(tmp_path / "images")))
+    assert [catalog.reader.read(row).shape[1] for row in (0, 1)] == [5, 12]
+
+
+def test_validation_is_held_out(tmp_path: Path) -> None:
+    file = tmp_path / "list.csv"
+    file.write_text("path,label\na.png,x\nc.png,x\nb.png,y\nd.png,y\n")
+    catalog = load(file, Settings(val_share=0.5))
+    assert np.bincount(catalog.split).tolist() == [2, 0, 2]

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import torch
+
+from semifine.engine.evaluation import accuracy, confusion_matrix
+from semifine.engine.meters import NumberMeter, PseudoLabelMeter
+from semifine.engine.results import summarise_evaluations
+from semifine.methods.base import PseudoLabels
+
+
+def test_accuracy_counts_first_and_first_five() -> None:
+    probs = torch.tensor([[0.5, 0.2, 0.1, 0.1, 0.06, 0.04], [0.04, 0.06, 0.1, 0.1, 0.2, 0.5]])
+    assert accuracy(probs, torch.tensor([0, 0])) == {"top1": 50.0, "top5": 50.0}
+    assert accuracy(probs, torch.tensor([1, 1])) == {"top1": 0.0, "top5": 100.0}
+
+
+def test_few_classes_have_a_top5_of_all() -> None:
+    assert accuracy(torch.tensor([[0.6, 0.4]]), torch.tensor([1]))["top5"] == 100.0
+
+
+def test_confusion_matrix_rows_are_true_classes() -> None:
+    probs = torch.eye(3)[[0, 1, 1, 2]]
+    expected = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1]])
+    assert torch.equal(confusion_matrix(probs, torch.tensor([0, 0, 1, 2])), expected)
+
+
+def test_number_meter_gives_means_and_starts_anew() -> None:
+    meter = NumberMeter()
+    meter.update({"loss": torch.tensor(1.0)})
+    meter.update({"loss": torch.tensor(3.0)})
+    assert meter.read() == {"loss": 2.0}
+    assert meter.read() == {}
+
+
+def test_pseudo_label_meter_leaves_unknown_and_out_of_class_truths_out() -> None:
+    meter = PseudoLabelMeter(truth=torch.tensor([0, 1, -1, 7]), num_classes=3)
+    probs = torch.tensor([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8], [0.1, 0.8, 0.1]])
+    target = torch.tensor([[1.0, 0, 0], [0.7, 0.3, 0], [0, 0, 1.0], [0.3, 0.4, 0.3]])
+    meter.update(PseudoLabels(probs, target, torch.tensor([1.0, 0.0, 1.0, 1.0])), torch.arange(4))
+    numbers = meter.read()
+    assert numbers == {
+        "candidates": 7 / 4,
+        "accepted": 3 / 4,
+        "pseudo_label_accuracy": 50.0,
+        "candidate_hit_rate": 100.0,
+        "accepted_accuracy": 100.0,
+    }
+
+
+def test_results_are_named_for_how_they_were_selected() -> None:
+    rows = [(1, 50.0, 40.0, 80.0), (2, 70.0, 55.0, 85.0), (3, 60.0, 60.0, 82.0)]
+    evaluations = [
+        {"step": step, "val_top1": val, "val_top5": 99.0, "test_top1": top1, "test_top5": top5}
+        for step, val, top1, top5 in rows
+    ]
+    result = summarise_evaluations(evaluations)
+    assert (result["top1"], result["top5"]) == (60.0, 82.0), "the last, never the best on test"
+    assert result["selected_on_val"] == {"step": 2, "top1": 55.0, "top5": 85.0}
+    assert (result["best_on_test"]["top1"], result["best_on_test"]["top5"]) == (60.0, 85.0)
+
+
+def test_results_without_validation_or_test_images() -> None:
+    assert "selected_on_val" not in summarise_evaluations([{"step": 1, "test_top1": 1.0, "test_top5": 2.0}])
+    assert summarise_evaluations([{"step": 1, "val_top1": 1.0, "val_top5": 2.0}])["top1"] is None
+    assert summarise_evaluations([]) == {}

@@ -1,0 +1,159 @@
+"""What every method must do; a new file in methods/ is picked up by itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from semifine.data.catalog import Catalog, Split
+from semifine.engine import dataset as dataset_module
+from semifine.engine.display import Display
+from semifine.engine.interruption import Interrupted
+from semifine.engine.trainer import Trainer
+from semifine.engine.training import train
+from semifine.methods import method_class, method_names
+from semifine.methods.base import Batch, DataInfo, Progress
+from semifine.models.classifier import create_classifier
+from semifine.models.networks import Networks
+from tests.conftest import tiny_settings
+
+SEMI_SUPERVISED = [name for name in method_names() if method_class(name).unlabelled_views]
+HONEST = [name for name in method_names() if not method_class(name).trains_on_truth]
+
+
+def run(settings: Any, out: Path, *, resume: bool = False) -> dict[str, Any]:
+    return train(settings, out, resume=resume, display=Display(quiet=True))
+
+
+def final_weights(out: Path) -> dict[str, Tensor]:
+    return load_file(out / "checkpoints" / "last" / "model.safetensors")
+
+
+def training_state(out: Path) -> dict[str, Any]:
+    return dict(torch.load(out / "checkpoints" / "last" / "training.pt", weights_only=True))
+
+
+def assert_same(first: Any, second: Any) -> None:
+    torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_trains_and_fills_its_run_folder(name: str, tmp_path: Path) -> None:
+    result = run(tiny_settings(name), tmp_path / "run")
+    assert result["method"] == name
+    assert 0 <= result["top1"] <= result["top5"] <= 100
+    assert result["seed"] == 0
+    assert result["environment"]["torch"] == torch.__version__
+    samples = pq.read_table(tmp_path / "run" / "samples.parquet")
+    assert samples.num_rows == 6 * 9
+    assert set(samples.column("z_obj2").to_pylist()) <= set(range(1, 7))
+    for file in ("settings.yaml", "metrics.jsonl", "result.json", "classes.json", "classes.safetensors"):
+        assert (tmp_path / "run" / file).is_file()
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_resumes_bit_for_bit_in_mid_epoch(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N + resume + N steps equal 2N steps; the interruption falls between two checkpoints and two epochs."""
+    settings = tiny_settings(name)
+    run(settings, tmp_path / "whole")
+
+    save = Trainer.save
+
+    def stop_after_first_save(trainer: Trainer) -> None:
+        save(trainer)
+        raise Interrupted(15)
+
+    monkeypatch.setattr(Trainer, "save", stop_after_first_save)
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            run(settings, tmp_path / "parts", resume=True)
+    monkeypatch.undo()
+    run(settings, tmp_path / "parts", resume=True)
+
+    assert_same(final_weights(tmp_path / "parts"), final_weights(tmp_path / "whole"))
+    whole, parts = training_state(tmp_path / "whole"), training_state(tmp_path / "parts")
+    for key in ("step", "student", "optimiser", "method", "random"):
+        assert_same(parts[key], whole[key])
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_hidden_labels_never_reach_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poison: with other hidden labels every weight stays the same, to the last bit."""
+    run(tiny_settings(name), tmp_path / "true")
+    honest_load = dataset_module.load_catalog
+
+    def poisoned(*arguments: Any) -> Catalog:
+        catalog = honest_load(*arguments)
+        assert (catalog.label[catalog.rows(Split.UNLABELLED)] == -1).all()
+        random = np.random.default_rng(1).integers(0, catalog.num_classes, len(catalog))
+        return replace(catalog, truth=np.where(catalog.split == Split.UNLABELLED, random, catalog.truth))
+
+    monkeypatch.setattr(dataset_module, "load_catalog", poisoned)
+    run(tiny_settings(name), tmp_path / "poisoned")
+    assert_same(final_weights(tmp_path / "poisoned"), final_weights(tmp_path / "true"))
+    accuracies = [
+        np.mean(pq.read_table(tmp_path / which / "samples.parquet").column("truth").to_numpy())
+        for which in ("true", "poisoned")
+    ]
+    assert accuracies[0] != accuracies[1], "the poison must have been in the data, or this test shows nothing"
+
+
+def test_the_oracle_does_use_hidden_labels(tmp_path: Path) -> None:
+    run(tiny_settings("oracle"), tmp_path / "oracle")
+    run(tiny_settings("supervised"), tmp_path / "supervised")
+    with pytest.raises(AssertionError):
+        assert_same(final_weights(tmp_path / "oracle"), final_weights(tmp_path / "supervised"))
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_lowers_its_loss(name: str, tmp_path: Path) -> None:
+    settings = tiny_settings(name, iterations=60, log_every=10, evaluate_every=60, save_every=60, lr=0.02)
+    run(settings, tmp_path / "run")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    key = "loss_labelled" if name in SEMI_SUPERVISED else "loss"
+    losses = [record[key] for record in map(json.loads, lines) if record["kind"] == "train"]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("name", SEMI_SUPERVISED)
+def test_weight_zero_gives_the_supervised_loss(name: str) -> None:
+    """In eval mode, where batch norm does not mix labelled images with the others of the same pass."""
+    torch.manual_seed(0)
+    info = DataInfo(num_classes=6, num_labelled=18, num_unlabelled=54)
+    networks = Networks(create_classifier("test_resnet", 6, 32).eval())
+    views = {"weak": torch.randn(8, 3, 32, 32), "strong": torch.randn(8, 3, 32, 32)}
+    batch = Batch({"weak": torch.randn(4, 3, 32, 32)}, torch.tensor([0, 1, 2, 3]), views, torch.arange(8))
+    progress = Progress(0, 10)
+    method = method_class(name)(tiny_settings(name, method__weight=0).method_settings, info)
+    supervised = method_class("supervised")(tiny_settings("supervised").method_settings, info)
+    torch.testing.assert_close(
+        method(networks, batch, progress).loss, supervised(networks, batch, progress).loss
+    )
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_runs_in_bf16(name: str, tmp_path: Path) -> None:
+    result = run(tiny_settings(name, precision="bf16", iterations=4), tmp_path / "run")
+    assert all(torch.isfinite(value).all() for value in final_weights(tmp_path / "run").values())
+    assert result["iterations"] == 4
+
+
+@pytest.mark.parametrize("mode", ["joint", "split", "dp2"])
+def test_runs_in_every_forward_mode(mode: str, tmp_path: Path) -> None:
+    run(tiny_settings("soc", forward=mode, iterations=4), tmp_path / "run")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", method_names())
+def test_trains_on_the_gpu(name: str, tmp_path: Path) -> None:
+    result = run(tiny_settings(name, device="cuda"), tmp_path / "run")
+    assert result["environment"]["kind"] == "cuda"

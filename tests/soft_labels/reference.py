@@ -1,0 +1,193 @@
+"""A slow, readable SoC selector in plain Python: lists, loops and fractions, no tensors.
+
+It follows the method's description step by step and shares no code with the library.
+"""
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+
+def similarity(counts, m, n):
+    """Twice the class similarity: C[m][n] + C[n][m]."""
+    return counts[m][n] + counts[n][m]
+
+
+def assign(counts, medoids, seats, tie_starts=None):
+    """Each class joins its most similar medoid; the classes in ``seats`` sit where the list says."""
+    k = len(medoids)
+    assignment = []
+    for m in range(len(counts)):
+        if m in seats:
+            assignment.append(seats.index(m))
+            continue
+        start = tie_starts[m] if tie_starts else 0
+        best_place = None
+        for step in range(k):
+            place = (start + step) % k
+            if best_place is None or similarity(counts, m, medoids[place]) > similarity(
+                counts, m, medoids[best_place]
+            ):
+                best_place = place
+        assignment.append(best_place)
+    return assignment
+
+
+def update(counts, medoids, assignment, directed):
+    """Each cluster's member with the largest sum of similarities to the members, the current medoid before the others."""
+    new_medoids = []
+    for place, current in enumerate(medoids):
+        members = [m for m in range(len(counts)) if assignment[m] == place]
+        ordered = [current] + [m for m in members if m != current]
+        sums = []
+        for m in ordered:
+            if directed:
+                sums.append(sum(counts[m][n] for n in members))
+            else:
+                sums.append(sum(similarity(counts, m, n) for n in members))
+        new_medoids.append(ordered[sums.index(max(sums))])
+    return new_medoids
+
+
+def k_medoids(counts, medoids, directed=False, stale_seeds=False, tie_starts=None, max_rounds=20):
+    """Returns the final medoids and the assignment of each class to a place in their list."""
+    initial = list(medoids)
+    for _ in range(max_rounds):
+        assignment = assign(counts, medoids, medoids, tie_starts)
+        new_medoids = update(counts, medoids, assignment, directed)
+        unchanged = set(new_medoids) == set(medoids)
+        medoids = new_medoids
+        if unchanged:
+            break
+    return medoids, assign(counts, medoids, initial if stale_seeds else medoids, tie_starts)
+
+
+def objective(counts, medoids, assignment):
+    """Twice the sum of the similarities of all non-medoids to their medoids."""
+    return sum(
+        similarity(counts, m, medoids[assignment[m]]) for m in range(len(counts)) if m not in medoids
+    )
+
+
+def linear_k(conf, num_classes, alpha):
+    """ceil((conf / alpha + 2 / K) K - 1/2), exactly for fractions."""
+    return math.ceil((conf / alpha + Fraction(2, num_classes)) * num_classes - Fraction(1, 2))
+
+
+def official_k(conf, num_classes, alpha):
+    """2 + round(conf * round(K / alpha)) with Python's rounding of halves to even."""
+    return 2 + round(conf * round(num_classes / alpha))
+
+
+def scramble(number):
+    """The 31-bit hash of the random draws."""
+    number %= 2**31
+    for _ in range(2):
+        number = (number ^ number // 65536) * 73244475 % 2**31
+    return number ^ number // 65536
+
+
+def chained_scramble(*numbers):
+    state = 0
+    for number in numbers:
+        state = scramble(state + number)
+    return state
+
+
+@dataclass
+class ReferenceSelector:
+    """The whole selector; ``step`` takes a list of probability rows and dataset indices, and returns soft labels."""
+
+    num_classes: int
+    num_samples: int
+    window: int = 5120
+    alpha: float = 5.0
+    rounding: str = "paper"
+    fixed_k: int | None = None
+    refresh: str = "occurring"
+    directed_update: bool = False
+    stale_seeds: bool = False
+    medoid_init: str = "warm"
+    tie: str = "first"
+    max_rounds: int = 20
+    seed: int = 0
+    batches: list = field(default_factory=list)
+    iteration: int = 0
+
+    def __post_init__(self):
+        self.bank = [-1] * self.num_samples
+        self.k_values = sorted({self.k_of(0.0), *range(self.k_of(0.0), self.k_of(1.0) + 1)})
+        self.medoids = {k: self.draw(k) for k in self.k_values}
+        empty = [[0] * self.num_classes for _ in range(self.num_classes)]
+        self.assignment = {
+            k: assign(empty, self.medoids[k], self.medoids[k], self.tie_starts(k)) for k in self.k_values
+        }
+
+    def draw(self, k):
+        hashes = [chained_scramble(self.seed, self.iteration, k, c) for c in range(self.num_classes)]
+        return sorted(range(self.num_classes), key=lambda c: (hashes[c], c))[:k]
+
+    def tie_starts(self, k):
+        if self.tie == "first":
+            return None
+        return [chained_scramble(self.seed, self.iteration, k, c, 1) % k for c in range(self.num_classes)]
+
+    def k_of(self, conf):
+        if self.fixed_k is not None:
+            return self.fixed_k
+        if self.rounding == "official":
+            return official_k(conf, self.num_classes, self.alpha)
+        return linear_k(Fraction(conf), self.num_classes, Fraction(self.alpha))
+
+    def counts(self):
+        """The dense sum over the last ``window`` batches."""
+        total = [[0] * self.num_classes for _ in range(self.num_classes)]
+        for batch in self.batches[-self.window :]:
+            for m, n in batch:
+                total[m][n] += 1
+        return total
+
+    def track(self, indices, predictions):
+        transitions = []
+        for d, prediction in zip(indices, predictions, strict=True):
+            if self.bank[d] == -1:
+                self.bank[d] = prediction
+            elif self.bank[d] != prediction:
+                transitions.append((self.bank[d], prediction))
+                self.bank[d] = prediction
+        self.batches.append(transitions)
+
+    def refresh_clusterings(self, ks):
+        if self.refresh == "all":
+            due = self.k_values
+        elif self.refresh == "occurring":
+            due = sorted(set(ks))
+        elif self.iteration == 0:
+            due = self.k_values
+        else:
+            due = [self.k_values[self.iteration % len(self.k_values)]]
+        counts = self.counts()
+        for k in due:
+            start = self.medoids[k] if self.medoid_init == "warm" else self.draw(k)
+            self.medoids[k], self.assignment[k] = k_medoids(
+                counts,
+                start,
+                self.directed_update,
+                self.stale_seeds,
+                self.tie_starts(k),
+                self.max_rounds,
+            )
+
+    def step(self, probs, indices):
+        predictions = [row.index(max(row)) for row in probs]
+        ks = [self.k_of(max(row)) for row in probs]
+        self.track(indices, predictions)
+        self.refresh_clusterings(ks)
+        self.iteration += 1
+        return [self.select(row, p, k) for row, p, k in zip(probs, predictions, ks, strict=True)]
+
+    def select(self, row, prediction, k):
+        cluster = self.assignment[k]
+        kept = [p if cluster[c] == cluster[prediction] else 0.0 for c, p in enumerate(row)]
+        total = math.fsum(kept)
+        return [p / total for p in kept]

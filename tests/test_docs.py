@@ -1,0 +1,56 @@
+"""Documentation is tested by use: its commands and its Python run as they stand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from semifine.cli.main import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for line in "\n".join(blocks(page, "console")).splitlines():
+        program, *arguments = shlex.split(line.removeprefix("$ "))
+        assert program == "semifine"
+        assert main(arguments) == 0, line
+
+
+@pytest.mark.slow
+def test_python_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(ROOT / "docs" / "python.md", "python"):
+        exec(compile(block, "docs/python.md", "exec"), names)
+
+
+def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guide's file, put where it says, trains."""
+    import semifine.methods
+    from semifine.engine.display import Display
+    from semifine.engine.training import train
+    from tests.conftest import tiny_settings
+
+    (tmp_path / "plain_soft.py").write_text(blocks(ROOT / "docs" / "add_a_method.md", "python")[0])
+    monkeypatch.setattr(semifine.methods, "__path__", [*semifine.methods.__path__, str(tmp_path)])
+    settings = tiny_settings("plain_soft", method__weight=0.5)
+    result = train(settings, tmp_path / "run", display=Display(quiet=True))
+    assert result["unlabelled"]["candidates"] == 6, "plain soft labels keep every class"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,61 @@
+"""The same views on the CPU and the GPU, without a wait for the device."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from semifine.views import ViewMaker, ViewSettings
+from tests.views.view_helpers import make_store, smooth_picture
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+ROWS = np.arange(96) % 12
+VIEWS = ("weak", "strong", "test")
+
+
+@pytest.fixture(scope="module")
+def store() -> SimpleNamespace:
+    return make_store([smooth_picture(70 + 3 * i, 110 - 2 * i, seed=i) for i in range(12)])
+
+
+@pytest.fixture(params=["store on the host", "store on the GPU"])
+def gpu_store(request: pytest.FixtureRequest, store: SimpleNamespace) -> SimpleNamespace:
+    if request.param == "store on the host":
+        return store
+    return SimpleNamespace(**{name: column.cuda() for name, column in vars(store).items()})
+
+
+def test_gpu_equals_cpu(store: SimpleNamespace, gpu_store: SimpleNamespace) -> None:
+    # Levels instead of normalised values: mean 0 and a deviation of 1/255.
+    settings = ViewSettings(size=64, mean=(0, 0, 0), std=(1 / 255, 1 / 255, 1 / 255))
+    on_cpu = ViewMaker(store, settings, seed=0).make(ROWS, VIEWS, step=1, stream="s")
+    on_gpu = ViewMaker(gpu_store, settings, seed=0, device="cuda").make(ROWS, VIEWS, step=1, stream="s")
+    for name in ("weak", "test"):
+        assert (on_cpu[name] - on_gpu[name].cpu()).abs().max() < 0.05
+    # A last-bit difference can cross a threshold of an operation: rare pixels, not the picture.
+    difference = (on_cpu["strong"] - on_gpu["strong"].cpu()).abs()
+    assert difference.mean() < 0.05
+    assert (difference > 1).float().mean() < 2e-3
+
+
+def test_no_call_waits_for_the_device(gpu_store: SimpleNamespace) -> None:
+    maker = ViewMaker(gpu_store, ViewSettings(size=64), seed=0, device="cuda", channels_last=True)
+    maker.make(ROWS, VIEWS, step=0, stream="s")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        views = maker.make(ROWS, VIEWS, step=1, stream="s")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(torch.isfinite(view).all() for view in views.values())
+
+
+def test_views_repeat_exactly(gpu_store: SimpleNamespace) -> None:
+    maker = ViewMaker(gpu_store, ViewSettings(size=64), seed=0, device="cuda")
+    first, again = (maker("strong", ROWS, step=1, stream="s") for _ in range(2))
+    assert torch.equal(first, again)
