@@ -7,7 +7,7 @@ from semifine.soft_labels import OFFICIAL_CODE, SoftLabelSelector
 from tests.soft_labels.reference import ReferenceSelector
 from tests.soft_labels.streams import random_stream
 
-K, M, BATCH, STEPS = 9, 14, 8, 14
+K, M, BATCH, STEPS = 9, 14, 8, 12
 
 CASES = {
     "paper": {},
@@ -43,7 +43,7 @@ def assert_same_state(selector, slow):
 
 
 @pytest.mark.parametrize("host_sync", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("case", CASES)
 def test_selector_agrees_with_the_reference(case, seed, host_sync):
     options = {"window": 5, "alpha": 2.0, **CASES[case]}

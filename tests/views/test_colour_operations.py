@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from semifine.views.colour import COLOUR, STATISTICAL, grey
+from semifine.views.colour import COLOUR, STATISTICAL, change_colours, grey
 from semifine.views.randaugment import RANGES
 from tests.views.view_helpers import noise_picture, pillow_operation, smooth_picture, stack
 
@@ -39,7 +39,7 @@ def pictures(height: int, width: int) -> list[np.ndarray]:
 
 def worst_difference(name: str, originals: list[np.ndarray], magnitudes: np.ndarray) -> float:
     images = stack(originals)
-    ours = COLOUR[name](images, torch.from_numpy(magnitudes).float(), images)
+    ours = change_colours(name, images, torch.from_numpy(magnitudes).float(), images)
     theirs = stack(
         [
             np.asarray(pillow_operation(name, Image.fromarray(original), float(magnitude)))
@@ -87,22 +87,21 @@ def test_statistics_come_from_the_reference_alone(name: str) -> None:
     """A crop of the picture, with the whole as reference, is the crop of the changed picture."""
     images = stack(pictures(40, 50))
     magnitude = torch.full((len(images),), float(np.mean(RANGES[name])))
-    operation = COLOUR[name]
-    crop = operation(images[..., 10:30, 5:25].contiguous(), magnitude, images)
-    assert torch.equal(crop, operation(images, magnitude, images)[..., 10:30, 5:25])
-    other = operation(images, magnitude, images.flip(0))
-    assert torch.equal(other, operation(images, magnitude, images)) == (name not in STATISTICAL)
+    crop = change_colours(name, images[..., 10:30, 5:25].contiguous(), magnitude, images)
+    assert torch.equal(crop, change_colours(name, images, magnitude, images)[..., 10:30, 5:25])
+    other = change_colours(name, images, magnitude, images.flip(0))
+    assert torch.equal(other, change_colours(name, images, magnitude, images)) == (name not in STATISTICAL)
 
 
 def test_levels_outside_the_reference_stay_in_range() -> None:
     images, dark = stack([noise_picture(20, 20)]), stack([noise_picture(20, 20) // 4 + 60])
     for name in STATISTICAL:
-        changed = COLOUR[name](images, torch.tensor([0.5]), dark)
+        changed = change_colours(name, images, torch.tensor([0.5]), dark)
         assert changed.min() >= 0
         assert changed.max() <= 255
 
 
 def test_samples_use_their_own_magnitude() -> None:
     images = stack([smooth_picture(20, 20)] * 3)
-    changed = COLOUR["Brightness"](images, torch.tensor([0.1, 0.5, 0.9]), images)
+    changed = change_colours("Brightness", images, torch.tensor([0.1, 0.5, 0.9]), images)
     assert changed[0].mean() < changed[1].mean() < changed[2].mean()

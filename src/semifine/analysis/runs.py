@@ -134,7 +134,7 @@ def _read_matrices(path: Path, num_classes: int) -> dict[str, NDArray[np.int64]]
         return {}
     tensors = load_file(path)
     square = (num_classes, num_classes)
-    found = {}
+    found: dict[str, NDArray[np.int64]] = {}
     for name in ("transitions", "confusion"):
         if name not in tensors:
             continue

@@ -7,6 +7,7 @@ from semifine.config.settings import (
     preset_summary,
     read_preset,
     read_settings_file,
+    read_train_settings,
     resolve,
     write_settings,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "preset_summary",
     "read_preset",
     "read_settings_file",
+    "read_train_settings",
     "resolve",
     "write_settings",
 ]

@@ -166,6 +166,12 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     return flatten(loaded)
 
 
+def read_train_settings(path: Path) -> TrainSettings:
+    """The training settings of a settings file alone: the data need not be there any more."""
+    values = {key: value for key, value in read_settings_file(path).items() if "." not in key}
+    return build(TrainSettings, values)
+
+
 def preset_names() -> list[str]:
     """Names that ``--preset`` takes."""
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from semifine.config import RunSettings, read_settings_file, resolve
+from semifine.config import read_settings_file, read_train_settings, resolve
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import load_weights
 from semifine.engine.dataset import open_dataset
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 class Run:
     """A run folder with its network in memory."""
 
-    def __init__(self, path: Path, checkpoint: str, device: str) -> None:
+    def __init__(
+        self, path: Path, checkpoint: Literal["last", "best_val"], device: Literal["auto", "cpu", "cuda"]
+    ) -> None:
         self.folder = RunFolder.open(path)
-        layers: list[dict[str, Any]] = [read_settings_file(self.folder.settings), {"device": device}]
-        self.settings: RunSettings = resolve(layers)
+        self.settings = replace(read_train_settings(self.folder.settings), device=device)
         self.class_names: list[str] = json.loads(self.folder.classes.read_text(encoding="utf-8"))["names"]
-        self._fabric = create_fabric(self.settings.train)
-        train = self.settings.train
-        self._network = create_classifier(train.backbone, len(self.class_names), train.image_size)
+        self._fabric = create_fabric(self.settings)
+        self._network = create_classifier(self.settings.backbone, len(self.class_names), self.settings.image_size)
         self._network.load_state_dict(load_weights(self.folder.checkpoints / checkpoint))
         self._network.to(self._fabric.device).eval()
 
@@ -54,17 +55,18 @@ class Run:
 
     def evaluate(self, split: str = "test") -> dict[str, Any]:
         """Top-1 and top-5 in percent on a split of the run's data set."""
-        dataset = open_dataset(self.settings, Display())
+        settings = resolve([read_settings_file(self.folder.settings)])
+        dataset = open_dataset(settings, Display())
         rows = dataset.catalog.rows(Split[split.upper()])
         if not len(rows):
-            raise UserError(f"{self.settings.data} has no {split} images.")
+            raise UserError(f"{settings.data} has no {split} images.")
         label = torch.from_numpy(dataset.catalog.label[rows]).to(self._fabric.device)
         probs = self._probabilities(dataset.store, rows)
         return {"split": split, "images": len(rows), **accuracy(probs, label)}
 
     def predict(self, images: Sequence[ImageInput], top: int = 5) -> list[Prediction]:
         """The most probable classes of each image; images are paths, Pillow images or (H, W, 3) arrays."""
-        store = store_of_images(images, self.settings.train.stored_side)
+        store = store_of_images(images, self.settings.stored_side)
         probs = self._probabilities(store, np.arange(len(images)))
         values, classes = probs.topk(min(top, probs.shape[1]), dim=1)
         return [
@@ -74,7 +76,7 @@ class Run:
 
     def _probabilities(self, store: ImageStore, rows: NDArray[np.int64]) -> torch.Tensor:
         colours = normalisation(self._network)
-        view_settings = ViewSettings(size=self.settings.train.image_size, mean=colours.mean, std=colours.std)
+        view_settings = ViewSettings(size=self.settings.image_size, mean=colours.mean, std=colours.std)
         views = ViewMaker(store, view_settings, seed=0, device=self._fabric.device)
         evaluator = Evaluator(views, self._fabric.autocast, batch_size=256)
         return torch.cat(list(evaluator.predict(self._network, rows)))

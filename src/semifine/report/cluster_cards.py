@@ -48,6 +48,8 @@ class ClustersView:
     rest: list[list[str]]
     """Names in the clusters beyond the last card."""
     alone: list[ClassView]
+    photos: int
+    """The most photos that a class has here."""
     pairs: list[PairView]
     within_clusters: float | None
     within_groups: float | None
@@ -67,9 +69,12 @@ def view_clusters(shown: Arrangement, examples: Examples | None) -> ClustersView
         for label, name in enumerate(run.class_names)
     ]
     return ClustersView(
-        cards=[_card(place, [views[label] for label in members]) for place, members in enumerate(blocks[:MAX_CARDS], 1)],
+        cards=[
+            _card(place, [views[label] for label in members]) for place, members in enumerate(blocks[:MAX_CARDS], 1)
+        ],
         rest=[[run.class_names[label] for label in members] for members in blocks[MAX_CARDS:]],
         alone=[views[label] for label in alone],
+        photos=max((len(encoded) for encoded in pictures.values()), default=0),
         pairs=[_pair(pair, views, shown) for pair in pairs],
         within_clusters=_share_within_clusters(shown),
         within_groups=_share_within_groups(shown),

@@ -36,7 +36,10 @@ CURVES = (
         "%",
     ),
     Curve(
-        "candidates", "Candidate classes", "How many classes an image\u2019s label keeps on average; fewer say more.", ""
+        "candidates",
+        "Candidate classes",
+        "How many classes a label keeps on average; fewer say more.",
+        "",
     ),
     Curve("candidate_hit_rate", "Hit rate", "How often the true class is among the candidates; more is better.", "%"),
 )
@@ -60,8 +63,7 @@ def legend(runs: Sequence[RunFacts]) -> list[LegendEntry]:
     """One entry a run, with the dash pattern of its lines."""
     styles = run_styles([run.method for run in runs])
     return [
-        LegendEntry(label, hue, DASH_ARRAYS[dash])
-        for label, (hue, dash) in zip(run_labels(runs), styles, strict=True)
+        LegendEntry(label, hue, DASH_ARRAYS[dash]) for label, (hue, dash) in zip(run_labels(runs), styles, strict=True)
     ]
 
 

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from semifine.report.palette import HUES
 
@@ -42,7 +42,8 @@ def drawing() -> Iterator[None]:
         # The browser has the letters that matplotlib's own font lacks.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_RC)
+        parameters: Any = matplotlib.rcParams  # its typed keys differ between releases
+        parameters.update(_RC)
         yield
 
 
@@ -79,5 +80,7 @@ def _adapted(tag: str, used_ids: set[str]) -> str:
     """One tag with the page's colours and font, and without an id that nothing refers to."""
     for drawn, shown in _PAGE_COLOURS.items():
         tag = tag.replace(drawn, shown)
+    # Releases of matplotlib write the font as one property or as several; the size is what the page keeps.
     tag = re.sub(r"font: (?:[^;\"]*?)([\d.]+)px [^;\"]*", r"font-size: \1px", tag)
+    tag = re.sub(r"font-family: [^;\"]*;? ?", "", tag)
     return re.sub(r' id="([\w-]+)"', lambda found: found[0] if found[1] in used_ids else "", tag)

@@ -124,11 +124,12 @@ def _draw_borders(axes: object, shown: Arrangement) -> None:
     from matplotlib.patches import Rectangle
 
     assert isinstance(axes, Axes)
+    width = 1.0 if names_fit(len(shown.order)) else 0.5
     start = 0
     for members in shown.blocks:
         size = len(members)
         corner = (start - 0.5, start - 0.5)
-        axes.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=INK, linewidth=1.0))
+        axes.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=INK, linewidth=width))
         start += size
 
 

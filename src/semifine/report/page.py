@@ -89,6 +89,6 @@ def _classes_context(runs: Sequence[RunFacts], examples: Examples | None) -> dic
         "shown": shown,
         "matrices": draw_matrices(shown),
         "matrices_named": names_fit(num_classes),
-        "matrices_wide": MAX_SIDE_BY_SIDE < num_classes and names_fit(num_classes),
+        "matrices_wide": num_classes > MAX_SIDE_BY_SIDE and names_fit(num_classes),
         "clusters": view_clusters(shown, examples),
     }

@@ -66,4 +66,6 @@ def enumeration(parts: Sequence[str]) -> str:
 
 
 def shortened(text: str, length: int) -> str:
+    """One line of at most this many letters."""
+    text = " ".join(text.split())
     return text if len(text) <= length else text[: length - 1].rstrip() + ELLIPSIS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -58,20 +58,34 @@ class ImageTable:
         return ImageTable(self.offset[rows], self.height[rows], self.width[rows])
 
 
+class Layout(NamedTuple):
+    """What the sampling needs to know of N images, each (N, 1, 1), of the integer type that indexes pixels.
+
+    ``right`` and ``down`` are the steps to a pixel's neighbours in the buffer; they are zero in an image
+    that is one pixel wide or high. ``last_left`` and ``last_top`` are the last pixels that have such
+    neighbours.
+    """
+
+    offset: Tensor
+    height: Tensor
+    width: Tensor
+    right: Tensor
+    down: Tensor
+    last_left: Tensor
+    last_top: Tensor
+
+
 @dataclass(frozen=True)
 class ImageBatch:
     """The N images of a batch.
 
-    ``pixels`` is flat uint8 on the device; ``offset``, ``height`` and ``width`` are (N, 1, 1) on the
-    device, of the integer type that indexes ``pixels``; ``table`` holds the same numbers on the host,
-    where the random draws need them. ``oversample`` is the number of samples a view's pixel averages
-    along each axis.
+    ``pixels`` is flat uint8 on the device, ``columns`` (7, N, 1, 1) the entries of a :class:`Layout`
+    there; ``table`` holds the images' sizes on the host, where the random draws need them. A view's
+    pixel averages ``oversample`` samples along each axis.
     """
 
     pixels: Tensor
-    offset: Tensor
-    height: Tensor
-    width: Tensor
+    columns: Tensor
     table: ImageTable
     oversample: int = 1
 
@@ -79,30 +93,35 @@ class ImageBatch:
         """The number of images."""
         return len(self.table.offset)
 
-    def take(self, samples: NDArray[np.int64], on_device: Tensor) -> ImageBatch:
-        """Some of the images; ``on_device`` (n,) is a copy of ``samples`` there."""
-        offset, height, width = (c.index_select(0, on_device) for c in (self.offset, self.height, self.width))
-        return ImageBatch(self.pixels, offset, height, width, self.table.take(samples), self.oversample)
-
-    def part(self, some: slice) -> ImageBatch:
-        """A run of the images."""
-        columns = self.offset[some], self.height[some], self.width[some]
-        return ImageBatch(self.pixels, *columns, self.table.take(some), self.oversample)
-
     @property
     def device(self) -> torch.device:
         """Where the views are made."""
         return self.pixels.device
+
+    @property
+    def layout(self) -> Layout:
+        """The columns by name."""
+        return Layout(*self.columns.unbind())
+
+    def take(self, samples: NDArray[np.int64], on_device: Tensor) -> ImageBatch:
+        """Some of the images; ``on_device`` (n,) is a copy of ``samples`` there."""
+        return replace(self, columns=self.columns.index_select(1, on_device), table=self.table.take(samples))
+
+    def part(self, some: slice) -> ImageBatch:
+        """A run of the images."""
+        return replace(self, columns=self.columns[:, some], table=self.table.take(some))
 
 
 def image_batch(pixels: Tensor, table: ImageTable, device: torch.device, oversample: int = 1) -> ImageBatch:
     """A batch over ``pixels``; the images' bytes are moved first where they are not on ``device``."""
     if pixels.device != device:
         pixels, table = pack(pixels, table, device)
+    width, height = table.width, table.height
+    right, down = CHANNELS * (width > 1), CHANNELS * width * (height > 1)
+    last = np.maximum(width - 2, 0), np.maximum(height - 2, 0)
     index_type = np.int32 if pixels.numel() < 2**31 else np.int64
-    columns = np.stack([table.offset, table.height, table.width]).astype(index_type)
-    offset, height, width = upload({"columns": columns[..., None, None]}, device)["columns"].unbind()
-    return ImageBatch(pixels, offset, height, width, table, oversample)
+    columns = np.stack([table.offset, height, width, right, down, *last]).astype(index_type)
+    return ImageBatch(pixels, upload({"columns": columns[..., None, None]}, device)["columns"], table, oversample)
 
 
 def pack(pixels: Tensor, table: ImageTable, device: torch.device) -> tuple[Tensor, ImageTable]:

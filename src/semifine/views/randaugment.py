@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.views.colour import COLOUR, STATISTICAL
+from semifine.views.colour import STATISTICAL
 from semifine.views.geometry import GEOMETRY, FloatArray, identity
 from semifine.views.images import ImageTable
 from semifine.views.randomness import BatchRandom
@@ -35,7 +35,6 @@ RANGES: dict[str, tuple[float, float]] = {
 OPERATIONS = tuple(RANGES)
 """The names of the operations; an operation's code is its place here."""
 CODE = {name: code for code, name in enumerate(OPERATIONS)}
-COLOUR_CODES = {name: CODE[name] for name in COLOUR}
 IS_GEOMETRIC = np.array([name in GEOMETRY for name in OPERATIONS])
 IS_STATISTICAL = np.array([name in STATISTICAL for name in OPERATIONS])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
+from functools import cache
 
 from torch import Tensor
 
@@ -45,6 +46,7 @@ def find_view(name: str) -> View:
     return _views[kind]
 
 
+@cache
 def _load_kinds() -> None:
     """Imports every file of ``kinds``: a new view is one new file there."""
     from semifine.views import kinds

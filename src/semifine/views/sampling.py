@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from semifine.views.images import CHANNELS, ImageBatch
+from semifine.views.images import CHANNELS, ImageBatch, Layout
 
-CPU_PIXELS = 32_768
+CPU_PIXELS = 65_536
 """How many pixels the CPU samples at a time."""
 
 
@@ -28,30 +28,12 @@ def sample_bilinear(images: ImageBatch, x: Tensor, y: Tensor) -> Tensor:
     return torch.cat([_bilinear(images.part(part), x[part], y[part]) for part in parts])
 
 
-def _samples_at_once(images: ImageBatch, pixels: int) -> int:
-    """On the CPU few samples at a time: their intermediate results then stay in its cache."""
-    return max(1, CPU_PIXELS // pixels) if images.device.type == "cpu" else len(images)
-
-
-def _bilinear(images: ImageBatch, x: Tensor, y: Tensor) -> Tensor:
-    left, x_fraction = _split(x, images.width)
-    top, y_fraction = _split(y, images.height)
-    index = _channel_index(images, left, top)
-    # Images one pixel wide or high have no second tap: the step is then zero.
-    right = (images.width > 1).to(index.dtype).mul_(CHANNELS).unsqueeze(1)
-    down = ((images.height > 1).to(index.dtype) * images.width).mul_(CHANNELS).unsqueeze(1)
-    x_fraction, y_fraction = x_fraction.unsqueeze(1), y_fraction.unsqueeze(1)
-    upper = torch.lerp(_take(images, index), _take(images, index + right), x_fraction)
-    index += down
-    lower = torch.lerp(_take(images, index), _take(images, index.add_(right)), x_fraction)
-    return torch.lerp(upper, lower, y_fraction)
-
-
 def sample_nearest(images: ImageBatch, x: Tensor, y: Tensor) -> Tensor:
     """Like :func:`sample_bilinear`, but the nearest pixel: keeps the image's own values."""
-    left = x.floor().clamp_(min=0).minimum(images.width - 1)
-    top = y.floor().clamp_(min=0).minimum(images.height - 1)
-    return _take(images, _channel_index(images, left, top))
+    layout = images.layout
+    left = x.floor().clamp_(min=0).minimum(layout.width - 1)
+    top = y.floor().clamp_(min=0).minimum(layout.height - 1)
+    return _take(images.pixels, _channel_index(layout, left, top))
 
 
 def pool(samples: Tensor, factor: int) -> Tensor:
@@ -59,21 +41,38 @@ def pool(samples: Tensor, factor: int) -> Tensor:
     return samples if factor == 1 else avg_pool2d(samples, factor)
 
 
-def _split(position: Tensor, extent: Tensor) -> tuple[Tensor, Tensor]:
-    """The lower of the two pixels around each position, and the weight of the upper one."""
+def _samples_at_once(images: ImageBatch, pixels: int) -> int:
+    """On the CPU few samples at a time: their intermediate results then stay in its cache."""
+    return max(1, CPU_PIXELS // pixels) if images.device.type == "cpu" else len(images)
+
+
+def _bilinear(images: ImageBatch, x: Tensor, y: Tensor) -> Tensor:
+    layout = images.layout
+    left, x_fraction = _split(x, layout.last_left)
+    top, y_fraction = _split(y, layout.last_top)
+    index = _channel_index(layout, left, top)
+    right, down = layout.right.unsqueeze(1), layout.down.unsqueeze(1)
+    upper = torch.lerp(_take(images.pixels, index), _take(images.pixels, index + right), x_fraction)
+    index += down
+    lower = torch.lerp(_take(images.pixels, index), _take(images.pixels, index.add_(right)), x_fraction)
+    return torch.lerp(upper, lower, y_fraction)
+
+
+def _split(position: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    """The lower of the two pixels around each position, and the weight of the upper one, (N, 1, ...)."""
     centred = position - 0.5
-    lower = centred.floor().clamp_(min=0).minimum((extent - 2).clamp_(min=0))
-    return lower, centred.sub_(lower).clamp_(0, 1)
+    lower = centred.floor().clamp_(min=0).minimum(last)
+    return lower, centred.sub_(lower).clamp_(0, 1).unsqueeze(1)
 
 
-def _channel_index(images: ImageBatch, left: Tensor, top: Tensor) -> Tensor:
+def _channel_index(layout: Layout, left: Tensor, top: Tensor) -> Tensor:
     """(N, 3, H, W) positions in the flat buffer of the three channels of pixels (left, top)."""
-    dtype = images.offset.dtype
-    row = top.to(dtype) * images.width
-    pixel = (row + left.to(dtype)).mul_(CHANNELS).add_(images.offset)
+    dtype = layout.offset.dtype
+    row = top.to(dtype) * layout.width
+    pixel = (row + left.to(dtype)).mul_(CHANNELS).add_(layout.offset)
     return pixel.unsqueeze(1) + torch.arange(CHANNELS, dtype=dtype, device=pixel.device).view(1, -1, 1, 1)
 
 
-def _take(images: ImageBatch, index: Tensor) -> Tensor:
+def _take(pixels: Tensor, index: Tensor) -> Tensor:
     # index_select, unlike the [] operator, takes 32-bit indices as they are; it is also the faster one.
-    return images.pixels.index_select(0, index.view(-1)).view(index.shape).to(torch.float32)
+    return pixels.index_select(0, index.view(-1)).view(index.shape).to(torch.float32)

@@ -13,14 +13,17 @@ if it came from outside the frame at that slot. What differs from running Pillow
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from semifine.views.colour import COLOUR, STATISTICAL
+from semifine.views.colour import MIXING, TABLES, look_up
 from semifine.views.crops import Crop, crop_coordinates, crop_lines
 from semifine.views.images import ImageBatch
 from semifine.views.randaugment import Plan
-from semifine.views.route import GEOMETRY_STEP, Route, Step
+from semifine.views.route import LOOK_UP, MOVE, Route, Slot
 from semifine.views.sampling import pool, sample_bilinear, sample_nearest
 from semifine.views.settings import ViewSettings
 from semifine.views.transfer import upload
@@ -36,19 +39,27 @@ def render_plan(images: ImageBatch, plan: Plan, crop: Crop, settings: ViewSettin
     fine = (x, y) if images.oversample == 1 else crop_coordinates(*lines, settings.size, images.oversample)
     views = pool(sample_bilinear(images, *transform(sent["to_source"], *fine)), images.oversample).round_()
     thumbnails = first_thumbnails(images.take(route.with_thumbnail, sent["with_thumbnail"]), thumbnail_size)
-    for slot in range(plan.codes.shape[1]):
-        # The views first: they need the thumbnails as they are before the slot.
-        for step in route.views(slot, sent):
-            if step.name == GEOMETRY_STEP:
-                blacken(views, step, x, y)
-            else:
-                recolour(views, step, thumbnails)
-        for step in route.thumbnails(slot, sent):
-            if step.name == GEOMETRY_STEP:
-                warp(thumbnails, step)
-            else:
-                recolour(thumbnails, step, thumbnails)
+    for slot in route.slots(sent):
+        walk_slot(slot, views, thumbnails, x, y)
     return cut_out(views, sent["cutout"], sent["cutout_fill"], x, y)
+
+
+def walk_slot(slot: Slot, views: Tensor, thumbnails: Tensor, x: Tensor, y: Tensor) -> None:
+    """Takes views and thumbnails through one slot, in place; ``x`` and ``y`` are the views' coordinates."""
+    for name, step in slot.steps.items():
+        there, there_in_small = step.where, step.thumbnail_where
+        if name == LOOK_UP:
+            tables = make_tables(slot, thumbnails)
+            change(views, there, partial(look_up, table=tables))
+            own = tables.index_select(0, step.thumbnail_values)
+            change(thumbnails, there_in_small, partial(look_up, table=own))
+        elif name == MOVE:
+            inside = is_inside(step.values, x.index_select(0, there), y.index_select(0, there))
+            change(views, there, inside.mul)
+            change(thumbnails, there_in_small, partial(move, maps=step.thumbnail_values))
+        else:
+            change(views, there, partial(MIXING[name], magnitude=step.values))
+            change(thumbnails, there_in_small, partial(MIXING[name], magnitude=step.thumbnail_values))
 
 
 def transform(maps: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,36 +75,43 @@ def first_thumbnails(images: ImageBatch, size: int) -> Tensor:
     Pixels are picked, not averaged: a histogram keeps the extremes that averages would lose.
     """
     grid = torch.arange(size, dtype=torch.float32, device=images.device).add_(0.5).div_(size)
-    return sample_nearest(images, grid.view(1, 1, -1) * images.width, grid.view(1, -1, 1) * images.height)
+    layout = images.layout
+    return sample_nearest(images, grid.view(1, 1, -1) * layout.width, grid.view(1, -1, 1) * layout.height)
 
 
-def recolour(pictures: Tensor, step: Step, thumbnails: Tensor) -> None:
-    """Applies a colour operation, in place, to its pictures (N, 3, H, W)."""
-    chosen = pictures.index_select(0, step.where)
-    reference = thumbnails.index_select(0, step.reference) if step.name in STATISTICAL else chosen
-    pictures.index_copy_(0, step.where, COLOUR[step.name](chosen, step.values, reference))
+def change(pictures: Tensor, where: Tensor, operation: Callable[[Tensor], Tensor]) -> None:
+    """Applies an operation, in place, to the pictures ``where`` (n,) of a stack."""
+    if len(where):
+        pictures.index_copy_(0, where, operation(pictures.index_select(0, where)))
 
 
-def blacken(views: Tensor, step: Step, x: Tensor, y: Tensor) -> None:
-    """Blackens, in place, what a geometric operation took from outside the picture.
+def make_tables(slot: Slot, thumbnails: Tensor) -> Tensor:
+    """(n, 3, 256) tables of the operations that have one, in the order of their step."""
+    step = slot.steps[LOOK_UP]
+    references = thumbnails.index_select(0, slot.reference)
+    tables, start = [], 0
+    for name, count in slot.groups:
+        group = slice(start, start + count)  # past the statistical operations the references are empty
+        tables.append(TABLES[name](step.values[group], references[group]))
+        start += count
+    return torch.cat(tables)
 
-    ``x`` and ``y`` are the coordinates of the views' pixels after the last slot.
-    """
-    there = transform(step.values, x.index_select(0, step.where), y.index_select(0, step.where))
-    inside = there[0].abs_().maximum(there[1].abs_()) < 1
-    views.index_copy_(0, step.where, views.index_select(0, step.where).mul_(inside.unsqueeze(1)))
+
+def is_inside(maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """(n, 1, H, W): whether the pixels came from inside the picture, which spans [-1, 1] where maps lead."""
+    new_x, new_y = transform(maps, x, y)
+    return (new_x.abs_().maximum(new_y.abs_()) < 1).unsqueeze(1)
 
 
-def warp(thumbnails: Tensor, step: Step) -> None:
-    """Applies a geometric operation, in place, to whole thumbnails (n, 3, size, size)."""
-    chosen = thumbnails.index_select(0, step.where)
-    size = chosen.shape[-1]
-    grid = torch.arange(size, dtype=chosen.dtype, device=chosen.device).add_(0.5)
-    x, y = (there.floor_() for there in transform(step.values, grid.view(1, 1, -1), grid.view(1, -1, 1)))
+def move(thumbnails: Tensor, maps: Tensor) -> Tensor:
+    """Applies geometric operations to whole thumbnails (n, 3, size, size)."""
+    size = thumbnails.shape[-1]
+    grid = torch.arange(size, dtype=thumbnails.dtype, device=thumbnails.device).add_(0.5)
+    x, y = (there.floor_() for there in transform(maps, grid.view(1, 1, -1), grid.view(1, -1, 1)))
     inside = (x >= 0) & (x < size) & (y >= 0) & (y < size)
     source = y.clamp_(0, size - 1).mul_(size).add_(x.clamp_(0, size - 1)).long().flatten(1).unsqueeze(1)
-    moved = chosen.flatten(2).gather(2, source.expand(-1, chosen.shape[1], -1)).view(chosen.shape)
-    thumbnails.index_copy_(0, step.where, moved.mul_(inside.unsqueeze(1)))
+    moved = thumbnails.flatten(2).gather(2, source.expand(-1, thumbnails.shape[1], -1))
+    return moved.view(thumbnails.shape).mul_(inside.unsqueeze(1))
 
 
 def cut_out(views: Tensor, edges: Tensor, fill: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -1,0 +1,318 @@
+"""How long a step of the soft label selector takes, and how much memory its state needs.
+
+    python benchmarks/heart.py                       # CPU, and CUDA where present
+    python benchmarks/heart.py --classes 200 --device cpu --out benchmarks/results
+
+The window is full: samples hop within planted families of similar classes, with some stray predictions, as in training.
+One step is what a training loop calls: ``selector(probs, index)``, i.e. tracking, clustering, selection.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from semifine.soft_labels import SoftLabelSelector
+
+REPOSITORY = Path(__file__).parents[1]
+CLASSES = (200, 810, 2_000, 8_142)
+LARGEST_FOR_ALL = 810  # refreshing every k of every step is of no use beyond
+FAMILY_SIZE = 10
+
+
+@dataclass
+class Measurement:
+    """One line of the table."""
+
+    device: str
+    classes: int
+    refresh: str
+    host_sync: bool
+    transitions: int
+    nonzero: int
+    steps: int
+    median_ms: float
+    p90_ms: float
+    state_mb: float
+    dense_mb: float
+    peak_device_mb: float | None = None
+    graph_ms: float | None = None
+
+
+@dataclass
+class ReferenceMeasurement:
+    """The plain Python version on the same state."""
+
+    classes: int
+    refresh: str
+    steps: int
+    median_ms: float
+
+
+class Stream:
+    """Endless (probs, index) batches of a model that confuses the members of a family."""
+
+    def __init__(self, num_classes: int, num_samples: int, batch_size: int, device: torch.device, seed: int) -> None:
+        self.num_classes = num_classes
+        self.num_samples = num_samples
+        self.batch_size = batch_size
+        self.device = device
+        self.generator = torch.Generator().manual_seed(seed)
+        self.truth = torch.randint(0, num_classes, (num_samples,), generator=self.generator)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            for index in torch.randperm(self.num_samples, generator=self.generator).split(self.batch_size):
+                if len(index) == self.batch_size:
+                    yield self.probabilities(self.predictions(index)), index.to(self.device)
+
+    def predictions(self, index: Tensor) -> Tensor:
+        """Half of the samples keep their class, most others move within the family, one in ten strays."""
+        truth = self.truth[index]
+        sibling = truth - truth % FAMILY_SIZE + self._integers(FAMILY_SIZE)
+        chance = torch.rand(self.batch_size, generator=self.generator)
+        prediction = torch.where(chance < 0.5, truth, sibling)
+        return torch.where(chance > 0.9, self._integers(self.num_classes), prediction).clamp(max=self.num_classes - 1)
+
+    def probabilities(self, prediction: Tensor) -> Tensor:
+        """(batch, K) with confidences spread over the whole range, so that many different k occur."""
+        confidence = 0.05 + 0.94 * torch.rand((self.batch_size, 1), generator=self.generator)
+        rest = 0.5 + torch.rand((self.batch_size, self.num_classes), generator=self.generator)
+        rest.scatter_(1, prediction[:, None], 0)
+        probs = rest / rest.sum(dim=1, keepdim=True) * (1 - confidence)
+        return probs.scatter_(1, prediction[:, None], confidence).to(self.device)
+
+    def _integers(self, high: int) -> Tensor:
+        return torch.randint(0, high, (self.batch_size,), generator=self.generator)
+
+
+def megabytes(selector: SoftLabelSelector) -> float:
+    return sum(value.numel() * value.element_size() for value in selector.state_dict().values()) / 2**20
+
+
+def filled_selector(
+    num_classes: int, stream: Stream, options: argparse.Namespace, **settings: object
+) -> SoftLabelSelector:
+    """A selector in the steady state: the ring is full, and every sample was seen."""
+    selector = SoftLabelSelector(
+        num_classes,
+        options.samples,
+        window=options.window,
+        **settings,  # type: ignore[arg-type]
+    )
+    selector.to(stream.device)
+    orders = torch.Generator().manual_seed(0)
+    for _ in range(options.window):
+        index = torch.randint(0, options.samples, (options.batch,), generator=orders)
+        selector.tracker.update(index.to(stream.device), stream.predictions(index).to(stream.device))
+    return selector
+
+
+def timed(step: Callable[[], object], device: torch.device) -> float:
+    """Milliseconds of one call, waiting for the device."""
+    start = time.perf_counter()
+    step()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3
+
+
+def time_steps(
+    selector: SoftLabelSelector, stream: Stream, options: argparse.Namespace
+) -> list[float]:
+    """Milliseconds of each step after the warm-up, in which the medoids settle; stops early when time is up."""
+    times: list[float] = []
+    deadline = time.monotonic() + options.seconds
+    for step, (probs, index) in enumerate(stream):
+        took = timed(lambda probs=probs, index=index: selector(probs, index), stream.device)  # type: ignore[misc]
+        if step >= options.warmup:
+            times.append(took)
+        if len(times) == options.steps or (len(times) >= 3 and time.monotonic() > deadline):
+            return times
+    raise AssertionError("the stream never ends")
+
+
+def time_graph(selector: SoftLabelSelector, stream: Stream, options: argparse.Namespace) -> float:
+    """Median milliseconds of a step replayed from a CUDA graph."""
+    batches = iter(stream)
+    probs, index = next(batches)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        selector(probs, index)
+    times = []
+    for _ in range(options.steps):
+        new_probs, new_index = next(batches)
+        probs.copy_(new_probs)
+        index.copy_(new_index)
+        torch.cuda.synchronize()
+        times.append(timed(graph.replay, stream.device))
+    return statistics.median(times)
+
+
+def measure(
+    device: torch.device, num_classes: int, refresh: str, host_sync: bool, options: argparse.Namespace
+) -> Measurement:
+    stream = Stream(num_classes, options.samples, options.batch, device, options.seed)
+    selector = filled_selector(num_classes, stream, options, refresh=refresh, host_sync=host_sync)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    times = time_steps(selector, stream, options)
+    on_gpu = device.type == "cuda"
+    return Measurement(
+        device=device.type,
+        classes=num_classes,
+        refresh=refresh,
+        host_sync=host_sync,
+        transitions=int(selector.counts.sum()),
+        nonzero=int(selector.counts.count_nonzero()),
+        steps=len(times),
+        median_ms=statistics.median(times),
+        p90_ms=sorted(times)[int(0.9 * (len(times) - 1))],
+        state_mb=megabytes(selector),
+        dense_mb=num_classes**2 * options.window * 4 / 2**20,
+        peak_device_mb=torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None,
+        graph_ms=time_graph(selector, stream, options) if on_gpu and not host_sync else None,
+    )
+
+
+def measure_reference(num_classes: int, options: argparse.Namespace) -> ReferenceMeasurement:
+    """The readable version of the tests, started from the same full window and settled medoids."""
+    sys.path.insert(0, str(REPOSITORY))
+    from tests.soft_labels.reference import ReferenceSelector
+
+    stream = Stream(num_classes, options.samples, options.batch, torch.device("cpu"), options.seed)
+    selector = filled_selector(num_classes, stream, options, refresh="all")
+    batches = iter(stream)
+    for _ in range(options.warmup):
+        selector(*next(batches))
+    slow = ReferenceSelector(num_classes, options.samples, window=options.window, refresh="all")
+    slow.bank = selector.tracker.bank.tolist()
+    ring = selector.tracker.ring.roll(-int(selector.tracker.slot), dims=0)
+    slow.batches = [[divmod(code, num_classes) for code in row if code >= 0] for row in ring.tolist()]
+    slow.medoids = {k: selector.cluster_medoids(k).tolist() for k in slow.k_values}
+    times = []
+    for _ in range(options.reference_steps):
+        probs, index = next(batches)
+        expected = selector(probs, index)
+        rows, indices = probs.tolist(), index.tolist()
+        start = time.perf_counter()
+        soft = slow.step(rows, indices)
+        times.append((time.perf_counter() - start) * 1e3)
+        torch.testing.assert_close(torch.tensor(soft), expected)  # they compute the same
+    return ReferenceMeasurement(num_classes, "all", len(times), statistics.median(times))
+
+
+def plan(device: torch.device, options: argparse.Namespace) -> Iterator[tuple[int, str, bool]]:
+    """(classes, refresh, host_sync) of each line."""
+    for num_classes in options.classes:
+        for refresh in ("all", "occurring", "round_robin"):
+            if refresh == "all" and num_classes > LARGEST_FOR_ALL:
+                continue
+            yield num_classes, refresh, device.type == "cpu"
+            if device.type == "cuda" and num_classes > LARGEST_FOR_ALL and refresh == "occurring":
+                yield num_classes, refresh, True
+
+
+def print_table(measurements: list[Measurement]) -> None:
+    columns = ("device", "K", "refresh", "host sync", "non-zero", "ms/step", "p90", "graph ms", "state MB", "dense MB", "peak MB")
+    print(" | ".join(f"{column:>11}" for column in columns))
+    for line in measurements:
+        cells = (
+            line.device,
+            f"{line.classes:,}",
+            line.refresh,
+            "yes" if line.host_sync else "no",
+            f"{line.nonzero:,}",
+            f"{line.median_ms:.2f}",
+            f"{line.p90_ms:.2f}",
+            "" if line.graph_ms is None else f"{line.graph_ms:.2f}",
+            f"{line.state_mb:.1f}",
+            f"{line.dense_mb:,.0f}",
+            "" if line.peak_device_mb is None else f"{line.peak_device_mb:,.0f}",
+        )
+        print(" | ".join(f"{cell:>11}" for cell in cells))
+
+
+def hardware(device: torch.device) -> dict[str, object]:
+    """What the numbers were measured on."""
+    facts: dict[str, object] = {
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    if device.type == "cuda":
+        facts |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+    return facts
+
+
+def processor_name() -> str:
+    file = Path("/proc/cpuinfo")
+    if file.exists():
+        for line in file.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", type=int, nargs="+", default=CLASSES)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both, where CUDA is present")
+    parser.add_argument("--batch", type=int, default=160)
+    parser.add_argument("--window", type=int, default=5120)
+    parser.add_argument("--samples", type=int, default=26_640, help="unlabelled images; default: Semi-Aves")
+    parser.add_argument("--steps", type=int, default=100, help="measured steps")
+    parser.add_argument("--warmup", type=int, default=20, help="steps before, in which the medoids settle")
+    parser.add_argument("--seconds", type=float, default=60, help="at most, for the steps of one line")
+    parser.add_argument("--threads", type=int, default=2, help="of the CPU")
+    parser.add_argument("--reference-steps", type=int, default=3, help="of the plain Python version; 0: leave it out")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for heart-<device>.json, such as benchmarks/results")
+    return parser.parse_args()
+
+
+def run(device: torch.device, options: argparse.Namespace) -> None:
+    measurements = [measure(device, *line, options) for line in plan(device, options)]
+    print_table(measurements)
+    slow = None
+    if device.type == "cpu" and options.reference_steps:
+        slow = measure_reference(options.classes[0], options)
+        fast = next(line for line in measurements if (line.classes, line.refresh) == (slow.classes, slow.refresh))
+        print(
+            f"plain Python reference, K = {slow.classes}, all k: {slow.median_ms:,.0f} ms/step, "
+            f"{slow.median_ms / fast.median_ms:,.0f} times as long, same labels"
+        )
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        result = {
+            "hardware": hardware(device),
+            "settings": {name: getattr(options, name) for name in ("batch", "window", "samples", "warmup", "seed")},
+            "measurements": [asdict(line) for line in measurements],
+            "reference": None if slow is None else asdict(slow),
+        }
+        path = options.out / f"heart-{device.type}.json"
+        path.write_text(json.dumps(result, indent=2) + "\n")
+        print(f"wrote {path}")
+
+
+def main() -> None:
+    options = parse()
+    torch.set_num_threads(options.threads)
+    available = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    for name in [options.device] if options.device else available:
+        run(torch.device(name), options)
+
+
+if __name__ == "__main__":
+    main()

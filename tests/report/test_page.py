@@ -1,0 +1,231 @@
+"""The whole page, for runs of all kinds."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from semifine import UserError
+from semifine.report import write_page
+from tests.analysis.fake_runs import make_groups, planted_counts, result_of, write_run
+from tests.report.reading import PageReader, read_page
+
+SECTIONS = ["summary", "results", "curves", "matrices", "clusters", "settings"]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "R&D 'quoted' \"twice\"",
+    "$\\frac{1}{0}$ {{ 7 * 7 }} {% raw %}",
+    "Großer Würger 鵙 🐦 שלום",
+    "two\nlines --> ]]> #010101 https://example.org/x.js",
+]
+
+
+def photos(num_classes: int, side: int = 40, each: int = 2) -> dict[int, list[NDArray[np.uint8]]]:
+    pixels = np.random.default_rng(0).integers(0, 256, (num_classes, each, side, side + 7, 3), np.uint8)
+    return {label: list(images) for label, images in enumerate(pixels)}
+
+
+def assert_self_contained(page: PageReader) -> None:
+    for attribute in ("src", "href", "xlink:href", "action", "poster", "data", "srcset"):
+        for value in page.attributes(attribute):
+            assert value.startswith(("data:image/", "#")), value[:80]
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"script", "link", "iframe", "object", "embed", "form", "base"}
+    styles = re.findall(r"<style>(.*?)</style>", page.html, re.DOTALL) + page.attributes("style")
+    assert not any("@import" in style or re.search(r"url\((?!#)", style) for style in styles)
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("runs")
+    groups = make_groups(3, 4)
+    return [
+        write_run(root / "a", "supervised", groups=groups, top1=41.5, val=40.0, images_per_class=40),
+        write_run(
+            root / "b", "soc", groups=groups, top1=58.123, val=57.0, images_per_class=40,
+            transitions=planted_counts(groups),
+        ),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page(two_runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> PageReader:
+    out = tmp_path_factory.mktemp("page") / "new folder" / "index.html"
+    assert write_page(two_runs, out, photos(12), title="Birds & <bees>") == out
+    return read_page(out)
+
+
+def test_every_section_is_there_and_linked(page: PageReader) -> None:
+    assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
+    assert [value for value in page.attributes("href") if value[1:] in SECTIONS] == [f"#{name}" for name in SECTIONS]
+    assert "Birds & <bees>" in page.text
+
+
+def test_the_page_needs_nothing_else(page: PageReader) -> None:
+    assert_self_contained(page)
+
+
+def test_ids_are_unique_and_references_lead_somewhere(page: PageReader) -> None:
+    ids = page.attributes("id")
+    inside_drawings = {name for name in ids if name not in SECTIONS}
+    assert len(set(ids) & set(SECTIONS)) == len(SECTIONS)
+    assert set(re.findall(r"url\(#([\w-]+)\)", page.html)) <= inside_drawings
+    for reference in page.attributes("xlink:href"):
+        assert reference.startswith("data:") or reference[1:] in inside_drawings
+
+
+def test_the_table_holds_the_exact_numbers_of_the_results(page: PageReader, two_runs: list[Path]) -> None:
+    assert len(page.results) == 2
+    for row, path in zip(page.results, two_runs, strict=True):
+        result = result_of(path)
+        assert row["top1"] == result["top1"]
+        assert row["top5"] == result["top5"]
+        assert row["selected_on_val"] == result["selected_on_val"]["top1"]
+        assert row["best_on_test"] == result["best_on_test"]["top1"]
+        for key in ("pseudo_label_accuracy", "candidates", "candidate_hit_rate"):
+            assert row[key] == result["unlabelled"][key]
+        assert row["seconds"] == result["seconds"]
+    assert page.results[1]["agreement"] == 1.0
+    assert "agreement" not in page.results[0]
+    assert "not an honest estimate" in page.text
+
+
+def test_the_summary_says_whether_unlabelled_images_helped(page: PageReader) -> None:
+    assert "SoC is 16.6 points above supervised learning" in page.text
+    assert "the unlabelled images helped" in page.text
+    assert "Supervised and SoC: one seed." in page.text
+
+
+def test_pictures_and_drawings_have_words(page: PageReader) -> None:
+    pictures = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len([picture for picture in pictures if picture["alt"].startswith("Example of class")]) == 24
+    drawings = [attributes for tag, attributes in page.tags if tag == "svg" and "aria-hidden" not in attributes]
+    assert len(drawings) == 6
+    assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 20 for drawing in drawings)
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_drawings_take_the_colours_and_the_font_of_the_page(page: PageReader) -> None:
+    assert "var(--hue-blue)" in page.html
+    assert "currentColor" in page.html
+    assert "DejaVu" not in page.html
+    drawn = re.findall(r"<svg role.*?</svg>", page.html, re.DOTALL)
+    assert len(drawn) == 6
+    assert not any(re.search(r"(?:fill|stroke): #", drawing) for drawing in drawn)
+
+
+def test_the_same_runs_give_the_same_bytes(two_runs: list[Path], page: PageReader, tmp_path: Path) -> None:
+    again = write_page(two_runs, tmp_path / "again.html", photos(12), title="Birds & <bees>")
+    assert again.read_text(encoding="utf-8") == page.html
+    assert not list(tmp_path.glob(".*")), "no partial file stays"
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    names = [f"{name}{twin}" for name in HOSTILE for twin in ("", " II")]
+    groups = [name for name in HOSTILE for _ in range(2)]
+    run = write_run(
+        tmp_path / "<b>run", names=names, groups=groups, transitions=planted_counts(groups),
+        settings={"weights": "<i>file</i>.pt"},
+    )  # fmt: skip
+    page = read_page(write_page([run, run], tmp_path / "page.html", photos(12), title=HOSTILE[0]))
+    assert_self_contained(page)
+    assert not {"script", "i", "b"} & {tag for tag, _ in page.tags}
+    assert "onerror" not in page.attributes("onerror")
+    shown_names = {" ".join(text.split()) for text in page.texts}
+    for name in names:
+        assert " ".join(name.split()) in shown_names, name
+    assert "SoC (<b>run)" in page.text
+    assert "<i>file</i>.pt" in page.text
+
+
+def test_a_supervised_run_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "supervised", groups=make_groups(2, 3))
+    page = read_page(write_page([run], tmp_path / "page.html"))
+    assert_self_contained(page)
+    assert "No run here tracked class transitions, so no clusters were learnt." in page.text
+    assert "ordered by their true groups" in page.text
+    assert "The most confused pairs" in page.text
+    assert "helped" not in page.text
+    assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
+
+
+def test_without_test_images_truth_groups_and_photos(tmp_path: Path) -> None:
+    counts = planted_counts(make_groups(5, 4))
+    names = [f"class {place}" for place in range(20)]
+    run = write_run(
+        tmp_path / "run", names=names, transitions=counts, top1=None, val=33.25, truth_known=False
+    )  # fmt: skip
+    page = read_page(write_page([run], tmp_path / "page.html"))
+    assert page.results == [{"val": 33.25, "candidates": 3.2, "seconds": 123.4}]
+    assert "no test images" in page.text
+    assert "into 6 clusters (as many as the method forms" in page.text
+    assert "Validation accuracy" in page.text
+    assert "Hit rate" not in page.text.split("Over training")[1]
+    assert not page.attributes("src")
+
+
+def test_a_run_with_nothing_to_show(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "supervised", top1=None, truth_known=False)
+    page = read_page(write_page([run], tmp_path / "page.html"))
+    assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
+    assert "nothing can be said about its accuracy" in page.text
+    assert "recorded no numbers during training" in page.text
+    assert "no matrix to show" in page.text
+
+
+def test_transitions_that_are_all_zero_are_no_clusters(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", transitions=np.zeros((6, 6), np.int64))
+    page = read_page(write_page([run], tmp_path / "page.html"))
+    assert "no clusters were learnt" in page.text
+
+
+def test_two_classes_are_enough(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", names=["a", "b"], transitions=np.array([[0, 3], [4, 0]]))
+    page = read_page(write_page([run], tmp_path / "page.html", photos(2)))
+    assert "In no cluster: 2 of 2 classes" in page.text
+    assert "3 + 4" in page.text
+
+
+@pytest.mark.parametrize("num_groups", [60, 2])
+def test_hundreds_of_classes_stay_below_five_megabytes(tmp_path: Path, num_groups: int) -> None:
+    groups = make_groups(num_groups, 300 // num_groups)
+    names = [f"A species with a rather long name, number {place}" for place in range(300)]
+    run = write_run(tmp_path / "run", names=names, groups=groups, transitions=planted_counts(groups))
+    out = write_page([run], tmp_path / "page.html", photos(300, side=200))
+    assert out.stat().st_size < 5_000_000
+    page = read_page(out)
+    assert_self_contained(page)
+    assert all(name in page.text for name in names), "every class is named, even where photos are not shown"
+    drawings = re.findall(r"<svg role.*?</svg>", page.html, re.DOTALL)
+    assert not any("A species" in drawing for drawing in drawings)
+
+
+def test_wrong_calls_are_user_errors(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="at least one run"):
+        write_page([], tmp_path / "page.html")
+    with pytest.raises(UserError, match="not a run folder"):
+        write_page([tmp_path], tmp_path / "page.html")
+    with pytest.raises(UserError, match=r"is a folder; .*index.html"):
+        write_page([write_run(tmp_path / "run")], tmp_path)
+    floats = {0: [np.zeros((8, 8, 3))]}
+    with pytest.raises(ValueError, match=r"\(height, width, 3\) uint8"):
+        write_page([tmp_path / "run"], tmp_path / "page.html", floats)
+
+
+def test_importing_the_report_is_cheap() -> None:
+    heavy = ("torch", "matplotlib", "pyarrow", "PIL", "jinja2", "yaml", "semifine.engine")
+    code = f"import sys, semifine.report; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,113 @@
+"""What the page says in words, and that it says no more than the numbers carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semifine.analysis import read_run
+from semifine.report.results_table import result_rows
+from semifine.report.scores import Score, chance_margin
+from semifine.report.summary import Summary, summarise
+from tests.analysis.fake_runs import make_groups, planted_counts, write_run
+
+
+def summary_of(tmp_path: Path, *runs: dict[str, Any]) -> Summary:
+    facts = [read_run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
+    return summarise(facts, result_rows(facts))
+
+
+def test_a_clear_difference(tmp_path: Path) -> None:
+    summary = summary_of(
+        tmp_path,
+        {"method": "supervised", "top1": 40.0, "images_per_class": 100},
+        {"method": "soc", "top1": 60.0, "images_per_class": 100},
+    )
+    assert "SoC is 20.0 points above supervised learning" in summary.paragraphs[1]
+    assert [tile.difference for tile in summary.tiles] == ["", "+20.0 points against supervised"]
+
+
+def test_worse_than_the_baseline_is_said(tmp_path: Path) -> None:
+    summary = summary_of(
+        tmp_path,
+        {"method": "supervised", "top1": 60.0, "images_per_class": 100},
+        {"method": "fixmatch", "top1": 40.0, "images_per_class": 100},
+    )
+    assert "FixMatch is 20.0 points below supervised learning" in summary.paragraphs[1]
+    assert "did not help" in summary.paragraphs[1]
+
+
+def test_a_difference_that_chance_explains_stays_open(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path, {"method": "supervised", "top1": 58.0}, {"method": "soc", "top1": 61.0})
+    assert "differ by +3.0 points" in summary.paragraphs[1]
+    assert "stays open" in summary.paragraphs[1]
+    assert "above" not in summary.paragraphs[1]
+
+
+def test_several_seeds_are_averaged_and_not_called_single(tmp_path: Path) -> None:
+    runs = [{"method": method, "seed": seed, "top1": top1, "images_per_class": 300}
+            for method, top1s in (("supervised", (40.0, 42.0)), ("soc", (60.0, 63.0, 66.0)))
+            for seed, top1 in enumerate(top1s)]  # fmt: skip
+    summary = summary_of(tmp_path, *runs)
+    assert [(tile.label, tile.value) for tile in summary.tiles] == [
+        ("Supervised", "41.0\u202f%"),
+        ("SoC", "63.0\u202f%"),
+    ]
+    assert "(±3.0 over runs)" in summary.paragraphs[0]
+    assert "SoC is 22.0 points above" in summary.paragraphs[1]
+    assert not any("one seed" in remark for remark in summary.remarks)
+
+
+def test_runs_with_other_settings_are_not_averaged(tmp_path: Path) -> None:
+    summary = summary_of(
+        tmp_path,
+        {"top1": 60.0, "settings": {"method": {"name": "soc", "alpha": 5.0}}},
+        {"top1": 64.0, "settings": {"method": {"name": "soc", "alpha": 2.5}}},
+    )
+    assert [tile.label for tile in summary.tiles] == ["SoC (run 0)", "SoC (run 1)"]
+
+
+def test_runs_on_different_data_are_not_compared(tmp_path: Path) -> None:
+    summary = summary_of(
+        tmp_path,
+        {"method": "supervised", "top1": 20.0},
+        {"method": "soc", "top1": 80.0, "settings": {"data": {"source": "synthetic", "species": 2}}},
+    )
+    assert not any("points" in paragraph for paragraph in summary.paragraphs)
+    assert [tile.difference for tile in summary.tiles] == ["", ""]
+
+
+def test_other_differences_than_the_method_are_named(tmp_path: Path) -> None:
+    summary = summary_of(
+        tmp_path,
+        {"method": "supervised", "settings": {"backbone": "resnet50", "iterations": 10, "device": "cuda"}},
+        {"method": "soc"},
+    )
+    assert "The runs differ in more than the method: iterations and backbone." in summary.remarks
+
+
+def test_labels_are_explained_with_groups_where_known(tmp_path: Path) -> None:
+    groups = make_groups(3, 4)
+    summary = summary_of(tmp_path, {"groups": groups, "transitions": planted_counts(groups)})
+    last = summary.paragraphs[-1]
+    assert "SoC keeps 3.2 candidate classes on average" in last
+    assert "for 84.5\u202f% of the images" in last
+    assert "adjusted Rand index of 1.00" in last
+
+
+def test_numbers_of_images_are_said_where_known(tmp_path: Path) -> None:
+    facts = read_run(write_run(tmp_path / "run"))
+    facts.result["images"] = {"labelled": 80, "unlabelled": 4000, "test": 60}
+    facts.result["set_aside"] = ["broken.jpg"]
+    summary = summarise([facts], result_rows([facts]))
+    assert "6 classes, 80 labelled images and 4\u202f000 unlabelled images to learn from" in summary.paragraphs[0]
+    assert "and 60 test images" in summary.paragraphs[0]
+    assert "1 image could not be read and stayed out." in summary.remarks
+
+
+def test_chance_margin_shrinks_with_images() -> None:
+    scores = [Score("a", "a", "blue", "test", [50.0]), Score("b", "b", "blue", "test", [50.0])]
+    assert chance_margin(scores, 100) == pytest.approx(1.96 * 50**0.5)
+    assert chance_margin(scores, 10_000) == pytest.approx(chance_margin(scores, 100) / 10)
