@@ -126,9 +126,7 @@ def timed(step: Callable[[], object], device: torch.device) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def time_steps(
-    selector: SoftLabelSelector, stream: Stream, options: argparse.Namespace
-) -> list[float]:
+def time_steps(selector: SoftLabelSelector, stream: Stream, options: argparse.Namespace) -> list[float]:
     """Milliseconds of each step after the warm-up, in which the medoids settle; stops early when time is up."""
     times: list[float] = []
     deadline = time.monotonic() + options.seconds
@@ -223,8 +221,8 @@ def plan(device: torch.device, options: argparse.Namespace) -> Iterator[tuple[in
 
 
 def print_table(measurements: list[Measurement]) -> None:
-    columns = ("device", "K", "refresh", "host sync", "non-zero", "ms/step", "p90", "graph ms", "state MB", "dense MB", "peak MB")
-    print(" | ".join(f"{column:>11}" for column in columns))
+    heading = "device,K,refresh,host sync,non-zero,ms/step,p90,graph ms,state MB,dense MB,peak MB"
+    print(" | ".join(f"{column:>11}" for column in heading.split(",")))
     for line in measurements:
         cells = (
             line.device,

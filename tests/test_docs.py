@@ -22,7 +22,7 @@ def blocks(page: Path, language: str) -> list[str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
 def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for line in "\n".join(blocks(page, "console")).splitlines():
+    for line in "".join(blocks(page, "console")).splitlines():
         program, *arguments = shlex.split(line.removeprefix("$ "))
         assert program == "semifine"
         assert main(arguments) == 0, line

@@ -114,6 +114,12 @@ def test_a_folder_with_other_things_is_not_touched(tmp_path: Path, capsys: pytes
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_a_mistake_leaves_the_folder_free_for_the_next_try(tmp_path: Path) -> None:
+    arguments = ["train", "--out", str(tmp_path / "run"), "--method", "supervised", *TINY]
+    assert main([*arguments, "--backbone", "resnet5O"]) == 2
+    assert main(arguments) == 0
+
+
 def test_own_photos_from_folder_to_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos = make_photos(tmp_path / "my photos")
     common = ["--cache", str(tmp_path / "cache"), "--image-size", "32", "--backbone", "test_resnet", "--device", "cpu"]

@@ -1,6 +1,7 @@
 """The paper's Lemma 1 and Theorem 1: narrowing a soft label lowers its entropy."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -101,5 +102,5 @@ def test_theorem_entropy_decreases_along_nested_sets(case, data):
     probs, size = case
     sizes = sorted(data.draw(st.sets(st.integers(1, size), min_size=1)), reverse=True)
     entropies = [entropy(probs)] + [entropy(first_selected(probs, smaller)) for smaller in sizes]
-    for wider, narrower in zip(entropies, entropies[1:], strict=False):
+    for wider, narrower in pairwise(entropies):
         assert narrower <= wider + 1e-12

@@ -25,6 +25,7 @@ def test_a_clear_difference(tmp_path: Path) -> None:
         {"method": "supervised", "top1": 40.0, "images_per_class": 100},
         {"method": "soc", "top1": 60.0, "images_per_class": 100},
     )
+    assert summary.paragraphs[0].endswith("guessing would give 16.7\u202f%.")
     assert "SoC is 20.0 points above supervised learning" in summary.paragraphs[1]
     assert [tile.difference for tile in summary.tiles] == ["", "+20.0 points against supervised"]
 

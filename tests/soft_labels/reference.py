@@ -25,16 +25,14 @@ def assign(counts, medoids, seats, tie_starts=None):
         best_place = None
         for step in range(k):
             place = (start + step) % k
-            if best_place is None or similarity(counts, m, medoids[place]) > similarity(
-                counts, m, medoids[best_place]
-            ):
+            if best_place is None or similarity(counts, m, medoids[place]) > similarity(counts, m, medoids[best_place]):
                 best_place = place
         assignment.append(best_place)
     return assignment
 
 
 def update(counts, medoids, assignment, directed):
-    """Each cluster's member with the largest sum of similarities to the members, the current medoid before the others."""
+    """Each cluster's member with the largest sum of similarities to the members; the current medoid comes first."""
     new_medoids = []
     for place, current in enumerate(medoids):
         members = [m for m in range(len(counts)) if assignment[m] == place]
@@ -64,9 +62,7 @@ def k_medoids(counts, medoids, directed=False, stale_seeds=False, tie_starts=Non
 
 def objective(counts, medoids, assignment):
     """Twice the sum of the similarities of all non-medoids to their medoids."""
-    return sum(
-        similarity(counts, m, medoids[assignment[m]]) for m in range(len(counts)) if m not in medoids
-    )
+    return sum(similarity(counts, m, medoids[assignment[m]]) for m in range(len(counts)) if m not in medoids)
 
 
 def linear_k(conf, num_classes, alpha):

@@ -76,7 +76,5 @@ def test_agreement_with_batches_of_changing_size():
     generator = torch.Generator().manual_seed(0)
     for size in (3, 9, 1, 5, 12, 2, 7):
         ((probs, index),) = random_stream(1, size, M, K, generator)
-        torch.testing.assert_close(
-            selector(probs, index), torch.tensor(slow.step(probs.tolist(), index.tolist()))
-        )
+        torch.testing.assert_close(selector(probs, index), torch.tensor(slow.step(probs.tolist(), index.tolist())))
         assert_same_state(selector, slow)

@@ -101,9 +101,7 @@ def test_objective_never_decreases(problem):
     assert (by_rounds.diff(dim=0) >= 0).all()
     found = k_medoids(counts, medoids, max_rounds=5)
     for row, k in enumerate(sizes):
-        expected = reference.objective(
-            counts.tolist(), found.medoids[row, :k].tolist(), found.assignment[row].tolist()
-        )
+        expected = reference.objective(counts.tolist(), found.medoids[row, :k].tolist(), found.assignment[row].tolist())
         assert int(by_rounds[-1, row]) == expected
 
 
@@ -197,7 +195,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
     counts = random_counts(25, 6, generator, density=0.5)
     medoids = random_medoids(range(2, 20), 25, generator)
     whole = [k_medoids(counts, medoids, **way) for way in WAYS]
-    monkeypatch.setattr("semifine.soft_labels.clustering._CHUNK_ELEMENTS", {"cpu": 1000})
+    monkeypatch.setattr("semifine.soft_labels.clustering._CHUNK_ELEMENTS_CPU", 1000)
     for way, expected in zip(WAYS, whole, strict=True):
         found = k_medoids(counts, medoids, **way)
         assert torch.equal(found.medoids, expected.medoids)

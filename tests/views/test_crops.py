@@ -35,7 +35,7 @@ def test_crop_equals_torchvision(size: int) -> None:
     flips = rng.random(len(boxes)) < 0.5
     ours = render_crop(make_batch(pictures), make_crop(boxes, flips.tolist()), size)
     for picture, (left, top, width, height), flip, view in zip(pictures, boxes, flips, ours, strict=True):
-        whole = stack([picture])
+        whole = stack([picture]).float()
         theirs = tv.resized_crop(whole, top, left, height, width, [size, size], antialias=False)[0]
         theirs = theirs.flip(-1) if flip else theirs
         assert (view - theirs).abs().max() < 0.05
@@ -99,7 +99,7 @@ def test_test_view_equals_torchvision(size: int) -> None:
     images = make_batch(pictures)
     ours = render_crop(images, centre_crop(images.table, size), size)
     for picture, view in zip(pictures, ours, strict=True):
-        theirs = tv.center_crop(tv.resize(stack([picture]), [size], antialias=False), [size, size])[0]
+        theirs = tv.center_crop(tv.resize(stack([picture]).float(), [size], antialias=False), [size, size])[0]
         assert (view - theirs).abs().max() < 0.1
 
 
@@ -108,13 +108,13 @@ def test_test_view_is_near_the_antialiased_one_at_the_usual_shrink() -> None:
     picture = smooth_picture(64, 90)
     images = make_batch([picture])
     view = render_crop(images, centre_crop(images.table, 56), 56)[0]
-    theirs = tv.center_crop(tv.resize(stack([picture]), [56], antialias=True), [56, 56])[0]
+    theirs = tv.center_crop(tv.resize(stack([picture]).float(), [56], antialias=True), [56, 56])[0]
     assert (view - theirs).abs().max() < 2
 
 
 def test_oversampling_averages_where_pictures_shrink_much() -> None:
     picture = noise_picture(120, 120)
-    theirs = tv.resize(stack([picture]), [30, 30], antialias=True)[0]
+    theirs = tv.resize(stack([picture]).float(), [30, 30], antialias=True)[0]
 
     def error(oversample: int) -> float:
         images = make_batch([picture], oversample)

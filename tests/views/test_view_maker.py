@@ -48,7 +48,7 @@ def test_shape_type_and_range(maker: ViewMaker, view: str) -> None:
 
 
 def test_test_view_is_normalised_as_torchvision_does(maker: ViewMaker) -> None:
-    whole = stack([smooth_picture(36, 72)]) / 255
+    whole = stack([smooth_picture(36, 72)]).float() / 255
     theirs = tv.center_crop(tv.resize(whole, [SIZE], antialias=False), [SIZE, SIZE])
     theirs = tv.normalize(theirs, list(IMAGENET_MEAN), list(IMAGENET_STD))
     ours = maker("test", np.array([0]), step=5, stream="test")

@@ -52,13 +52,13 @@ def make_batch(pictures: Sequence[np.ndarray], oversample: int = 1) -> ImageBatc
 
 
 def stack(pictures: Sequence[np.ndarray]) -> torch.Tensor:
-    """(N, 3, H, W) float32 in 0..255 from pictures of one size."""
-    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float().contiguous()
+    """(N, 3, H, W) uint8 from pictures of one size."""
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
 
 
 def to_picture(view: torch.Tensor) -> np.ndarray:
     """(H, W, 3) float array from a (3, H, W) view."""
-    return view.permute(1, 2, 0).numpy()
+    return view.permute(1, 2, 0).float().numpy()
 
 
 def pillow_operation(name: str, picture: Image.Image, magnitude: float) -> Image.Image:

@@ -78,7 +78,7 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
     from rich.console import Console
     from rich.table import Table
 
-    from semifine.analysis.runs import read_run
+    from semifine.analysis import agreement_with_groups, read_run
 
     table = Table(
         "method",
@@ -93,7 +93,7 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
     for path in runs:
         run = read_run(path)
         result, unlabelled = run.result, run.result["unlabelled"]
-        agreement = run.agreement_with_groups()
+        agreement = agreement_with_groups(run.transitions, run.class_groups)
         table.add_row(
             result["method"],
             f"{result['top1']:.1f} %",

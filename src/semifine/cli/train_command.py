@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,48 +63,51 @@ def _show(value: Any) -> str:
 
 def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.Namespace, RunSettings]:
     """The parsed options and the settings they resolve to; a resumed run's own settings lie below all."""
-    options, rest = parser.parse_known_args(arguments)
+    dotted, rest = split_dotted(arguments)
+    _check_options(parser, rest)
+    options = parser.parse_args(rest)
     overrides = {name: value for name, value in vars(options).items() if name in type_hints(TrainSettings)}
     if options.data is not None:
         overrides["data.source"] = options.data
     if options.method is not None:
         overrides["method.name"] = options.method
-    overrides |= parse_dotted(rest)
     layers: list[dict[str, Any]] = []
     if getattr(options, "resume", False) and (options.out / "settings.yaml").exists():
         layers.append(read_settings_file(options.out / "settings.yaml"))
     layers += [read_preset(name) for name in options.preset]
     if options.config:
         layers.append(read_settings_file(options.config))
-    return options, resolve([*layers, overrides])
+    return options, resolve([*layers, {**overrides, **dotted}])
 
 
-def parse_dotted(arguments: Sequence[str]) -> dict[str, str]:
-    """``--method.alpha 5`` or ``--method.alpha=5`` as {"method.alpha": "5"}; anything else is a mistake."""
-    found: dict[str, str] = {}
+def split_dotted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Takes ``--method.alpha 5`` and ``--data.seed=1`` out of the arguments: argparse does not know them."""
+    dotted: dict[str, str] = {}
+    rest: list[str] = []
     queue = list(arguments)
     while queue:
         argument = queue.pop(0)
+        if not argument.startswith(("--method.", "--data.")):
+            rest.append(argument)
+            continue
         key, equals, value = argument.removeprefix("--").partition("=")
-        if not argument.startswith("--"):
-            raise UserError(f"Unexpected argument '{argument}'.")
-        if not key.startswith(("method.", "data.")):
-            raise _unknown_option(key)
         if not equals:
             if not queue:
                 raise UserError(f"--{key} needs a value.")
             value = queue.pop(0)
-        found[key.replace("-", "_")] = value
-    return found
+        dotted[key.replace("-", "_")] = value
+    return dotted, rest
 
 
-def _unknown_option(key: str) -> UserError:
-    import difflib
-
-    known = [name.replace("_", "-") for name in type_hints(TrainSettings)]
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f" Did you mean '--{near[0]}'?" if near else ""
-    return UserError(f"Unknown option '--{key}'.{hint} 'semifine train --help' shows all.")
+def _check_options(parser: Parser, arguments: Sequence[str]) -> None:
+    """argparse would take the value of a misspelt option for DATA, and then complain about that."""
+    known = list(parser._option_string_actions)
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise UserError(f"Unknown option '{name}'.{hint} '{parser.prog} --help' shows all.")
 
 
 def run(arguments: Sequence[str]) -> int:

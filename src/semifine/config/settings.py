@@ -12,6 +12,7 @@ import yaml
 
 from semifine.config.schema import build, field_names, setting, unknown_key
 from semifine.errors import UserError
+from semifine.run_folder import write_atomically
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -196,4 +197,4 @@ def source_defaults(source_name: str) -> dict[str, Any]:
 
 def write_settings(settings: RunSettings, path: Path) -> None:
     """Writes every resolved value, so that the file alone repeats the run."""
-    path.write_text(yaml.safe_dump(settings.as_dict(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    write_atomically(path, yaml.safe_dump(settings.as_dict(), sort_keys=False, allow_unicode=True))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from semifine.config import RunSettings, read_settings_file, resolve, write_settings
+from semifine.data.catalog import Split
 from semifine.engine.dataset import describe, open_dataset
 from semifine.engine.devices import create_fabric, describe_hardware
 from semifine.engine.display import Display
@@ -25,6 +26,9 @@ from semifine.version import code_version
 # Settings that change how a run is watched or where it runs, not what it computes.
 CHANGEABLE = {"device", "cache", "log_every", "evaluate_every", "save_every", "skip_unreadable"}
 
+# What an attempt leaves that ended before its run began.
+BEFORE_A_RUN = {".lock", "environment.json", "classes.json", ".settings.yaml.partial"}
+
 
 def train(settings: RunSettings, out: Path, *, resume: bool = False, display: Display | None = None) -> dict[str, Any]:
     """Trains, or goes on training, in the folder ``out``, and returns what ``result.json`` holds."""
@@ -38,7 +42,6 @@ def train(settings: RunSettings, out: Path, *, resume: bool = False, display: Di
         if resume and folder.result.exists():
             display.say(f"{out} is finished already.")
             return folder.read_result()
-        write_settings(settings, folder.settings)
         return _train(settings, folder, display, started)
 
 
@@ -46,13 +49,13 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     fabric = create_fabric(settings.train)
     dataset = open_dataset(settings, display)
     display.say(describe(dataset.catalog))
-    environment = {"semifine": code_version(), **describe_hardware(fabric.device.type)}
-    write_json(folder.environment, environment)
-    write_json(
-        folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups}
-    )
     classifier = _create_network(settings, dataset.catalog.num_classes, display)
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display)
+    # Only now, when nothing of what was asked for is wrong, does the folder become that of a run.
+    environment = {"semifine": code_version(), **describe_hardware(fabric.device.type)}
+    write_json(folder.environment, environment)
+    write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
+    write_settings(settings, folder.settings)
     trainer.resume()
     display.say(
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
@@ -68,6 +71,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         **summarise_evaluations(trainer.evaluations()),
         "unlabelled": unlabelled,
         "num_classes": dataset.catalog.num_classes,
+        "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
         "set_aside": dataset.set_aside,
         "seconds": round(trainer.seconds, 2),
         "environment": environment,
@@ -91,7 +95,7 @@ def _check_folder(out: Path, resume: bool) -> None:
     """A folder that holds anything is only touched to resume the run in it."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; --out names a folder for the run.")
-    if not out.exists() or not any(path.name != ".lock" for path in out.iterdir()):
+    if not out.exists() or {path.name for path in out.iterdir()} <= BEFORE_A_RUN:
         return
     if not RunFolder(out).settings.exists():
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")

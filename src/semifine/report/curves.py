@@ -113,7 +113,7 @@ def _draw(curve: Curve, runs: Sequence[RunFacts]) -> str:
     axes.set_ylim(0, _headroom(axes.get_ylim()[1], curve.unit))
     axes.grid(axis="y", color=FAINT, linewidth=0.7)
     axes.tick_params(colors=INK, color=FAINT, labelcolor=INK)
-    axes.locator_params(axis="x", nbins=5)
+    axes.locator_params(nbins=6)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(FAINT)

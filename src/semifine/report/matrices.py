@@ -13,6 +13,7 @@ from semifine.report.wording import count, percent, shortened
 
 MAX_NAMED = 60
 MAX_SIDE_BY_SIDE = 30
+MAX_LARGE_LETTERS = 14
 NAME_LENGTH = 26
 
 # Half way between light and dark, so that the pictures can be read on both grounds.
@@ -86,7 +87,7 @@ def _draw(
 ) -> str:
     order = shown.order
     named = names_fit(len(order))
-    side = 4.6 if not named else 6.6 if len(order) <= MAX_SIDE_BY_SIDE else 9.0
+    side = _side(len(order))
     figure = new_figure(side, side)
     axes = figure.add_subplot(facecolor="none")
     axes.imshow(tinted(values[np.ix_(order, order)], colour), interpolation="none")
@@ -104,6 +105,13 @@ def _draw(
         spine.set_linewidth(0.6)
     blocks = count(len(shown.blocks), shown.kind.removesuffix("s")) if shown.blocks else "no blocks"
     return to_svg(figure, f"{title} of {count(len(order), 'class', 'classes')}, ordered into {blocks}.")
+
+
+def _side(num_classes: int) -> float:
+    """The side in inches: all figures of a column are shown equally wide, so a small one has large letters."""
+    if num_classes <= MAX_LARGE_LETTERS or not names_fit(num_classes):
+        return 4.6
+    return 6.6 if num_classes <= MAX_SIDE_BY_SIDE else 9.0
 
 
 def tinted(values: NDArray[np.float64], colour: tuple[int, int, int]) -> NDArray[np.uint8]:

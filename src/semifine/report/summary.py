@@ -42,7 +42,7 @@ def summarise(runs: Sequence[RunFacts], rows: Sequence[Row]) -> Summary:
         scores = collect_scores(own_runs, own_rows)
         tiles += _tiles(scores, f" on {own_runs[0].data}" if len(data_sets) > 1 else "")
         told = (
-            [_data_sentence(own_runs), _score_sentence(scores)],
+            [_data_sentence(own_runs), _score_sentence(scores, own_runs[0].num_classes)],
             _comparisons(scores, own_runs),
             _label_sentences(own_runs, own_rows),
         )
@@ -81,11 +81,12 @@ def _data_sentence(runs: Sequence[RunFacts]) -> str:
     return words + "."
 
 
-def _score_sentence(scores: Sequence[Score]) -> str:
+def _score_sentence(scores: Sequence[Score], num_classes: int) -> str:
     if not scores:
         return "No run has test or validation images, so nothing can be said about its accuracy."
     reached = enumeration([f"{_with_spread(score)} with {score.label}" for score in scores])
-    return f"At the end of training, top-1 accuracy on {scores[0].split} images is {reached}."
+    sentence = f"At the end of training, top-1 accuracy on {scores[0].split} images is {reached}"
+    return f"{sentence}; guessing would give {percent(100 / num_classes)}."
 
 
 def _with_spread(score: Score) -> str:

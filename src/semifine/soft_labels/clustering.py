@@ -1,9 +1,10 @@
 """k-medoids on class similarity, for many k at once.
 
-The similarity of two classes is S(m, n) = (C[m, n] + C[n, m]) / 2. All of this module works on the integers
+The similarity of two classes is S(m, n) = (C[m, n] + C[n, m]) / 2. This module works on the integers
 S2 = C + C^T = 2 S: halving or averaging changes no comparison, but floating-point rounding would flip ties.
-One row per k: ``medoids`` (rows, k_max) lists each row's medoid classes, padded with -1; ``assignment`` (rows, K) holds the
-place in that list of each class's medoid.
+
+One row per k: ``medoids`` (rows, k_max) lists each row's medoid classes, padded with -1; ``assignment`` (rows, K)
+holds for each class the place of its medoid in that list.
 """
 
 from typing import Literal, NamedTuple, Protocol
@@ -15,34 +16,25 @@ PAD = -1
 
 Form = Literal["auto", "dense", "pairs"]
 
-# Rows are processed in chunks of about this many intermediate elements: small enough for the cache on a CPU, large enough
-# to fill a GPU, and a bound on the memory in both cases.
-_CHUNK_ELEMENTS = {"cpu": 1 << 21}
-_CHUNK_ELEMENTS_DEVICE = 1 << 24
+# Rows are processed in chunks of about this many intermediate elements, which bounds the memory: few enough for
+# the cache of a CPU, enough to fill a GPU.
+_CHUNK_ELEMENTS_CPU = 1 << 20
+_CHUNK_ELEMENTS_GPU = 1 << 24
 
-# Reading one listed pair costs about as much as reading this many cells of the dense matrix (gather and scatter
-# against a plain sweep).
+# Reading a pair from the list costs about as much as sweeping over this many cells of the matrix.
 _PAIR_COST_IN_CELLS = 10
 
-# Farther away in the tie order than any similarity can make good.
-_NOT_A_MEDOID = 1 << 62
+# A key so low that no similarity makes up for it; the sum of two of them still fits 64 bits.
+_NEVER = -(1 << 61)
 
 
 class Clustering(NamedTuple):
-    """Medoids (rows, k_max) padded with -1, and assignment (rows, K) of each class to a place in its row's list."""
+    """One clustering of the classes per row."""
 
     medoids: Tensor
+    """(rows, k_max) classes, padded with -1."""
     assignment: Tensor
-
-
-class _Similarity(Protocol):
-    """The two questions that k-medoids asks."""
-
-    def nearest(self, medoids: Tensor, tie_start: Tensor | None) -> Tensor:
-        """(rows, K) place of each class's most similar medoid, medoids themselves included."""
-
-    def sum_within(self, assignment: Tensor) -> Tensor:
-        """(rows, K) sum of each class's similarities to the classes of its own cluster."""
+    """(rows, K) place of each class's medoid in its row's list."""
 
 
 @torch.no_grad()
@@ -58,35 +50,35 @@ def k_medoids(
     max_pairs: int | None = None,
     form: Form = "auto",
 ) -> Clustering:
-    """Cluster the classes from the given medoids until no medoid moves (Algorithm 1 of the paper, from a warm start).
+    """Cluster the classes, starting from the given medoids, until no medoid moves (the paper's Algorithm 1).
 
-    A round: every class that is no medoid joins its most similar medoid (ties: the first in the list), a medoid stays in
-    its own cluster; then each cluster's new medoid is the member with the largest sum of similarities to the members
-    (ties: the current one, then the smallest class). The assignment returned is that of the final medoids.
+    A round: every class that is no medoid joins its most similar medoid (ties: the first in the list), while
+    a medoid stays in its own cluster; then each cluster's new medoid is the member with the largest sum of
+    similarities to the members (ties: the current one, then the smallest class). The assignment that is returned
+    is the one to the final medoids.
 
-    Shapes: counts (K, K) integers C with zero diagonal, or a symmetric float64 similarity with zero diagonal;
+    Shapes: counts (K, K), integer C with zero diagonal, or a symmetric float64 similarity with zero diagonal;
     medoids (rows, k_max), distinct within a row, padded with -1 at the end; tie_start (rows, K).
 
-    directed_update: sum C instead of C + C^T in the update (a quirk of the official code; may cycle until ``max_rounds``).
-    stale_seeds: at the end the *initial* medoids keep their seats and the final ones do not (another quirk).
-    tie_start: ties go to the first tied medoid at or after this place of the list, going round; None: place 0.
+    directed_update: the update sums C instead of C + C^T (quirk of the official code; may cycle until the cap).
+    stale_seeds: in the end the *initial* medoids keep their seats and the final ones do not (another quirk).
+    tie_start: ties go to the first tied medoid from this place of the list on, going round; None means place 0.
     max_rounds: the cap; 0 only assigns.
-    host_sync: whether the host may look at the values, to stop early and to drop rows that have settled. Default: on a CPU
-        yes, elsewhere no, and then all rounds run; settled rows do not change, so the result is the same.
+    host_sync: whether the host may look at values, to stop early and to drop rows that have settled. By default on
+        a CPU only. Without it all rounds run; settled rows do not change, so the result is the same.
     max_pairs: an upper bound of the number of non-zero counts, for when the host may not look.
-    form: how the similarities are read; "dense" as a matrix, "pairs" as the list of non-zero counts (integers only).
-        The result is the same; "auto" takes the cheaper one.
+    form: how similarities are read, as a "dense" matrix or as the list of non-zero "pairs" (integers only); "auto"
+        takes the cheaper one. The result is the same.
     """
-    looks = counts.device.type == "cpu" if host_sync is None else host_sync
-    similarity = _similarity(counts, directed_update, looks, max_pairs, form)
+    may_look = counts.device.type == "cpu" if host_sync is None else host_sync
+    similarity = _similarity(counts, directed_update, may_look, max_pairs, form)
     initial, medoids = medoids.long(), medoids.long().clone()
     assignment = _assign(similarity, medoids, medoids, tie_start)
-    rows = torch.arange(medoids.shape[0], device=medoids.device)
+    rows = torch.arange(len(medoids), device=medoids.device)  # those that may still move
     for _ in range(max_rounds):
-        own = assignment.index_select(0, rows)
-        current = medoids.index_select(0, rows)
+        own, current = assignment.index_select(0, rows), medoids.index_select(0, rows)
         moved = best_members(similarity.sum_within(own), own, current)
-        if looks:
+        if may_look:
             unsettled = (moved != current).any(dim=1).nonzero().squeeze(1)
             if unsettled.numel() == 0:
                 break
@@ -118,15 +110,18 @@ def best_members(sums: Tensor, assignment: Tensor, medoids: Tensor) -> Tensor:
 def seat_medoids(assignment: Tensor, medoids: Tensor) -> Tensor:
     """Put each medoid into its own cluster, in place. Shapes: assignment (rows, K), medoids (rows, k_max)."""
     places = torch.arange(medoids.shape[1], device=medoids.device).expand_as(medoids)
-    # The padding repeats the first medoid with the first medoid's place: writing it again changes nothing.
+    # The padding repeats the first medoid and its place: writing that again changes nothing.
     return assignment.scatter_(1, _pad_with_first(medoids), places.masked_fill(medoids == PAD, 0))
 
 
 def objective(counts: Tensor, clustering: Clustering) -> Tensor:
-    """2 F = sum over the classes of S2(class, its medoid); a medoid adds 0. Shapes: counts (K, K) -> (rows,)."""
+    """2 F: the sum over all classes of S2(class, its medoid), where a medoid adds 0.
+
+    Shapes: counts (K, K) -> (rows,).
+    """
     medoids, assignment = (part.long() for part in clustering)
     own_medoid = medoids.gather(1, assignment)
-    classes = torch.arange(counts.shape[0], device=counts.device).expand_as(own_medoid)
+    classes = torch.arange(len(counts), device=counts.device).expand_as(own_medoid)
     return (counts[classes, own_medoid] + counts[own_medoid, classes]).sum(dim=1)
 
 
@@ -139,10 +134,10 @@ def cluster_classes(
 ) -> Tensor:
     """Cluster the classes into k groups, for analysis: the best objective of several random starts.
 
-    Shapes: counts (K, K) integers, or a symmetric float64 similarity, with zero diagonal -> (K,) cluster of each class.
-    ``generator`` must be a CPU generator, so that the starts are the same on every device.
+    Shapes: counts (K, K), integers or a symmetric float64 similarity, with zero diagonal -> (K,) each class's cluster.
+    ``generator`` must be one of the CPU, so that the starts are the same on every device.
     """
-    num_classes = counts.shape[0]
+    num_classes = len(counts)
     if not 1 <= k <= num_classes:
         raise ValueError(f"k must lie in 1..{num_classes}, got {k}.")
     if restarts < 1:
@@ -153,19 +148,20 @@ def cluster_classes(
 
 
 def draw_medoids(sizes: Tensor, k_max: int, num_classes: int, seed: int, step: Tensor | int) -> Tensor:
-    """k classes without replacement for each k in ``sizes``: the smallest k of hashed class numbers.
+    """k classes without replacement for each k in ``sizes``: those with the smallest hashes.
 
-    A hash instead of a random generator, so that all ranks and devices draw the same classes at the same step without
-    exchanging anything, and a restart needs no generator state. Shapes: sizes (rows,) -> (rows, k_max), padded with -1.
+    A hash and no random generator: all ranks and devices draw the same classes at the same step without exchanging
+    anything, inside a CUDA graph too, and a restart needs no generator state.
+    Shapes: sizes (rows,) -> (rows, k_max), padded with -1.
     """
     classes = torch.arange(num_classes, device=sizes.device)
-    key = hashed(seed, step, sizes.unsqueeze(1), classes) * num_classes + classes  # made unique by the class
+    key = hashed(seed, step, sizes.unsqueeze(1), classes) * num_classes + classes  # unique, so no ties
     order = key.argsort(dim=1)[:, :k_max]
     return order.masked_fill(torch.arange(k_max, device=sizes.device) >= sizes.unsqueeze(1), PAD)
 
 
 def hashed(*values: Tensor | int) -> Tensor:
-    """A 31-bit hash of several integers, elementwise, the same on every device. Shapes: broadcast -> int64."""
+    """A 31-bit hash of several integers, the same on every device. Shapes: broadcast -> int64."""
     state: Tensor | int = 0
     for value in values:
         state = _mix(state + value)
@@ -173,11 +169,44 @@ def hashed(*values: Tensor | int) -> Tensor:
 
 
 def _mix(value: Tensor | int) -> Tensor | int:
-    """Mix 31 bits (xor-shift and multiply); the products stay below 2^58, so no overflow occurs."""
+    """Mix 31 bits (xor-shift and multiply); the products stay below 2^58, so nothing overflows."""
     value = value & 0x7FFFFFFF
     for _ in range(2):
         value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0x7FFFFFFF
     return value ^ (value >> 16)
+
+
+class _Similarity(Protocol):
+    """The two questions that k-medoids asks."""
+
+    def nearest(self, medoids: Tensor, tie_start: Tensor | None) -> Tensor:
+        """Place of each class's most similar medoid.
+
+        Shapes: medoids (rows, k_max), tie_start (rows, K) -> (rows, K).
+        """
+
+    def sum_within(self, assignment: Tensor) -> Tensor:
+        """Sum of each class's similarities to its own cluster. Shapes: assignment (rows, K) -> (rows, K)."""
+
+
+def _similarity(
+    counts: Tensor, directed_update: bool, may_look: bool, max_pairs: int | None, form: Form
+) -> _Similarity:
+    bound = counts.numel() if max_pairs is None else min(max_pairs, counts.numel())
+    if form == "auto":
+        form = _cheaper_form(counts, may_look, bound)
+    if form == "dense":
+        return _DenseSimilarity(counts, directed_update)
+    # Padded with the pair (0, 0), which counts nothing because the diagonal is zero.
+    pairs = counts.nonzero() if may_look else torch.nonzero_static(counts, size=bound, fill_value=0)
+    return _PairSimilarity(counts, pairs, directed_update)
+
+
+def _cheaper_form(counts: Tensor, may_look: bool, bound: int) -> Form:
+    if counts.is_floating_point():
+        return "dense"
+    num_pairs = int(counts.count_nonzero()) if may_look else bound
+    return "pairs" if num_pairs * _PAIR_COST_IN_CELLS < counts.numel() else "dense"
 
 
 def _assign(similarity: _Similarity, medoids: Tensor, seats: Tensor, tie_start: Tensor | None) -> Tensor:
@@ -185,54 +214,31 @@ def _assign(similarity: _Similarity, medoids: Tensor, seats: Tensor, tie_start: 
 
 
 def _pad_with_first(medoids: Tensor) -> Tensor:
-    """Padding as repeated first medoids: since ties go to the first in the list, a repetition never wins."""
+    """Padding as repetitions of the first medoid: ties go to the first in the list, so a repetition never wins."""
     return torch.where(medoids == PAD, medoids[:, :1], medoids)
 
 
-def _similarity(
-    counts: Tensor, directed_update: bool, looks: bool, max_pairs: int | None, form: Form
-) -> _Similarity:
-    if form == "auto":
-        form = _cheaper_form(counts, looks, max_pairs)
-    if form == "dense":
-        return _DenseSimilarity(counts, directed_update)
-    if looks:
-        return _PairSimilarity(counts, counts.nonzero(), directed_update)
-    size = counts.numel() if max_pairs is None else min(max_pairs, counts.numel())
-    pairs = torch.nonzero_static(counts, size=size, fill_value=0)  # (0, 0) counts nothing: the diagonal is zero
-    return _PairSimilarity(counts, pairs, directed_update)
-
-
-def _cheaper_form(counts: Tensor, looks: bool, max_pairs: int | None) -> Form:
-    if counts.is_floating_point():
-        return "dense"
-    cells = counts.numel()
-    pairs = int(counts.count_nonzero()) if looks else (cells if max_pairs is None else max_pairs)
-    return "pairs" if pairs * _PAIR_COST_IN_CELLS < cells else "dense"
-
-
 def _row_chunks(num_rows: int, elements_per_row: int, device: torch.device) -> list[slice]:
-    budget = _CHUNK_ELEMENTS.get(device.type, _CHUNK_ELEMENTS_DEVICE)
+    budget = _CHUNK_ELEMENTS_CPU if device.type == "cpu" else _CHUNK_ELEMENTS_GPU
     step = max(1, budget // max(1, elements_per_row))
     return [slice(start, start + step) for start in range(0, num_rows, step)]
 
 
 class _DenseSimilarity:
-    """Reads the whole K x K matrix for each row: simple sweeps, best while K is some hundreds."""
+    """Sweeps over the K x K matrix for each row: best while K is some hundreds."""
 
     def __init__(self, counts: Tensor, directed_update: bool) -> None:
         self.both_ways = counts + counts.t()
         self.summed = counts if directed_update else self.both_ways
 
     def nearest(self, medoids: Tensor, tie_start: Tensor | None) -> Tensor:
-        """Shapes: medoids (rows, k_max), tie_start (rows, K) -> (rows, K)."""
         num_rows, k_max = medoids.shape
-        num_classes = self.both_ways.shape[0]
+        num_classes = len(self.both_ways)
         places = []
         for chunk in _row_chunks(num_rows, k_max * num_classes, medoids.device):
-            # S2 is symmetric: the columns of the medoids are their rows, which lie together in memory.
-            rows = self.both_ways.index_select(0, _pad_with_first(medoids[chunk]).view(-1))
-            similarity = rows.view(-1, k_max, num_classes)
+            # S2 is symmetric: the medoids' columns are their rows, which lie together in memory.
+            of_medoids = self.both_ways.index_select(0, _pad_with_first(medoids[chunk]).view(-1))
+            similarity = of_medoids.view(-1, k_max, num_classes)
             if tie_start is None:
                 places.append(similarity.max(dim=1).indices)  # of equal values, the first
             else:
@@ -240,28 +246,25 @@ class _DenseSimilarity:
         return torch.cat(places)
 
     def sum_within(self, assignment: Tensor) -> Tensor:
-        """Shapes: assignment (rows, K) -> (rows, K)."""
-        num_rows, num_classes = assignment.shape
         cluster = assignment.int()
         zero = self.summed.new_zeros(())
         sums = []
-        for chunk in _row_chunks(num_rows, num_classes * num_classes, assignment.device):
+        for chunk in _row_chunks(len(cluster), cluster.shape[1] ** 2, cluster.device):
             together = cluster[chunk].unsqueeze(2) == cluster[chunk].unsqueeze(1)
             sums.append(torch.where(together, self.summed, zero).sum(dim=2, dtype=self.summed.dtype))
         return torch.cat(sums)
 
 
 def _first_from(similarity: Tensor, medoids: Tensor, tie_start: Tensor) -> Tensor:
-    """Place of the most similar medoid; ties: the first at or after ``tie_start``, going round the list.
+    """Place of the most similar medoid; ties: the first from ``tie_start`` on, going round the list.
 
     Shapes: similarity (rows, k_max, K), medoids (rows, k_max), tie_start (rows, K) -> (rows, K).
     """
     k_max = medoids.shape[1]
-    is_padding = (medoids == PAD).unsqueeze(2)
     k = (medoids != PAD).sum(dim=1).view(-1, 1, 1)
     places = torch.arange(k_max, device=medoids.device).view(1, -1, 1)
     distance = (places - tie_start.unsqueeze(1)).remainder(k)
-    loses = is_padding | (similarity != similarity.amax(dim=1, keepdim=True))
+    loses = (medoids == PAD).unsqueeze(2) | (similarity != similarity.amax(dim=1, keepdim=True))
     return distance.masked_fill(loses, k_max).min(dim=1).indices
 
 
@@ -269,49 +272,45 @@ class _PairSimilarity:
     """Reads the list of non-zero counts for each row: time and memory follow the transitions, not K^2."""
 
     def __init__(self, counts: Tensor, pairs: Tensor, directed_update: bool) -> None:
-        """Shapes: counts (K, K) integers; pairs (P, 2), each non-zero cell once and cell (0, 0) any number of times."""
+        """Shapes: counts (K, K) integers; pairs (P, 2), each non-zero cell once, cell (0, 0) any number of times."""
         source, target = pairs.unbind(dim=1)
         count = counts[source, target]
         both_ways = count + counts[target, source]
-        self.num_classes = counts.shape[0]
-        # Each count is seen from both of its ends. A pair that changes in both directions is listed twice, which
-        # a maximum does not notice and a sum of the single counts needs.
+        # Each count is seen from both of its ends. Two classes that change both ways are listed twice, which
+        # a maximum does not notice, and which a sum of the single counts needs.
+        self.num_classes = len(counts)
         self.here = torch.cat([source, target])
         self.there = torch.cat([target, source])
         self.both_ways = torch.cat([both_ways, both_ways])
         self.summed = torch.cat([count, torch.zeros_like(count) if directed_update else count])
 
     def nearest(self, medoids: Tensor, tie_start: Tensor | None) -> Tensor:
-        """Shapes: medoids (rows, k_max), tie_start (rows, K) -> (rows, K)."""
         num_rows, k_max = medoids.shape
         start = medoids.new_zeros((num_rows, self.num_classes)) if tie_start is None else tie_start
-        place = seat_medoids(torch.full_like(start, _NOT_A_MEDOID), medoids)
+        place = seat_medoids(torch.full_like(start, -_NEVER), medoids)
         k = (medoids != PAD).sum(dim=1, keepdim=True)
-        # The similarity in the high digits of a key, the place in the tie order (the first is best) in the low one.
-        high_digits = self.both_ways.long() * k_max
-        nearest = []
-        for chunk in _row_chunks(num_rows, self.here.numel(), medoids.device):
+        # A key has the similarity in its high digits, and the earliness in the tie order in its low one.
+        first_key = (self.both_ways.long() * k_max + (k_max - 1)).masked_fill_(self.both_ways == 0, _NEVER)
+        places = []
+        for chunk in _row_chunks(num_rows, len(self.here), medoids.device):
             here = self.here.expand(len(place[chunk]), -1)
-            there = self.there.expand_as(here)
-            distance = place[chunk].gather(1, there)
+            lateness = place[chunk].gather(1, self.there.expand_as(here))
             if tie_start is not None:
-                around = (distance - start[chunk].gather(1, here)).remainder(k[chunk])
-                distance = torch.where(distance == _NOT_A_MEDOID, distance, around)
-            key = torch.where(high_digits > 0, high_digits + (k_max - 1) - distance, -1)
-            best = torch.full_like(place[chunk], -1).scatter_reduce_(1, here, key, "amax")
-            # Without any similar medoid all of them tie at similarity 0, and the first of the tie order wins.
-            offset = (k_max - 1 - best.remainder(k_max)).masked_fill_(best < 0, 0)
-            nearest.append((start[chunk] + offset).remainder(k[chunk]))
-        return torch.cat(nearest)
+                around = (lateness - tie_start[chunk].gather(1, here)).remainder(k[chunk])
+                lateness = torch.where(lateness == -_NEVER, lateness, around)
+            best = torch.full_like(place[chunk], -1).scatter_reduce_(1, here, first_key - lateness, "amax")
+            # Without a similar medoid all of them tie at similarity 0, and the first of the tie order wins.
+            steps = (k_max - 1 - best.remainder(k_max)).masked_fill_(best < 0, 0)
+            places.append((start[chunk] + steps).remainder(k[chunk]))
+        return torch.cat(places)
 
     def sum_within(self, assignment: Tensor) -> Tensor:
-        """Shapes: assignment (rows, K) -> (rows, K)."""
         cluster = assignment.int()
         zero = self.summed.new_zeros(())
         sums = []
-        for chunk in _row_chunks(cluster.shape[0], self.here.numel(), cluster.device):
+        for chunk in _row_chunks(len(cluster), len(self.here), cluster.device):
             here = self.here.expand(len(cluster[chunk]), -1)
             together = cluster[chunk].gather(1, here) == cluster[chunk].gather(1, self.there.expand_as(here))
             amount = torch.where(together, self.summed, zero)
-            sums.append(self.summed.new_zeros(cluster[chunk].shape).scatter_add_(1, here, amount))
+            sums.append(amount.new_zeros(cluster[chunk].shape).scatter_add_(1, here, amount))
         return torch.cat(sums)

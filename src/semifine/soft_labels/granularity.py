@@ -36,7 +36,7 @@ def exponential_k(confidence: Tensor, num_classes: int, beta: float) -> Tensor:
 class Granularity:
     """The map from confidence to k, with its settings checked.
 
-    map: "linear" (``alpha``, ``rounding``), "exponential" (``beta``) or "fixed" (``k``); each map reads its own settings only.
+    map: "linear" (``alpha``, ``rounding``), "exponential" (``beta``) or "fixed" (``k``); each reads its own settings.
     With two classes, k = 2 is the only granularity, whatever alpha or beta.
     ``fixed`` with k = 1 gives plain soft labels, with k = num_classes hard labels.
     """
@@ -60,7 +60,7 @@ class Granularity:
         """k of each sample. Shapes: (any) confidences in [0, 1] -> (any) int64 in k_min..k_max."""
         if self.map == "fixed":
             return torch.full_like(confidence, self.k_min, dtype=torch.int64)
-        # Clamped because the largest of float32 softmax outputs may exceed 1 a little, and a NaN must not become an index.
+        # Clamped because a rounded softmax output may exceed 1 a little, and because a NaN must not become an index.
         return self._unclamped(confidence).clamp(self.k_min, self.k_max)
 
     @property

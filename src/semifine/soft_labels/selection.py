@@ -69,28 +69,30 @@ class SoftLabelSelector(nn.Module):
         soft = selector(probs, index)
         loss = cross_entropy(strong_logits, soft)
 
-    ``probs`` (batch, K) are the probabilities of the weakly augmented unlabelled images, ``index`` (batch,) their places in
-    the unlabelled set, ``soft`` (batch, K) the detached targets.
+    ``probs`` (batch, K) are the probabilities of the weakly augmented unlabelled images, ``index`` (batch,) their
+    places in the unlabelled set, ``soft`` (batch, K) the targets, detached.
 
-    For each sample, k_i = f_conf(max p_i) clusters of classes are formed from the class transitions C of the last ``window``
-    batches; the cluster that holds the prediction gives the candidate classes g_i, and the soft label is
+    For each sample, k_i = f_conf(max p_i) clusters of classes are formed from the class transitions C of the last
+    ``window`` batches; the cluster that holds the prediction gives the candidate classes g_i, and the soft label is
     normalise(g_i * p_i).
 
     The state is in persistent buffers: ``state_dict()`` is a complete checkpoint. It follows ``probs`` to their device.
-    With several processes (``torch.distributed``) the observations of all ranks are gathered in rank order, so that all ranks
-    hold the same state; all ranks must then give batches of the same size.
+    With several processes (``torch.distributed``) the observations of all ranks are joined in rank order, so that
+    all ranks hold the same state; all ranks must give batches of the same size.
 
     Settings (the defaults are the paper's):
         window: number of batches whose transitions count.
         map, alpha, beta, k, rounding: the map from confidence to k, see ``Granularity``.
-        refresh: which clusterings are brought up to date with each batch: "occurring" those of the k that occur in it, "all", or
-            "round_robin" one k a step, after all at the first.
+        refresh: which clusterings each batch brings up to date: "occurring", those of the k that occur in it; "all";
+            or "round_robin", one k a step, after all of them at the first step.
         directed_update, stale_seeds: quirks of the official code, see ``k_medoids``.
-        medoid_init: "warm" starts from the k's last medoids, "random" from new ones each time.
-        tie: a class with several most similar medoids joins the "first" of the list, or starts its search at a "random" one.
+        medoid_init: "warm" starts from the last medoids of that k, "random" from new ones each time.
+        tie: a class with several most similar medoids joins the "first" in the list, or the first from
+            a "random" place on.
         max_rounds: cap of the k-medoids rounds.
-        seed: of the random draws; they depend on nothing else than this, the step and k.
-        host_sync: whether the host may wait for results of a GPU to save work, see ``k_medoids``; worth it for thousands of classes.
+        seed: of the random draws, which depend on nothing but seed, step and k.
+        host_sync: whether the host may wait for a GPU's results to save it work, see ``k_medoids``; worth it for
+            thousands of classes.
     """
 
     medoids: Tensor
@@ -140,7 +142,7 @@ class SoftLabelSelector(nn.Module):
         self._register_clusterings()
 
     def forward(self, probs: Tensor, index: Tensor) -> Tensor:
-        """Observe a batch and select its soft labels. Shapes: probs (batch, K), index (batch,) -> (batch, K), detached."""
+        """Observe a batch, then select its soft labels, detached. Shapes: (batch, K), (batch,) -> (batch, K)."""
         reading = self._read(probs)
         self.observe(index, reading.prediction, reading.k)
         return self._select(reading).target
@@ -198,7 +200,7 @@ class SoftLabelSelector(nn.Module):
         step = torch.zeros((), dtype=torch.int64)
         self.register_buffer("sizes", sizes, persistent=False)
         self.register_buffer("step", step)
-        parts = sizes.split(64)  # bounds the memory of the draw
+        parts = torch.split(sizes, 64)  # bounds the memory of the draw
         medoids = torch.cat([self._draw_medoids(part, step) for part in parts])
         starts = torch.zeros((len(sizes), self.num_classes), dtype=torch.int64)
         if self.tie == "random":
@@ -236,7 +238,7 @@ class SoftLabelSelector(nn.Module):
             return all_rows, None
         occurring = k - self.k_min
         if self._host_looks:
-            return occurring.unique(), None
+            return torch.unique(occurring), None
         if len(occurring) < len(all_rows):
             return occurring, None  # a k that occurs twice is computed twice, to the same result
         is_due = torch.zeros_like(all_rows, dtype=torch.bool).index_fill_(0, occurring, True)
@@ -258,9 +260,7 @@ class SoftLabelSelector(nn.Module):
     @torch.no_grad()
     def _read(self, probs: Tensor) -> "_Reading":
         if probs.ndim != 2 or probs.shape[1] != self.num_classes:
-            raise ValueError(
-                f"probs must have the shape (batch, {self.num_classes}), got {tuple(probs.shape)}."
-            )
+            raise ValueError(f"probs must have the shape (batch, {self.num_classes}), got {tuple(probs.shape)}.")
         self._follow(probs.device)
         probs = probs.detach()
         if probs.dtype in (torch.float16, torch.bfloat16):
@@ -297,7 +297,7 @@ class SoftLabelSelector(nn.Module):
         return k - self.k_min
 
     def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(*args)
         self._has_started = bool(self.step > 0)
 
 

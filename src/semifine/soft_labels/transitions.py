@@ -1,8 +1,8 @@
 """Class transition tracking: how often does the model change its mind from class m to class n?
 
-Each time an unlabelled sample comes by, its prediction is compared with the last one. A change m -> n counts once in
-C[m, n]; only the last ``window`` batches count. The window is kept as a ring of encoded pairs beside a running sum, so the
-memory is O(window * batch + K^2 + M) instead of a dense K x K x window tensor.
+Each time an unlabelled sample comes by, its prediction is compared with the last one. A change m -> n counts once
+in C[m, n]; only the last ``window`` batches count. The window is kept as a ring of encoded pairs beside a running
+sum, so the memory is O(window * batch + K^2 + M) instead of a dense K x K x window tensor.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ MAX_CLASSES = 46_340
 def sequential_predictions(bank: Tensor, index: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
     """What a loop over the batch would see and leave behind, without the loop.
 
-    The same dataset index may occur several times in a batch; its second occurrence must see the first one's prediction.
-    A (batch, batch) comparison finds each sample's latest earlier occurrence, which is exact and needs no host
-    synchronisation.
+    The same dataset index may occur several times in a batch; its second occurrence must see the prediction of the
+    first. A (batch, batch) comparison finds each sample's latest earlier occurrence, which is exact and needs no
+    host synchronisation.
 
     Shapes: bank (M,), index and prediction (batch,).
     Returns (batch,) the class each sample had before its turn (-1: none), and (batch,) the class its dataset index
@@ -137,12 +137,10 @@ class TransitionTracker(nn.Module):
         saved = state_dict.get(prefix + "ring")
         if isinstance(saved, Tensor) and saved.ndim == 2 and saved.shape[0] == self.window:
             self.ring = self.ring.new_full(tuple(saved.shape), NO_TRANSITION)
-        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _check_range(name: str, values: Tensor, size: int, size_name: str) -> None:
     smallest, largest = (int(bound) for bound in values.aminmax())
     if smallest < 0 or largest >= size:
-        raise ValueError(
-            f"{name} must lie in 0..{size - 1} ({size_name} = {size}), got {smallest}..{largest}."
-        )
+        raise ValueError(f"{name} must lie in 0..{size - 1} ({size_name} = {size}), got {smallest}..{largest}.")

@@ -1,7 +1,7 @@
 """The colour operations of RandAugment, with Pillow's arithmetic.
 
-Images are (N, 3, H, W) float32 that hold whole numbers 0..255, magnitudes (N,). Most operations change each
-value of a channel by itself: they are tables (N, 3, 256) of new levels. Those that need statistics of the
+Images are (N, 3, H, W) uint8, magnitudes (N,). Most operations change each value of a channel by itself:
+they are tables (N, 3, 256) of new levels. Those that need statistics of the
 whole picture take them from a reference (N, 3, h, w), because the image itself may be a crop; with the
 image as its own reference an operation gives what Pillow gives.
 """
@@ -25,12 +25,12 @@ def change_colours(name: str, image: Tensor, magnitude: Tensor, reference: Tenso
 
 def look_up(image: Tensor, table: Tensor) -> Tensor:
     """Replaces every value by its entry in the (N, 3, 256) table of its channel."""
-    return table.gather(2, image.flatten(2).long()).view(image.shape)
+    return table.to(torch.uint8).gather(2, image.flatten(2).long()).view(image.shape)
 
 
 def auto_contrast(magnitude: Tensor, reference: Tensor) -> Tensor:
     """Stretches each channel so that the reference's darkest level becomes 0 and its brightest 255."""
-    low, high = torch.aminmax(reference.flatten(2), dim=2, keepdim=True)
+    low, high = (end.float() for end in torch.aminmax(reference.flatten(2), dim=2, keepdim=True))
     levels = _levels(magnitude)
     stretched = (levels - low).mul_(255).div_(high - low).floor_().clamp_(0, 255)
     return torch.where(high > low, stretched, levels)
@@ -43,7 +43,7 @@ def brightness(magnitude: Tensor, reference: Tensor) -> Tensor:  # noqa: ARG001
 
 def contrast(magnitude: Tensor, reference: Tensor) -> Tensor:
     """Blends with the mean grey of the reference."""
-    mean = grey(reference).flatten(2).mean(dim=2, keepdim=True).add_(0.5).floor_()
+    mean = grey(reference.float()).flatten(2).mean(dim=2, keepdim=True).add_(0.5).floor_()
     return _all_channels(blend(mean, _levels(magnitude), magnitude.view(-1, 1, 1)))
 
 
@@ -73,7 +73,8 @@ def solarize(magnitude: Tensor, reference: Tensor) -> Tensor:  # noqa: ARG001
 
 def color(image: Tensor, magnitude: Tensor) -> Tensor:
     """Blends with the grey image."""
-    return blend(grey(image), image, magnitude.view(-1, 1, 1, 1))
+    values = image.float()
+    return blend(grey(values), values, magnitude.view(-1, 1, 1, 1)).to(torch.uint8)
 
 
 def sharpness(image: Tensor, magnitude: Tensor) -> Tensor:
@@ -83,8 +84,9 @@ def sharpness(image: Tensor, magnitude: Tensor) -> Tensor:
     """
     if min(image.shape[-2:]) < 3:
         return image.clone()
-    centre = image[:, :, 1:-1, 1:-1]
-    columns = (image[:, :, :-2] + image[:, :, 1:-1]).add_(image[:, :, 2:])
+    values = image.float()
+    centre = values[:, :, 1:-1, 1:-1]
+    columns = (values[:, :, :-2] + values[:, :, 1:-1]).add_(values[:, :, 2:])
     square = (columns[..., :-2] + columns[..., 1:-1]).add_(columns[..., 2:])
     smooth = square.add_(centre, alpha=4).div_(13).add_(0.5).floor_()
     result = image.clone()
@@ -109,7 +111,10 @@ STATISTICAL = ("AutoContrast", "Contrast", "Equalize")
 
 
 def grey(image: Tensor) -> Tensor:
-    """(N, 1, H, W) luminance as Pillow's ``convert("L")`` rounds it; exact, as all sums are below 2**24."""
+    """(N, 1, H, W) luminance, from float values, as Pillow's ``convert("L")`` rounds it.
+
+    It is exact, as all sums are whole numbers below 2**24.
+    """
     red, green, blue = image.unbind(1)
     total = (red * 19595).add_(green, alpha=38470).add_(blue, alpha=7471).add_(32768)
     return total.div_(65536).floor_().unsqueeze(1)
@@ -122,9 +127,9 @@ def blend(dull: Tensor, image: Tensor, factor: Tensor) -> Tensor:
 
 def histogram(image: Tensor) -> Tensor:
     """(N, 3, 256) counts. They are whole numbers: the order in which a GPU adds them does not matter."""
-    counts = torch.zeros(*image.shape[:2], LEVELS, dtype=image.dtype, device=image.device)
+    counts = torch.zeros(*image.shape[:2], LEVELS, device=image.device)
     levels = image.flatten(2).long()
-    one = torch.ones((), dtype=counts.dtype, device=image.device)
+    one = torch.ones((), device=image.device)
     return counts.scatter_add_(2, levels, one.expand_as(levels))
 
 

@@ -16,42 +16,50 @@ FloatArray = NDArray[np.float64]
 Geometry = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
 
 
-def _affine(a: object, b: object, c: object, d: object, e: object, f: object) -> FloatArray:
-    """Rows (a, b, c) and (d, e, f) from numbers and (N,) arrays."""
-    entries = np.broadcast_arrays(*(np.asarray(entry, dtype=np.float64) for entry in (a, b, c, d, e, f)))
-    return np.stack(entries, axis=-1).reshape(-1, 2, 3)
-
-
 def identity(count: int) -> FloatArray:
     """(count, 2, 3) maps that move nothing."""
-    return np.tile(np.eye(2, 3), (count, 1, 1))
+    maps = np.zeros((count, 2, 3))
+    maps[:, 0, 0] = maps[:, 1, 1] = 1
+    return maps
 
 
 def shear_x(magnitude: FloatArray, width: FloatArray, height: FloatArray) -> FloatArray:  # noqa: ARG001
     """(x, y) shows (x + v y, y)."""
-    return _affine(1, magnitude, 0, 0, 1, 0)
+    maps = identity(len(magnitude))
+    maps[:, 0, 1] = magnitude
+    return maps
 
 
 def shear_y(magnitude: FloatArray, width: FloatArray, height: FloatArray) -> FloatArray:  # noqa: ARG001
     """(x, y) shows (x, y + v x)."""
-    return _affine(1, 0, 0, magnitude, 1, 0)
+    maps = identity(len(magnitude))
+    maps[:, 1, 0] = magnitude
+    return maps
 
 
 def translate_x(magnitude: FloatArray, width: FloatArray, height: FloatArray) -> FloatArray:  # noqa: ARG001
     """(x, y) shows (x + v width, y)."""
-    return _affine(1, 0, magnitude * width, 0, 1, 0)
+    maps = identity(len(magnitude))
+    maps[:, 0, 2] = magnitude * width
+    return maps
 
 
 def translate_y(magnitude: FloatArray, width: FloatArray, height: FloatArray) -> FloatArray:  # noqa: ARG001
     """(x, y) shows (x, y + v height)."""
-    return _affine(1, 0, 0, 0, 1, magnitude * height)
+    maps = identity(len(magnitude))
+    maps[:, 1, 2] = magnitude * height
+    return maps
 
 
 def rotate(magnitude: FloatArray, width: FloatArray, height: FloatArray) -> FloatArray:
     """Turns the picture by v degrees counter-clockwise about its centre."""
+    maps = identity(len(magnitude))
     cos, sin = np.cos(np.deg2rad(magnitude)), np.sin(np.deg2rad(magnitude))
-    x, y = width / 2, height / 2
-    return _affine(cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
+    maps[:, 0, 0], maps[:, 0, 1] = cos, -sin
+    maps[:, 1, 0], maps[:, 1, 1] = sin, cos
+    centre = np.stack([width, height], axis=1) / 2
+    maps[:, :, 2] = centre - (maps[:, :, :2] @ centre[:, :, None])[:, :, 0]
+    return maps
 
 
 GEOMETRY: dict[str, Geometry] = {

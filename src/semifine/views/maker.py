@@ -88,7 +88,7 @@ class ViewMaker:
         return made
 
     def _normalise(self, views: Tensor) -> Tensor:
-        normalised = torch.addcmul(self._shift, views, self._scale)
+        normalised = torch.addcmul(self._shift, views.float(), self._scale)
         return normalised.contiguous(memory_format=self._memory_format)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.views.colour import STATISTICAL
 from semifine.views.geometry import GEOMETRY, FloatArray, identity
 from semifine.views.images import ImageTable
 from semifine.views.randomness import BatchRandom
@@ -35,10 +34,8 @@ RANGES: dict[str, tuple[float, float]] = {
 OPERATIONS = tuple(RANGES)
 """The names of the operations; an operation's code is its place here."""
 CODE = {name: code for code, name in enumerate(OPERATIONS)}
-IS_GEOMETRIC = np.array([name in GEOMETRY for name in OPERATIONS])
-IS_STATISTICAL = np.array([name in STATISTICAL for name in OPERATIONS])
 
-CUTOUT_FILL = (125.0, 123.0, 114.0)
+CUTOUT_FILL = (125, 123, 114)
 CUTOUT_LARGEST = 0.5
 """The longest side of the cutout, as a fraction of the image's width."""
 

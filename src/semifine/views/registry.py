@@ -15,7 +15,7 @@ from semifine.views.randomness import BatchRandom
 from semifine.views.settings import ViewSettings
 
 View = Callable[[ImageBatch, BatchRandom, ViewSettings], Tensor]
-"""Makes (N, 3, size, size) float32 views in 0..255 of the N images."""
+"""Makes (N, 3, size, size) views of the N images: levels 0..255, uint8 or float32."""
 
 _views: dict[str, View] = {}
 

@@ -1,6 +1,7 @@
 """The host's side of RandAugment: which samples meet which operation, in which slot, with what numbers.
 
-Everything here is known before any pixel is: grouping samples by operation costs the GPU no wait.
+Everything here is known before any pixel is: grouping samples by operation costs the GPU no wait. In each
+slot the pictures are sorted by what happens to them, so that every operation gets one contiguous run.
 """
 
 from __future__ import annotations
@@ -13,43 +14,52 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from semifine.views.colour import MIXING, STATISTICAL, TABLES
-from semifine.views.geometry import FloatArray, compose, identity, rescale
+from semifine.views.geometry import GEOMETRY, FloatArray, compose, identity, rescale
 from semifine.views.images import ImageTable
-from semifine.views.randaugment import CODE, CUTOUT_FILL, IS_GEOMETRIC, IS_STATISTICAL, Plan, slot_maps
+from semifine.views.randaugment import CODE, OPERATIONS, Plan, slot_maps
 
 IntArray = NDArray[np.int64]
-LOOK_UP = "LookUp"
-"""The step that all operations with a table share."""
-MOVE = "Move"
-"""The step that all geometric operations share."""
+
+RUNS = (tuple(TABLES), *((name,) for name in MIXING), tuple(GEOMETRY), ("Identity",))
+"""The runs of a sorted stack, and the operations of each: by table, each mixing one, geometry, none."""
+SORTED = [CODE[name] for run in RUNS for name in run]
+RANK = np.argsort(SORTED)
+"""The place of each operation's code in the sorted stack."""
+RUN_OF = np.array([next(i for i, run in enumerate(RUNS) if name in run) for name in OPERATIONS])
+GEOMETRY_RUN = RUNS.index(tuple(GEOMETRY))
+IS_STATISTICAL = np.array([name in STATISTICAL for name in OPERATIONS])
 
 
 @dataclass(frozen=True)
-class Step:
-    """What happens in one slot to the views ``where`` (n,), with ``values``, and to their thumbnails.
+class Stack:
+    """The n pictures of a slot, views or thumbnails, in the slot's order.
 
-    ``values`` are magnitudes (n,), for MOVE maps (n, 2, 3). Thumbnails that no later slot asks for are
-    left out of ``thumbnail_where`` (m,); their values are like the views', for LOOK_UP (m,) the places of
-    their tables among the n.
+    ``order`` (n,) says where they lie in the stack before the slot, ``lengths`` how many pictures each of
+    the RUNS has. ``magnitude`` is (n,); ``maps`` (m, 2, 3) belong to the geometric run.
     """
 
-    where: Tensor
-    values: Tensor
-    thumbnail_where: Tensor
-    thumbnail_values: Tensor
+    order: Tensor
+    lengths: list[int]
+    magnitude: Tensor
+    maps: Tensor
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The steps of a slot by name, and what LOOK_UP's tables are made of.
+    """One slot of all samples.
 
-    ``groups`` are the operations and how many of the step's views drew each, in order; the first of them
-    are statistical, and ``reference`` are the thumbnails of their views.
+    ``tables`` are the operations of the views' first run and how many views drew each; the first of them
+    are statistical, and ``reference`` are their thumbnails in the stack before the slot. The thumbnails'
+    first run shares the views' tables: ``thumbnail_tables`` says which. ``moved`` are the samples of the
+    views' geometric run.
     """
 
-    steps: Mapping[str, Step]
-    groups: tuple[tuple[str, int], ...]
+    views: Stack
+    thumbnails: Stack
+    tables: list[tuple[str, int]]
     reference: Tensor
+    thumbnail_tables: Tensor
+    moved: Tensor
 
 
 class Route:
@@ -61,75 +71,76 @@ class Route:
     """
 
     def __init__(self, plan: Plan, table: ImageTable, thumbnail_size: int) -> None:
-        """Sorts the samples of ``plan`` into groups."""
+        """Sorts the samples of ``plan``."""
+        count, num_slots = plan.codes.shape
         self._plan = plan
-        self._groups: list[tuple[tuple[str, int], ...]] = []
-        self._statistical = IS_STATISTICAL[plan.codes]
-        has_thumbnail: NDArray[np.bool_] = np.any(self._statistical, axis=1)
-        self._thumbnail = np.cumsum(has_thumbnail) - 1
-        self.with_thumbnail = np.flatnonzero(has_thumbnail)
-        to_inputs, own_maps = _maps(plan, table, thumbnail_size)
-        self.arrays: dict[str, NDArray[np.generic]] = {
-            "cutout": plan.cutout,
-            "cutout_fill": np.array(CUTOUT_FILL),
+        self._lengths: dict[str, list[int]] = {}
+        self._tables: list[list[tuple[str, int]]] = []
+        self.arrays: dict[str, NDArray[np.generic]] = {}
+        statistical = IS_STATISTICAL[plan.codes]
+        view_maps, thumbnail_maps, to_input = _scaled_maps(plan, table, thumbnail_size)
+        views = np.arange(count)
+        thumbnails = self.with_thumbnail = np.flatnonzero(statistical.any(axis=1))
+        for slot in range(num_slots):
+            codes = plan.codes[:, slot]
+            order = np.argsort(RANK[codes], kind="stable")
+            # A thumbnail goes on for as long as a later slot still asks for it.
+            asked = order[statistical[order, slot + 1 :].any(axis=1)]
+            by_table = order[RUN_OF[codes[order]] == 0]
+            place_of_table, place_of_thumbnail = _places(by_table, count), _places(thumbnails, count)
+            self.arrays |= {
+                f"{slot}/reference": place_of_thumbnail[order[statistical[order, slot]]],
+                f"{slot}/thumbnail_tables": place_of_table[asked[RUN_OF[codes[asked]] == 0]],
+                f"{slot}/moved": order[RUN_OF[codes[order]] == GEOMETRY_RUN],
+            }
+            drawn = np.bincount(codes, minlength=len(OPERATIONS))
+            self._tables.append([(name, int(drawn[CODE[name]])) for name in TABLES if drawn[CODE[name]]])
+            self._add_stack(f"{slot}/views", slot, order, _places(views, count), view_maps[slot])
+            self._add_stack(f"{slot}/thumbnails", slot, asked, place_of_thumbnail, thumbnail_maps[slot])
+            views, thumbnails = order, asked
+        self.arrays |= {
+            "to_source": to_input[0] if to_input else identity(count),
             "with_thumbnail": self.with_thumbnail,
-            "to_source": to_inputs[0],
+            "restore": _places(views, count),
         }
-        extent = np.stack([table.width, table.height], axis=1).astype(np.float64)
-        for slot, own_map in enumerate(own_maps):
-            view_map = rescale(to_inputs[slot], 2 / extent, np.ones_like(extent))
-            view_map[:, :, 2] -= 1
-            self._add_look_up(slot)
-            for name in MIXING:
-                samples = np.flatnonzero(plan.codes[:, slot] == CODE[name])
-                self._add(slot, name, samples, plan.magnitudes[:, slot], plan.magnitudes[:, slot])
-            self._add(slot, MOVE, np.flatnonzero(IS_GEOMETRIC[plan.codes[:, slot]]), view_map, own_map)
 
     def slots(self, sent: Mapping[str, Tensor]) -> Iterator[Slot]:
         """The slots in order, from the uploaded arrays."""
-        for slot, groups in enumerate(self._groups):
-            steps = {}
-            for name in (LOOK_UP, *MIXING, MOVE):
-                key = f"{slot}/{name}"
-                if f"{key}/where" in sent:
-                    where = sent[f"{key}/where"], sent[f"{key}/values"]
-                    steps[name] = Step(*where, sent[f"{key}/thumbnail_where"], sent[f"{key}/thumbnail_values"])
-            yield Slot(steps, groups, sent[f"{slot}/reference"])
+        for slot, tables in enumerate(self._tables):
+            views, thumbnails = (self._stack(f"{slot}/{stack}", sent) for stack in ("views", "thumbnails"))
+            rest = (sent[f"{slot}/{name}"] for name in ("reference", "thumbnail_tables", "moved"))
+            yield Slot(views, thumbnails, tables, *rest)
 
-    def _add_look_up(self, slot: int) -> None:
-        codes = self._plan.codes[:, slot]
-        samples = {name: np.flatnonzero(codes == CODE[name]) for name in TABLES}
-        together = np.concatenate(list(samples.values()))
-        place = np.zeros(len(codes), dtype=np.int64)
-        place[together] = np.arange(len(together))
-        self._groups.append(tuple((name, len(some)) for name, some in samples.items() if len(some)))
-        statistical = np.concatenate([samples[name] for name in STATISTICAL])
-        self.arrays[f"{slot}/reference"] = self._thumbnail[statistical]
-        self._add(slot, LOOK_UP, together, self._plan.magnitudes[:, slot], place)
-
-    def _add(
-        self, slot: int, name: str, samples: IntArray, values: FloatArray, thumbnail_values: NDArray[np.generic]
-    ) -> None:
-        if len(samples) == 0:
-            return
-        # A thumbnail is kept up to date for as long as a later slot still asks for it.
-        asked = samples[np.any(self._statistical[samples, slot + 1 :], axis=1)]
+    def _add_stack(self, key: str, slot: int, samples: IntArray, places: IntArray, maps: FloatArray) -> None:
+        runs = RUN_OF[self._plan.codes[samples, slot]]
+        self._lengths[key] = np.bincount(runs, minlength=len(RUNS)).tolist()
         self.arrays |= {
-            f"{slot}/{name}/where": samples,
-            f"{slot}/{name}/values": values[samples],
-            f"{slot}/{name}/thumbnail_where": self._thumbnail[asked],
-            f"{slot}/{name}/thumbnail_values": thumbnail_values[asked],
+            f"{key}/order": places[samples],
+            f"{key}/magnitude": self._plan.magnitudes[samples, slot],
+            f"{key}/maps": maps[samples[runs == GEOMETRY_RUN]],
         }
 
+    def _stack(self, key: str, sent: Mapping[str, Tensor]) -> Stack:
+        return Stack(sent[f"{key}/order"], self._lengths[key], sent[f"{key}/magnitude"], sent[f"{key}/maps"])
 
-def _maps(plan: Plan, table: ImageTable, thumbnail_size: int) -> tuple[list[FloatArray], list[FloatArray]]:
-    """Maps from the last frame to the input of each slot (and last to itself), and each slot's own map.
 
-    The first are in pixels of the image, the second in those of the thumbnail.
-    """
-    maps = slot_maps(plan, table)
-    to_inputs = [identity(len(plan.codes))]
-    for slot_map in reversed(maps):
-        to_inputs.insert(0, compose(slot_map, to_inputs[0]))
-    scale = thumbnail_size / np.stack([table.width, table.height], axis=1)
-    return to_inputs, [rescale(slot_map, scale, scale) for slot_map in maps]
+def _places(samples: IntArray, count: int) -> IntArray:
+    """(count,) the place of each sample in ``samples``; without meaning for those that are not there."""
+    places = np.zeros(count, dtype=np.int64)
+    places[samples] = np.arange(len(samples))
+    return places
+
+
+def _scaled_maps(plan: Plan, table: ImageTable, thumbnail_size: int) -> tuple[list[FloatArray], ...]:
+    """Maps of all slots, (N, 2, 3) each, as :class:`Route` describes them: views', thumbnails'; and in
+    pixels of the image those from the view's frame to the input of each slot."""
+    extent = np.stack([table.width, table.height], axis=1).astype(np.float64)
+    own = slot_maps(plan, table)
+    to_input: list[FloatArray] = []
+    for slot_map in reversed(own):
+        to_input.insert(0, compose(slot_map, to_input[0]) if to_input else slot_map)
+    to_span = [rescale(maps, 2 / extent, np.ones_like(extent)) for maps in to_input]
+    for maps in to_span:
+        maps[:, :, 2] -= 1
+    scale = thumbnail_size / extent
+    return to_span, [rescale(maps, scale, scale) for maps in own], to_input

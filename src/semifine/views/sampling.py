@@ -29,7 +29,7 @@ def sample_bilinear(images: ImageBatch, x: Tensor, y: Tensor) -> Tensor:
 
 
 def sample_nearest(images: ImageBatch, x: Tensor, y: Tensor) -> Tensor:
-    """Like :func:`sample_bilinear`, but the nearest pixel: keeps the image's own values."""
+    """Like :func:`sample_bilinear`, but the nearest pixels themselves, uint8."""
     layout = images.layout
     left = x.floor().clamp_(min=0).minimum(layout.width - 1)
     top = y.floor().clamp_(min=0).minimum(layout.height - 1)
@@ -52,10 +52,13 @@ def _bilinear(images: ImageBatch, x: Tensor, y: Tensor) -> Tensor:
     top, y_fraction = _split(y, layout.last_top)
     index = _channel_index(layout, left, top)
     right, down = layout.right.unsqueeze(1), layout.down.unsqueeze(1)
-    upper = torch.lerp(_take(images.pixels, index), _take(images.pixels, index + right), x_fraction)
-    index += down
-    lower = torch.lerp(_take(images.pixels, index), _take(images.pixels, index.add_(right)), x_fraction)
-    return torch.lerp(upper, lower, y_fraction)
+    upper = torch.lerp(*_take_pair(images.pixels, index, right), x_fraction)
+    lower = torch.lerp(*_take_pair(images.pixels, index.add_(down), right), x_fraction)
+    return upper.lerp_(lower, y_fraction)
+
+
+def _take_pair(pixels: Tensor, index: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    return _take(pixels, index).float(), _take(pixels, index + right).float()
 
 
 def _split(position: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,4 +78,4 @@ def _channel_index(layout: Layout, left: Tensor, top: Tensor) -> Tensor:
 
 def _take(pixels: Tensor, index: Tensor) -> Tensor:
     # index_select, unlike the [] operator, takes 32-bit indices as they are; it is also the faster one.
-    return pixels.index_select(0, index.view(-1)).view(index.shape).to(torch.float32)
+    return pixels.index_select(0, index.view(-1)).view(index.shape)

@@ -16,50 +16,68 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from semifine.views.colour import MIXING, TABLES, look_up
+from semifine.views.colour import LEVELS, MIXING, TABLES, look_up
 from semifine.views.crops import Crop, crop_coordinates, crop_lines
 from semifine.views.images import ImageBatch
-from semifine.views.randaugment import Plan
-from semifine.views.route import LOOK_UP, MOVE, Route, Slot
+from semifine.views.randaugment import CUTOUT_FILL, Plan
+from semifine.views.route import Route, Slot, Stack
 from semifine.views.sampling import pool, sample_bilinear, sample_nearest
 from semifine.views.settings import ViewSettings
 from semifine.views.transfer import upload
 
 
 def render_plan(images: ImageBatch, plan: Plan, crop: Crop, settings: ViewSettings) -> Tensor:
-    """The planned views, (N, 3, size, size) float32 in 0..255."""
+    """The planned views, (N, 3, size, size) uint8."""
     thumbnail_size = min(settings.statistics_size, settings.size)
     route = Route(plan, images.table, thumbnail_size)
-    sent = upload({**crop_lines(crop, images.table, settings.size), **route.arrays}, images.device)
+    arrays = crop_lines(crop, images.table, settings.size) | route.arrays | {"cutout": plan.cutout}
+    sent = upload(arrays | {"fill": np.array(CUTOUT_FILL, dtype=np.uint8)}, images.device)
     lines = sent["x_line"], sent["y_line"]
     x, y = crop_coordinates(*lines, settings.size)
     fine = (x, y) if images.oversample == 1 else crop_coordinates(*lines, settings.size, images.oversample)
-    views = pool(sample_bilinear(images, *transform(sent["to_source"], *fine)), images.oversample).round_()
+    values = pool(sample_bilinear(images, *transform(sent["to_source"], *fine)), images.oversample)
+    views = values.add_(0.5).to(torch.uint8)
     thumbnails = first_thumbnails(images.take(route.with_thumbnail, sent["with_thumbnail"]), thumbnail_size)
     for slot in route.slots(sent):
-        walk_slot(slot, views, thumbnails, x, y)
-    return cut_out(views, sent["cutout"], sent["cutout_fill"], x, y)
+        views, thumbnails = walk_slot(slot, views, thumbnails, x, y)
+    return cut_out(views.index_select(0, sent["restore"]), sent["cutout"], sent["fill"], x, y)
 
 
-def walk_slot(slot: Slot, views: Tensor, thumbnails: Tensor, x: Tensor, y: Tensor) -> None:
-    """Takes views and thumbnails through one slot, in place; ``x`` and ``y`` are the views' coordinates."""
-    for name, step in slot.steps.items():
-        there, there_in_small = step.where, step.thumbnail_where
-        if name == LOOK_UP:
-            tables = make_tables(slot, thumbnails)
-            change(views, there, partial(look_up, table=tables))
-            own = tables.index_select(0, step.thumbnail_values)
-            change(thumbnails, there_in_small, partial(look_up, table=own))
-        elif name == MOVE:
-            inside = is_inside(step.values, x.index_select(0, there), y.index_select(0, there))
-            change(views, there, inside.mul)
-            change(thumbnails, there_in_small, partial(move, maps=step.thumbnail_values))
-        else:
-            change(views, there, partial(MIXING[name], magnitude=step.values))
-            change(thumbnails, there_in_small, partial(MIXING[name], magnitude=step.thumbnail_values))
+def walk_slot(slot: Slot, views: Tensor, thumbnails: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Views and thumbnails after one slot, in its order; ``x`` and ``y`` are the samples' coordinates."""
+    tables = make_tables(slot, thumbnails)
+    inside = is_inside(slot.views.maps, x.index_select(0, slot.moved), y.index_select(0, slot.moved))
+    thumbnail_tables = tables.index_select(0, slot.thumbnail_tables)
+    return (
+        change(views, slot.views, tables, inside.mul),
+        change(thumbnails, slot.thumbnails, thumbnail_tables, partial(move, maps=slot.thumbnails.maps)),
+    )
+
+
+def change(pictures: Tensor, stack: Stack, tables: Tensor, geometry: Callable[[Tensor], Tensor]) -> Tensor:
+    """Sorts pictures as the slot wants them and gives each run its operation."""
+    if len(stack.order) == 0:
+        return pictures[:0]
+    looked_up, *mixed, moved, left = torch.split(pictures.index_select(0, stack.order), stack.lengths)
+    _, *magnitudes, _, _ = torch.split(stack.magnitude, stack.lengths)
+    mixing = zip(MIXING.values(), mixed, magnitudes, strict=True)
+    mixed = [operation(run, magnitude) if len(run) else run for operation, run, magnitude in mixing]
+    return torch.cat([look_up(looked_up, tables), *mixed, geometry(moved), left])
+
+
+def make_tables(slot: Slot, thumbnails: Tensor) -> Tensor:
+    """(n, 3, 256) tables for the first run of the views."""
+    references = thumbnails.index_select(0, slot.reference)
+    tables, start = [references.new_empty(0, 3, LEVELS)], 0
+    for name, count in slot.tables:
+        group = slice(start, start + count)  # past the statistical operations the references are empty
+        tables.append(TABLES[name](slot.views.magnitude[group], references[group]))
+        start += count
+    return torch.cat(tables).to(torch.uint8)
 
 
 def transform(maps: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,24 +97,6 @@ def first_thumbnails(images: ImageBatch, size: int) -> Tensor:
     return sample_nearest(images, grid.view(1, 1, -1) * layout.width, grid.view(1, -1, 1) * layout.height)
 
 
-def change(pictures: Tensor, where: Tensor, operation: Callable[[Tensor], Tensor]) -> None:
-    """Applies an operation, in place, to the pictures ``where`` (n,) of a stack."""
-    if len(where):
-        pictures.index_copy_(0, where, operation(pictures.index_select(0, where)))
-
-
-def make_tables(slot: Slot, thumbnails: Tensor) -> Tensor:
-    """(n, 3, 256) tables of the operations that have one, in the order of their step."""
-    step = slot.steps[LOOK_UP]
-    references = thumbnails.index_select(0, slot.reference)
-    tables, start = [], 0
-    for name, count in slot.groups:
-        group = slice(start, start + count)  # past the statistical operations the references are empty
-        tables.append(TABLES[name](step.values[group], references[group]))
-        start += count
-    return torch.cat(tables)
-
-
 def is_inside(maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """(n, 1, H, W): whether the pixels came from inside the picture, which spans [-1, 1] where maps lead."""
     new_x, new_y = transform(maps, x, y)
@@ -106,7 +106,7 @@ def is_inside(maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def move(thumbnails: Tensor, maps: Tensor) -> Tensor:
     """Applies geometric operations to whole thumbnails (n, 3, size, size)."""
     size = thumbnails.shape[-1]
-    grid = torch.arange(size, dtype=thumbnails.dtype, device=thumbnails.device).add_(0.5)
+    grid = torch.arange(size, dtype=maps.dtype, device=maps.device).add_(0.5)
     x, y = (there.floor_() for there in transform(maps, grid.view(1, 1, -1), grid.view(1, -1, 1)))
     inside = (x >= 0) & (x < size) & (y >= 0) & (y < size)
     source = y.clamp_(0, size - 1).mul_(size).add_(x.clamp_(0, size - 1)).long().flatten(1).unsqueeze(1)
