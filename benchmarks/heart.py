@@ -14,19 +14,22 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from semifine.soft_labels import SoftLabelSelector
+from semifine.soft_labels import SoftLabelSelector, TransitionTracker
 
 REPOSITORY = Path(__file__).parents[1]
 CLASSES = (200, 810, 2_000, 8_142)
-LARGEST_FOR_ALL = 810  # refreshing every k of every step is of no use beyond
+LARGEST_FOR_ALL = 810
 FAMILY_SIZE = 10
+HEADING = "device,K,refresh,host sync,non-zero,ms/step,p90,graph ms,state MB,dense MB,peak MB".split(",")
 
 
 @dataclass
@@ -70,10 +73,15 @@ class Stream:
         self.truth = torch.randint(0, num_classes, (num_samples,), generator=self.generator)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for index in self.indices():
+            yield self.probabilities(self.predictions(index)), index.to(self.device)
+
+    def indices(self) -> Iterator[Tensor]:
+        """Whole batches of one permutation after the other."""
         while True:
-            for index in torch.randperm(self.num_samples, generator=self.generator).split(self.batch_size):
+            for index in torch.split(self._order(), self.batch_size):
                 if len(index) == self.batch_size:
-                    yield self.probabilities(self.predictions(index)), index.to(self.device)
+                    yield index
 
     def predictions(self, index: Tensor) -> Tensor:
         """Half of the samples keep their class, most others move within the family, one in ten strays."""
@@ -91,29 +99,34 @@ class Stream:
         probs = rest / rest.sum(dim=1, keepdim=True) * (1 - confidence)
         return probs.scatter_(1, prediction[:, None], confidence).to(self.device)
 
+    def _order(self) -> Tensor:
+        return torch.randperm(self.num_samples, generator=self.generator)
+
     def _integers(self, high: int) -> Tensor:
         return torch.randint(0, high, (self.batch_size,), generator=self.generator)
 
 
 def megabytes(selector: SoftLabelSelector) -> float:
-    return sum(value.numel() * value.element_size() for value in selector.state_dict().values()) / 2**20
+    return float(sum(buffer.nbytes for buffer in selector.state_dict().values())) / 2**20
 
 
-def filled_selector(
-    num_classes: int, stream: Stream, options: argparse.Namespace, **settings: object
-) -> SoftLabelSelector:
-    """A selector in the steady state: the ring is full, and every sample was seen."""
-    selector = SoftLabelSelector(
-        num_classes,
-        options.samples,
-        window=options.window,
-        **settings,  # type: ignore[arg-type]
-    )
-    selector.to(stream.device)
-    orders = torch.Generator().manual_seed(0)
+def full_window(num_classes: int, options: argparse.Namespace) -> dict[str, Tensor]:
+    """State of a tracker whose ring is full and which has seen every sample."""
+    tracker = TransitionTracker(num_classes, options.samples, options.window)
+    stream = Stream(num_classes, options.samples, options.batch, torch.device("cpu"), options.seed)
+    indices = stream.indices()
     for _ in range(options.window):
-        index = torch.randint(0, options.samples, (options.batch,), generator=orders)
-        selector.tracker.update(index.to(stream.device), stream.predictions(index).to(stream.device))
+        index = next(indices)
+        tracker.update(index, stream.predictions(index))
+    return tracker.state_dict()
+
+
+def steady_selector(
+    num_classes: int, window: dict[str, Tensor], options: argparse.Namespace, **settings: Any
+) -> SoftLabelSelector:
+    """A selector with a full window."""
+    selector = SoftLabelSelector(num_classes, options.samples, window=options.window, **settings)
+    selector.tracker.load_state_dict(window)
     return selector
 
 
@@ -127,19 +140,20 @@ def timed(step: Callable[[], object], device: torch.device) -> float:
 
 
 def time_steps(selector: SoftLabelSelector, stream: Stream, options: argparse.Namespace) -> list[float]:
-    """Milliseconds of each step after the warm-up, in which the medoids settle; stops early when time is up."""
+    """Milliseconds of each step after the warm-up, in which the medoids settle; fewer steps when time is up."""
     times: list[float] = []
     deadline = time.monotonic() + options.seconds
     for step, (probs, index) in enumerate(stream):
-        took = timed(lambda probs=probs, index=index: selector(probs, index), stream.device)  # type: ignore[misc]
-        if step >= options.warmup:
+        took = timed(partial(selector, probs, index), stream.device)
+        is_late = time.monotonic() > deadline
+        if step >= options.warmup or is_late:
             times.append(took)
-        if len(times) == options.steps or (len(times) >= 3 and time.monotonic() > deadline):
-            return times
-    raise AssertionError("the stream never ends")
+        if len(times) == options.steps or (is_late and len(times) >= 3):
+            break
+    return times
 
 
-def time_graph(selector: SoftLabelSelector, stream: Stream, options: argparse.Namespace) -> float:
+def time_graph(selector: SoftLabelSelector, stream: Stream, steps: int) -> float:
     """Median milliseconds of a step replayed from a CUDA graph."""
     batches = iter(stream)
     probs, index = next(batches)
@@ -147,7 +161,7 @@ def time_graph(selector: SoftLabelSelector, stream: Stream, options: argparse.Na
     with torch.cuda.graph(graph):
         selector(probs, index)
     times = []
-    for _ in range(options.steps):
+    for _ in range(steps):
         new_probs, new_index = next(batches)
         probs.copy_(new_probs)
         index.copy_(new_index)
@@ -157,14 +171,15 @@ def time_graph(selector: SoftLabelSelector, stream: Stream, options: argparse.Na
 
 
 def measure(
-    device: torch.device, num_classes: int, refresh: str, host_sync: bool, options: argparse.Namespace
+    device: torch.device, window: dict[str, Tensor], line: tuple[int, str, bool], options: argparse.Namespace
 ) -> Measurement:
+    num_classes, refresh, host_sync = line
     stream = Stream(num_classes, options.samples, options.batch, device, options.seed)
-    selector = filled_selector(num_classes, stream, options, refresh=refresh, host_sync=host_sync)
-    if device.type == "cuda":
+    selector = steady_selector(num_classes, window, options, refresh=refresh, host_sync=host_sync).to(device)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     times = time_steps(selector, stream, options)
-    on_gpu = device.type == "cuda"
     return Measurement(
         device=device.type,
         classes=num_classes,
@@ -178,17 +193,17 @@ def measure(
         state_mb=megabytes(selector),
         dense_mb=num_classes**2 * options.window * 4 / 2**20,
         peak_device_mb=torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None,
-        graph_ms=time_graph(selector, stream, options) if on_gpu and not host_sync else None,
+        graph_ms=time_graph(selector, stream, len(times)) if on_gpu and not host_sync else None,
     )
 
 
-def measure_reference(num_classes: int, options: argparse.Namespace) -> ReferenceMeasurement:
+def measure_reference(num_classes: int, window: dict[str, Tensor], options: argparse.Namespace) -> ReferenceMeasurement:
     """The readable version of the tests, started from the same full window and settled medoids."""
     sys.path.insert(0, str(REPOSITORY))
     from tests.soft_labels.reference import ReferenceSelector
 
     stream = Stream(num_classes, options.samples, options.batch, torch.device("cpu"), options.seed)
-    selector = filled_selector(num_classes, stream, options, refresh="all")
+    selector = steady_selector(num_classes, window, options, refresh="all")
     batches = iter(stream)
     for _ in range(options.warmup):
         selector(*next(batches))
@@ -209,35 +224,35 @@ def measure_reference(num_classes: int, options: argparse.Namespace) -> Referenc
     return ReferenceMeasurement(num_classes, "all", len(times), statistics.median(times))
 
 
-def plan(device: torch.device, options: argparse.Namespace) -> Iterator[tuple[int, str, bool]]:
-    """(classes, refresh, host_sync) of each line."""
-    for num_classes in options.classes:
-        for refresh in ("all", "occurring", "round_robin"):
-            if refresh == "all" and num_classes > LARGEST_FOR_ALL:
-                continue
-            yield num_classes, refresh, device.type == "cpu"
-            if device.type == "cuda" and num_classes > LARGEST_FOR_ALL and refresh == "occurring":
-                yield num_classes, refresh, True
+def plan(device: torch.device, num_classes: int) -> Iterator[tuple[int, str, bool]]:
+    """(classes, refresh, host_sync) of each line; with thousands of classes not every k can be refreshed each step."""
+    if num_classes <= LARGEST_FOR_ALL:
+        yield num_classes, "all", device.type == "cpu"
+    yield num_classes, "occurring", device.type == "cpu"
+    if device.type == "cuda":
+        yield num_classes, "occurring", True
+    yield num_classes, "round_robin", device.type == "cpu"
 
 
-def print_table(measurements: list[Measurement]) -> None:
-    heading = "device,K,refresh,host sync,non-zero,ms/step,p90,graph ms,state MB,dense MB,peak MB"
-    print(" | ".join(f"{column:>11}" for column in heading.split(",")))
-    for line in measurements:
-        cells = (
-            line.device,
-            f"{line.classes:,}",
-            line.refresh,
-            "yes" if line.host_sync else "no",
-            f"{line.nonzero:,}",
-            f"{line.median_ms:.2f}",
-            f"{line.p90_ms:.2f}",
-            "" if line.graph_ms is None else f"{line.graph_ms:.2f}",
-            f"{line.state_mb:.1f}",
-            f"{line.dense_mb:,.0f}",
-            "" if line.peak_device_mb is None else f"{line.peak_device_mb:,.0f}",
-        )
-        print(" | ".join(f"{cell:>11}" for cell in cells))
+def print_row(cells: Iterable[str]) -> None:
+    print(" | ".join(f"{cell:>11}" for cell in cells), flush=True)
+
+
+def print_measurement(line: Measurement) -> None:
+    cells = (
+        line.device,
+        f"{line.classes:,}",
+        line.refresh,
+        "yes" if line.host_sync else "no",
+        f"{line.nonzero:,}",
+        f"{line.median_ms:.2f}",
+        f"{line.p90_ms:.2f}",
+        "" if line.graph_ms is None else f"{line.graph_ms:.2f}",
+        f"{line.state_mb:,.1f}",
+        f"{line.dense_mb:,.0f}",
+        "" if line.peak_device_mb is None else f"{line.peak_device_mb:,.0f}",
+    )
+    print_row(cells)
 
 
 def hardware(device: torch.device) -> dict[str, object]:
@@ -281,16 +296,17 @@ def parse() -> argparse.Namespace:
 
 
 def run(device: torch.device, options: argparse.Namespace) -> None:
-    measurements = [measure(device, *line, options) for line in plan(device, options)]
-    print_table(measurements)
+    print_row(HEADING)
+    measurements: list[Measurement] = []
     slow = None
-    if device.type == "cpu" and options.reference_steps:
-        slow = measure_reference(options.classes[0], options)
-        fast = next(line for line in measurements if (line.classes, line.refresh) == (slow.classes, slow.refresh))
-        print(
-            f"plain Python reference, K = {slow.classes}, all k: {slow.median_ms:,.0f} ms/step, "
-            f"{slow.median_ms / fast.median_ms:,.0f} times as long, same labels"
-        )
+    for num_classes in options.classes:
+        window = full_window(num_classes, options)
+        for line in plan(device, num_classes):
+            measurements.append(measure(device, window, line, options))
+            print_measurement(measurements[-1])
+        if device.type == "cpu" and options.reference_steps and num_classes == options.classes[0]:
+            slow = measure_reference(num_classes, window, options)
+            print(f"plain Python reference, K = {num_classes}, refresh all, same labels: {slow.median_ms:,.0f} ms")
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         result = {

@@ -61,7 +61,9 @@ def differences(names: list[list[str]], with_cutout: bool = True, seed: int = 0)
 def test_colour_operations_in_order_equal_pillow() -> None:
     """Without geometry nothing is resampled: equal but for fractions, which later operations stretch."""
     rng = np.random.default_rng(1)
-    names = [[str(name) for name in rng.choice(sorted(COLOUR), 3)] for _ in range(120)]
+    # Sharpness last: thumbnails are not filtered, so statistics after it would be those before it.
+    first = sorted(set(COLOUR) - {"Sharpness"})
+    names = [[*map(str, rng.choice(first, 2)), str(rng.choice(COLOUR))] for _ in range(120)]
     found = differences(names)
     assert np.quantile(found, 0.99) <= 1
     per_sample = found.mean(axis=(1, 2, 3))

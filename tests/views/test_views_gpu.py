@@ -59,3 +59,14 @@ def test_views_repeat_exactly(gpu_store: SimpleNamespace) -> None:
     maker = ViewMaker(gpu_store, ViewSettings(size=64), seed=0, device="cuda")
     first, again = (maker("strong", ROWS, step=1, stream="s") for _ in range(2))
     assert torch.equal(first, again)
+
+
+def test_views_work_in_torchs_deterministic_mode(gpu_store: SimpleNamespace) -> None:
+    maker = ViewMaker(gpu_store, ViewSettings(size=64), seed=0, device="cuda")
+    expected = maker.make(ROWS, VIEWS, step=1, stream="s")
+    torch.use_deterministic_algorithms(True)
+    try:
+        views = maker.make(ROWS, VIEWS, step=1, stream="s")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(views[name], expected[name]) for name in VIEWS)

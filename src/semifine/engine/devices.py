@@ -29,7 +29,6 @@ def create_fabric(settings: TrainSettings) -> Fabric:
     if device == "cuda":
         # TF32 in what is left in float32; the heart is integer arithmetic and does not notice
         torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.benchmark = True
     return Fabric(accelerator=device, devices=1, precision=PRECISIONS[precision])
 
 

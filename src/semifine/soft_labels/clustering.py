@@ -24,6 +24,9 @@ _CHUNK_ELEMENTS_GPU = 1 << 24
 # Reading a pair from the list costs about as much as sweeping over this many cells of the matrix.
 _PAIR_COST_IN_CELLS = 10
 
+# Beyond so many classes a GPU is better asked than kept busy, see ``may_host_look``.
+_CLASSES_WORTH_A_WAIT = 512
+
 # A key so low that no similarity makes up for it; the sum of two of them still fits 64 bits.
 _NEVER = -(1 << 61)
 
@@ -64,54 +67,122 @@ def k_medoids(
     stale_seeds: in the end the *initial* medoids keep their seats and the final ones do not (another quirk).
     tie_start: ties go to the first tied medoid from this place of the list on, going round; None means place 0.
     max_rounds: the cap; 0 only assigns.
-    host_sync: whether the host may look at values, to stop early and to drop rows that have settled. By default on
-        a CPU only. Without it all rounds run; settled rows do not change, so the result is the same.
+    host_sync: whether the host may look at values, to stop early and to drop rows that have settled; see
+        ``may_host_look`` for the default. Without it all rounds run; settled rows do not change, so the result is
+        the same.
     max_pairs: an upper bound of the number of non-zero counts, for when the host may not look.
     form: how similarities are read, as a "dense" matrix or as the list of non-zero "pairs" (integers only); "auto"
         takes the cheaper one. The result is the same.
     """
-    may_look = counts.device.type == "cpu" if host_sync is None else host_sync
+    may_look = may_host_look(counts.device, len(counts)) if host_sync is None else host_sync
     similarity = _similarity(counts, directed_update, may_look, max_pairs, form)
-    initial, medoids = medoids.long(), medoids.long().clone()
-    assignment = _assign(similarity, medoids, medoids, tie_start)
-    rows = torch.arange(len(medoids), device=medoids.device)  # those that may still move
-    for _ in range(max_rounds):
-        own, current = assignment.index_select(0, rows), medoids.index_select(0, rows)
-        moved = best_members(similarity.sum_within(own), own, current)
-        if may_look:
-            unsettled = (moved != current).any(dim=1).nonzero().squeeze(1)
-            if unsettled.numel() == 0:
-                break
-            rows, moved = rows.index_select(0, unsettled), moved.index_select(0, unsettled)
-        medoids.index_copy_(0, rows, moved)
-        ties = None if tie_start is None else tie_start.index_select(0, rows)
-        assignment.index_copy_(0, rows, _assign(similarity, moved, moved, ties))
+    rows = _padded_rows(medoids, tie_start)
+    settle = _settle_looking if may_look else _settle
+    final, assignment = settle(similarity, rows, max_rounds)
     if stale_seeds:
-        assignment = _assign(similarity, medoids, initial, tie_start)
-    return Clustering(medoids, assignment)
+        assignment = similarity.nearest(rows._replace(medoids=final)).scatter_(1, rows.medoids, rows.places)
+    return Clustering(final.masked_fill(rows.is_padding, PAD), assignment)
+
+
+def may_host_look(device: torch.device, num_classes: int) -> bool:
+    """Whether stopping early is worth a look of the host at the values, where the caller leaves it open.
+
+    On a CPU it costs nothing. On a GPU the host would wait, so with some hundred classes all rounds run instead; with
+    thousands of classes the rounds cost far more than the wait. A CUDA graph being captured allows no look.
+    """
+    if device.type == "cpu":
+        return True
+    is_capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return num_classes > _CLASSES_WORTH_A_WAIT and not is_capturing
+
+
+class _Rows(NamedTuple):
+    """Medoid lists whose padding repeats the first medoid, and its place.
+
+    So the padding needs no masks: the first wins ties against its repetitions, and writing its place again changes
+    nothing.
+    """
+
+    medoids: Tensor  # (rows, k_max)
+    places: Tensor  # (rows, k_max) 0, 1, 2, …, and 0 in the padding
+    is_padding: Tensor  # (rows, k_max)
+    k: Tensor  # (rows, 1)
+    tie_start: Tensor | None  # (rows, K)
+
+    def at(self, index: Tensor) -> "_Rows":
+        """Some of the rows."""
+
+        def some(part: Tensor) -> Tensor:
+            return part.index_select(0, index)
+
+        ties = None if self.tie_start is None else some(self.tie_start)
+        return _Rows(some(self.medoids), some(self.places), some(self.is_padding), some(self.k), ties)
+
+
+def _padded_rows(medoids: Tensor, tie_start: Tensor | None) -> _Rows:
+    is_padding = medoids == PAD
+    places = torch.arange(medoids.shape[1], device=medoids.device).expand_as(medoids).masked_fill(is_padding, 0)
+    repeated = torch.where(is_padding, medoids[:, :1], medoids).long()
+    return _Rows(repeated, places, is_padding, (~is_padding).sum(dim=1, keepdim=True), tie_start)
+
+
+def _assign(similarity: "_Similarity", rows: _Rows) -> Tensor:
+    """(rows, K) each class to its most similar medoid, each medoid to itself."""
+    return similarity.nearest(rows).scatter_(1, rows.medoids, rows.places)
+
+
+def _update(similarity: "_Similarity", rows: _Rows, assignment: Tensor) -> _Rows:
+    """Each cluster's best member becomes its medoid."""
+    medoids = best_members(similarity.sum_within(assignment), assignment, rows.medoids)
+    return rows._replace(medoids=torch.where(rows.is_padding, medoids[:, :1], medoids))
+
+
+def _settle(similarity: "_Similarity", rows: _Rows, max_rounds: int) -> tuple[Tensor, Tensor]:
+    """All rounds, because nobody may look whether they are needed; a settled row stays as it is."""
+    assignment = _assign(similarity, rows)
+    for _ in range(max_rounds):
+        rows = _update(similarity, rows, assignment)
+        assignment = _assign(similarity, rows)
+    return rows.medoids, assignment
+
+
+def _settle_looking(similarity: "_Similarity", rows: _Rows, max_rounds: int) -> tuple[Tensor, Tensor]:
+    """The same, with work only for the rows that still move."""
+    medoids, assignment = rows.medoids.clone(), _assign(similarity, rows)
+    moving = torch.arange(len(medoids), device=medoids.device)
+    for _ in range(max_rounds):
+        updated = _update(similarity, rows, assignment.index_select(0, moving))
+        has_moved = (updated.medoids != rows.medoids).any(dim=1).nonzero().squeeze(1)
+        if has_moved.numel() == 0:
+            break
+        moving, rows = moving.index_select(0, has_moved), updated.at(has_moved)
+        medoids.index_copy_(0, moving, rows.medoids)
+        assignment.index_copy_(0, moving, _assign(similarity, rows))
+    return medoids, assignment
 
 
 def best_members(sums: Tensor, assignment: Tensor, medoids: Tensor) -> Tensor:
     """The member of each cluster with the largest sum; ties keep the current medoid, then take the smallest class.
 
-    Shapes: sums (rows, K), assignment (rows, K), medoids (rows, k_max) -> (rows, k_max).
+    Shapes: sums (rows, K), assignment (rows, K), medoids (rows, k_max), each in its own cluster -> (rows, k_max).
     """
     num_classes = sums.shape[1]
-    lowest = float("-inf") if sums.is_floating_point() else -1  # sums of counts are never negative
-    best = sums.new_full(medoids.shape, lowest).scatter_reduce_(1, assignment, sums, "amax")
+    sum_of_current = sums.gather(1, medoids)
+    best = sum_of_current.scatter_reduce(1, assignment, sums, "amax")
     is_best = sums == best.gather(1, assignment)
-    classes = torch.arange(num_classes, device=sums.device).expand_as(assignment)
-    is_current = medoids.gather(1, assignment) == classes
-    preference = classes.masked_fill(is_current, -1).masked_fill(~is_best, num_classes)
-    preferred = torch.full_like(medoids, num_classes).scatter_reduce_(1, assignment, preference, "amin")
-    return torch.where((preferred < 0) | (medoids == PAD), medoids, preferred)
+    classes = torch.where(is_best, torch.arange(num_classes, device=sums.device), num_classes)
+    smallest = torch.full_like(medoids, num_classes).scatter_reduce_(1, assignment, classes, "amin")
+    return torch.where(sum_of_current == best, medoids, smallest)
 
 
-def seat_medoids(assignment: Tensor, medoids: Tensor) -> Tensor:
-    """Put each medoid into its own cluster, in place. Shapes: assignment (rows, K), medoids (rows, k_max)."""
-    places = torch.arange(medoids.shape[1], device=medoids.device).expand_as(medoids)
-    # The padding repeats the first medoid and its place: writing that again changes nothing.
-    return assignment.scatter_(1, _pad_with_first(medoids), places.masked_fill(medoids == PAD, 0))
+def unlinked_assignment(medoids: Tensor, num_classes: int, tie_start: Tensor | None = None) -> Tensor:
+    """What ``k_medoids`` gives while no transition was counted: all classes but the medoids tie.
+
+    Shapes: medoids (rows, k_max), tie_start (rows, K) -> (rows, K).
+    """
+    rows = _padded_rows(medoids, tie_start)
+    joined = torch.zeros((len(medoids), num_classes), dtype=torch.int64) if tie_start is None else tie_start.clone()
+    return joined.scatter_(1, rows.medoids, rows.places)
 
 
 def objective(counts: Tensor, clustering: Clustering) -> Tensor:
@@ -179,14 +250,11 @@ def _mix(value: Tensor | int) -> Tensor | int:
 class _Similarity(Protocol):
     """The two questions that k-medoids asks."""
 
-    def nearest(self, medoids: Tensor, tie_start: Tensor | None) -> Tensor:
-        """Place of each class's most similar medoid.
-
-        Shapes: medoids (rows, k_max), tie_start (rows, K) -> (rows, K).
-        """
+    def nearest(self, rows: _Rows) -> Tensor:
+        """(rows, K) place of the medoid that each class is most similar to, a medoid too (which is 0 to itself)."""
 
     def sum_within(self, assignment: Tensor) -> Tensor:
-        """Sum of each class's similarities to its own cluster. Shapes: assignment (rows, K) -> (rows, K)."""
+        """(rows, K) sum of each class's similarities to the members of its cluster."""
 
 
 def _similarity(
@@ -197,8 +265,7 @@ def _similarity(
         form = _cheaper_form(counts, may_look, bound)
     if form == "dense":
         return _DenseSimilarity(counts, directed_update)
-    # Padded with the pair (0, 0), which counts nothing because the diagonal is zero.
-    pairs = counts.nonzero() if may_look else torch.nonzero_static(counts, size=bound, fill_value=0)
+    pairs = counts.nonzero() if may_look else _padded_nonzero(counts, bound)
     return _PairSimilarity(counts, pairs, directed_update)
 
 
@@ -209,13 +276,14 @@ def _cheaper_form(counts: Tensor, may_look: bool, bound: int) -> Form:
     return "pairs" if num_pairs * _PAIR_COST_IN_CELLS < counts.numel() else "dense"
 
 
-def _assign(similarity: _Similarity, medoids: Tensor, seats: Tensor, tie_start: Tensor | None) -> Tensor:
-    return seat_medoids(similarity.nearest(medoids, tie_start), seats)
+def _padded_nonzero(counts: Tensor, size: int) -> Tensor:
+    """(size, 2) the non-zero cells, then cells of the diagonal, which counts nothing.
 
-
-def _pad_with_first(medoids: Tensor) -> Tensor:
-    """Padding as repetitions of the first medoid: ties go to the first in the list, so a repetition never wins."""
-    return torch.where(medoids == PAD, medoids[:, :1], medoids)
+    All of the diagonal in turn: thousands of additions to one and the same place would hold up a GPU.
+    """
+    pairs = torch.nonzero_static(counts, size=size, fill_value=PAD)
+    diagonal = torch.arange(size, device=counts.device).remainder(len(counts)).unsqueeze(1)
+    return torch.where(pairs == PAD, diagonal, pairs)
 
 
 def _row_chunks(num_rows: int, elements_per_row: int, device: torch.device) -> list[slice]:
@@ -224,55 +292,58 @@ def _row_chunks(num_rows: int, elements_per_row: int, device: torch.device) -> l
     return [slice(start, start + step) for start in range(0, num_rows, step)]
 
 
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 class _DenseSimilarity:
     """Sweeps over the K x K matrix for each row: best while K is some hundreds."""
 
     def __init__(self, counts: Tensor, directed_update: bool) -> None:
         self.both_ways = counts + counts.t()
         self.summed = counts if directed_update else self.both_ways
+        self.zero = counts.new_zeros(())
 
-    def nearest(self, medoids: Tensor, tie_start: Tensor | None) -> Tensor:
-        num_rows, k_max = medoids.shape
+    def nearest(self, rows: _Rows) -> Tensor:
+        num_rows, k_max = rows.medoids.shape
         num_classes = len(self.both_ways)
         places = []
-        for chunk in _row_chunks(num_rows, k_max * num_classes, medoids.device):
+        for chunk in _row_chunks(num_rows, k_max * num_classes, rows.medoids.device):
             # S2 is symmetric: the medoids' columns are their rows, which lie together in memory.
-            of_medoids = self.both_ways.index_select(0, _pad_with_first(medoids[chunk]).view(-1))
-            similarity = of_medoids.view(-1, k_max, num_classes)
-            if tie_start is None:
+            similarity = self.both_ways.index_select(0, rows.medoids[chunk].view(-1)).view(-1, k_max, num_classes)
+            if rows.tie_start is None:
                 places.append(similarity.max(dim=1).indices)  # of equal values, the first
             else:
-                places.append(_first_from(similarity, medoids[chunk], tie_start[chunk]))
-        return torch.cat(places)
+                places.append(_first_from(similarity, rows.k[chunk], rows.tie_start[chunk]))
+        return _join(places)
 
     def sum_within(self, assignment: Tensor) -> Tensor:
-        cluster = assignment.int()
-        zero = self.summed.new_zeros(())
+        num_rows, num_classes = assignment.shape
         sums = []
-        for chunk in _row_chunks(len(cluster), cluster.shape[1] ** 2, cluster.device):
-            together = cluster[chunk].unsqueeze(2) == cluster[chunk].unsqueeze(1)
-            sums.append(torch.where(together, self.summed, zero).sum(dim=2, dtype=self.summed.dtype))
-        return torch.cat(sums)
+        for chunk in _row_chunks(num_rows, num_classes**2, assignment.device):
+            together = assignment[chunk].unsqueeze(2) == assignment[chunk].unsqueeze(1)
+            sums.append(torch.where(together, self.summed, self.zero).sum(dim=2, dtype=self.summed.dtype))
+        return _join(sums)
 
 
-def _first_from(similarity: Tensor, medoids: Tensor, tie_start: Tensor) -> Tensor:
+def _first_from(similarity: Tensor, k: Tensor, tie_start: Tensor) -> Tensor:
     """Place of the most similar medoid; ties: the first from ``tie_start`` on, going round the list.
 
-    Shapes: similarity (rows, k_max, K), medoids (rows, k_max), tie_start (rows, K) -> (rows, K).
+    Shapes: similarity (rows, k_max, K), k (rows, 1), tie_start (rows, K) -> (rows, K).
     """
-    k_max = medoids.shape[1]
-    k = (medoids != PAD).sum(dim=1).view(-1, 1, 1)
-    places = torch.arange(k_max, device=medoids.device).view(1, -1, 1)
-    distance = (places - tie_start.unsqueeze(1)).remainder(k)
-    loses = (medoids == PAD).unsqueeze(2) | (similarity != similarity.amax(dim=1, keepdim=True))
-    return distance.masked_fill(loses, k_max).min(dim=1).indices
+    k_max = similarity.shape[1]
+    k = k.unsqueeze(2)
+    places = torch.arange(k_max, device=similarity.device).view(1, -1, 1)
+    lateness = (places - tie_start.unsqueeze(1)).remainder(k)
+    loses = (places >= k) | (similarity != similarity.amax(dim=1, keepdim=True))
+    return lateness.masked_fill(loses, k_max).min(dim=1).indices
 
 
 class _PairSimilarity:
     """Reads the list of non-zero counts for each row: time and memory follow the transitions, not K^2."""
 
     def __init__(self, counts: Tensor, pairs: Tensor, directed_update: bool) -> None:
-        """Shapes: counts (K, K) integers; pairs (P, 2), each non-zero cell once, cell (0, 0) any number of times."""
+        """Shapes: counts (K, K) integers; pairs (P, 2), each non-zero cell once, those of the diagonal ad libitum."""
         source, target = pairs.unbind(dim=1)
         count = counts[source, target]
         both_ways = count + counts[target, source]
@@ -283,34 +354,35 @@ class _PairSimilarity:
         self.there = torch.cat([target, source])
         self.both_ways = torch.cat([both_ways, both_ways])
         self.summed = torch.cat([count, torch.zeros_like(count) if directed_update else count])
+        self.zero = counts.new_zeros(())
 
-    def nearest(self, medoids: Tensor, tie_start: Tensor | None) -> Tensor:
-        num_rows, k_max = medoids.shape
-        start = medoids.new_zeros((num_rows, self.num_classes)) if tie_start is None else tie_start
-        place = seat_medoids(torch.full_like(start, -_NEVER), medoids)
-        k = (medoids != PAD).sum(dim=1, keepdim=True)
+    def nearest(self, rows: _Rows) -> Tensor:
+        num_rows, k_max = rows.medoids.shape
+        nowhere = rows.medoids.new_full((num_rows, self.num_classes), -_NEVER)
+        place = nowhere.scatter_(1, rows.medoids, rows.places)
         # A key has the similarity in its high digits, and the earliness in the tie order in its low one.
-        first_key = (self.both_ways.long() * k_max + (k_max - 1)).masked_fill_(self.both_ways == 0, _NEVER)
+        earliest = (self.both_ways.long() * k_max + (k_max - 1)).masked_fill_(self.both_ways == 0, _NEVER)
         places = []
-        for chunk in _row_chunks(num_rows, len(self.here), medoids.device):
+        for chunk in _row_chunks(num_rows, len(self.here), place.device):
             here = self.here.expand(len(place[chunk]), -1)
             lateness = place[chunk].gather(1, self.there.expand_as(here))
-            if tie_start is not None:
-                around = (lateness - tie_start[chunk].gather(1, here)).remainder(k[chunk])
+            if rows.tie_start is not None:
+                around = (lateness - rows.tie_start[chunk].gather(1, here)).remainder(rows.k[chunk])
                 lateness = torch.where(lateness == -_NEVER, lateness, around)
-            best = torch.full_like(place[chunk], -1).scatter_reduce_(1, here, first_key - lateness, "amax")
+            best = torch.full_like(place[chunk], -1).scatter_reduce_(1, here, earliest - lateness, "amax")
             # Without a similar medoid all of them tie at similarity 0, and the first of the tie order wins.
-            steps = (k_max - 1 - best.remainder(k_max)).masked_fill_(best < 0, 0)
-            places.append((start[chunk] + steps).remainder(k[chunk]))
-        return torch.cat(places)
+            winner = (k_max - 1 - best.remainder(k_max)).masked_fill_(best < 0, 0)
+            if rows.tie_start is not None:
+                winner = (rows.tie_start[chunk] + winner).remainder(rows.k[chunk])
+            places.append(winner)
+        return _join(places)
 
     def sum_within(self, assignment: Tensor) -> Tensor:
-        cluster = assignment.int()
-        zero = self.summed.new_zeros(())
+        cluster = assignment.int()  # halves the reading
         sums = []
         for chunk in _row_chunks(len(cluster), len(self.here), cluster.device):
             here = self.here.expand(len(cluster[chunk]), -1)
             together = cluster[chunk].gather(1, here) == cluster[chunk].gather(1, self.there.expand_as(here))
-            amount = torch.where(together, self.summed, zero)
+            amount = torch.where(together, self.summed, self.zero)
             sums.append(amount.new_zeros(cluster[chunk].shape).scatter_add_(1, here, amount))
-        return torch.cat(sums)
+        return _join(sums)

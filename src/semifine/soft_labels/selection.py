@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from semifine.soft_labels.clustering import draw_medoids, hashed, k_medoids, seat_medoids
+from semifine.soft_labels.clustering import draw_medoids, hashed, k_medoids, may_host_look, unlinked_assignment
 from semifine.soft_labels.granularity import Granularity, MapName, Rounding, check_choice
 from semifine.soft_labels.transitions import TransitionTracker
 
@@ -91,8 +91,8 @@ class SoftLabelSelector(nn.Module):
             a "random" place on.
         max_rounds: cap of the k-medoids rounds.
         seed: of the random draws, which depend on nothing but seed, step and k.
-        host_sync: whether the host may wait for a GPU's results to save it work, see ``k_medoids``; worth it for
-            thousands of classes.
+        host_sync: whether the host may wait for a GPU's results to save it work, see ``k_medoids``; by default only
+            with more than 512 classes.
     """
 
     medoids: Tensor
@@ -202,11 +202,9 @@ class SoftLabelSelector(nn.Module):
         self.register_buffer("step", step)
         parts = torch.split(sizes, 64)  # bounds the memory of the draw
         medoids = torch.cat([self._draw_medoids(part, step) for part in parts])
-        starts = torch.zeros((len(sizes), self.num_classes), dtype=torch.int64)
-        if self.tie == "random":
-            starts = torch.cat([self._draw_tie_starts(part, step) for part in parts])
+        starts = torch.cat([self._draw_tie_starts(part, step) for part in parts]) if self.tie == "random" else None
         self.register_buffer("medoids", medoids.int())
-        self.register_buffer("assignment", seat_medoids(starts, medoids).int())
+        self.register_buffer("assignment", unlinked_assignment(medoids, self.num_classes, starts).int())
 
     def _refresh(self, k: Tensor | None) -> None:
         rows, is_due = self._rows_to_refresh(k)
@@ -246,8 +244,8 @@ class SoftLabelSelector(nn.Module):
 
     @property
     def _host_looks(self) -> bool:
-        """Whether the host may look at values: always cheap on a CPU, a wait on a GPU."""
-        return self.step.device.type == "cpu" if self.host_sync is None else self.host_sync
+        """Whether the host may look at values, see ``k_medoids``."""
+        return may_host_look(self.step.device, self.num_classes) if self.host_sync is None else self.host_sync
 
     def _draw_medoids(self, sizes: Tensor, step: Tensor) -> Tensor:
         return draw_medoids(sizes, self.k_max, self.num_classes, self.seed, step)

@@ -1,31 +1,67 @@
 """The colour operations of RandAugment, with Pillow's arithmetic.
 
 Images are (N, 3, H, W) uint8, magnitudes (N,). Most operations change each value of a channel by itself:
-they are tables (N, 3, 256) of new levels. Those that need statistics of the
-whole picture take them from a reference (N, 3, h, w), because the image itself may be a crop; with the
-image as its own reference an operation gives what Pillow gives.
+they are tables of new levels. Some tables follow from the magnitude alone and are made on the host. Others
+need statistics of the whole picture: they take them from a reference (N, 3, h, w), because the image
+itself may be a crop; with the image as its own reference an operation gives what Pillow gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from semifine.views.arrays import FloatArray
+
 LEVELS = 256
+Plain = Callable[[FloatArray], FloatArray]
+"""magnitude (N, 1) -> table (N, 256), the same for all channels"""
+Statistical = Callable[[Tensor, Tensor], Tensor]
+"""(magnitude, reference) -> table (N, 3, 256)"""
+Mixing = Callable[[Tensor, Tensor], Tensor]
+"""(image, magnitude) -> image"""
 
 
 def change_colours(name: str, image: Tensor, magnitude: Tensor, reference: Tensor) -> Tensor:
     """Any of the operations, on all images."""
     if name in MIXING:
         return MIXING[name](image, magnitude)
-    return look_up(image, TABLES[name](magnitude, reference))
+    if name in PLAIN:
+        table = torch.from_numpy(plain_table(name, magnitude.cpu().double().numpy())).to(image.device)
+        return look_up(image, table.unsqueeze(1).expand(-1, 3, -1))
+    return look_up(image, STATISTICAL[name](magnitude, reference).to(torch.uint8))
 
 
 def look_up(image: Tensor, table: Tensor) -> Tensor:
-    """Replaces every value by its entry in the (N, 3, 256) table of its channel."""
-    return table.to(torch.uint8).gather(2, image.flatten(2).long()).view(image.shape)
+    """Replaces every value by its entry in the (N, 3, 256) uint8 table of its channel."""
+    return table.gather(2, image.flatten(2).long()).view(image.shape)
+
+
+def plain_table(name: str, magnitude: FloatArray) -> NDArray[np.uint8]:
+    """(N, 256) new levels of an operation of PLAIN."""
+    return PLAIN[name](magnitude[:, None]).astype(np.uint8)
+
+
+def brightness(magnitude: FloatArray) -> FloatArray:
+    """Blends with black."""
+    return np.floor(magnitude * np.arange(LEVELS))
+
+
+def posterize(magnitude: FloatArray) -> FloatArray:
+    """Keeps the highest ``magnitude`` bits of each value."""
+    step: FloatArray = np.exp2(8 - np.floor(magnitude))
+    kept: FloatArray = np.floor(np.arange(LEVELS) / step) * step
+    return kept
+
+
+def solarize(magnitude: FloatArray) -> FloatArray:
+    """Inverts the values that reach the threshold."""
+    levels = np.arange(LEVELS, dtype=np.float64)
+    return np.where(levels < magnitude, levels, 255 - levels)
 
 
 def auto_contrast(magnitude: Tensor, reference: Tensor) -> Tensor:
@@ -36,39 +72,22 @@ def auto_contrast(magnitude: Tensor, reference: Tensor) -> Tensor:
     return torch.where(high > low, stretched, levels)
 
 
-def brightness(magnitude: Tensor, reference: Tensor) -> Tensor:  # noqa: ARG001
-    """Blends with black."""
-    return _all_channels((magnitude.view(-1, 1, 1) * _levels(magnitude)).floor_())
-
-
 def contrast(magnitude: Tensor, reference: Tensor) -> Tensor:
     """Blends with the mean grey of the reference."""
     mean = grey(reference.float()).flatten(2).mean(dim=2, keepdim=True).add_(0.5).floor_()
-    return _all_channels(blend(mean, _levels(magnitude), magnitude.view(-1, 1, 1)))
+    return blend(mean, _levels(magnitude), magnitude.view(-1, 1, 1)).expand(-1, 3, -1)
 
 
 def equalize(magnitude: Tensor, reference: Tensor) -> Tensor:
     """Spreads the levels of each channel by the reference's histogram, by Pillow's recipe."""
     counts = histogram(reference)
-    running = counts.cumsum(dim=2)
+    running = counts.int().cumsum(dim=2).float()  # the deterministic mode refuses the sum of floats
     below, total = running - counts, running[..., -1:]
     # The number of pixels below the brightest level that occurs: the largest running count short of all.
     step = torch.where(running < total, running, 0).amax(dim=2, keepdim=True).div_(LEVELS - 1).floor_()
     spread = below.add_((step / 2).floor_()).div_(step).floor_().clamp_(max=LEVELS - 1)
     # A step of zero (a single level, or too few pixels) leaves the channel as it is.
     return torch.where(step > 0, spread, _levels(magnitude))
-
-
-def posterize(magnitude: Tensor, reference: Tensor) -> Tensor:  # noqa: ARG001
-    """Keeps the highest ``magnitude`` bits of each value."""
-    step = torch.exp2(8 - magnitude.floor()).round_().view(-1, 1, 1)
-    return _all_channels((_levels(magnitude) / step).floor_().mul_(step))
-
-
-def solarize(magnitude: Tensor, reference: Tensor) -> Tensor:  # noqa: ARG001
-    """Inverts the values that reach the threshold."""
-    levels = _levels(magnitude)
-    return _all_channels(torch.where(levels < magnitude.view(-1, 1, 1), levels, 255 - levels))
 
 
 def color(image: Tensor, magnitude: Tensor) -> Tensor:
@@ -94,20 +113,15 @@ def sharpness(image: Tensor, magnitude: Tensor) -> Tensor:
     return result
 
 
-TABLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+PLAIN: dict[str, Plain] = {"Brightness": brightness, "Posterize": posterize, "Solarize": solarize}
+STATISTICAL: dict[str, Statistical] = {
     "AutoContrast": auto_contrast,
     "Contrast": contrast,
     "Equalize": equalize,
-    "Brightness": brightness,
-    "Posterize": posterize,
-    "Solarize": solarize,
 }
-"""(magnitude, reference) -> table; those that look at the reference come first."""
-MIXING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"Color": color, "Sharpness": sharpness}
-"""(image, magnitude) -> image, for the operations that mix the values of channels or pixels."""
-COLOUR = (*TABLES, *MIXING)
-STATISTICAL = ("AutoContrast", "Contrast", "Equalize")
-"""The operations that look at their reference."""
+MIXING: dict[str, Mixing] = {"Color": color, "Sharpness": sharpness}
+"""The operations that mix the values of channels or pixels."""
+COLOUR = (*STATISTICAL, *PLAIN, *MIXING)
 
 
 def grey(image: Tensor) -> Tensor:
@@ -127,17 +141,14 @@ def blend(dull: Tensor, image: Tensor, factor: Tensor) -> Tensor:
 
 def histogram(image: Tensor) -> Tensor:
     """(N, 3, 256) counts. They are whole numbers: the order in which a GPU adds them does not matter."""
-    counts = torch.zeros(*image.shape[:2], LEVELS, device=image.device)
-    levels = image.flatten(2).long()
-    one = torch.ones((), device=image.device)
-    return counts.scatter_add_(2, levels, one.expand_as(levels))
+    rows = torch.arange(image.shape[0] * image.shape[1], device=image.device).mul_(LEVELS)
+    bins = (image.flatten(2).flatten(0, 1) + rows.unsqueeze(1)).flatten()
+    counts = torch.zeros(len(rows) * LEVELS, device=image.device)
+    # One-dimensional, because torch's deterministic mode refuses other shapes on the GPU.
+    counts.scatter_add_(0, bins, torch.ones((), device=image.device).expand_as(bins))
+    return counts.view(*image.shape[:2], LEVELS)
 
 
 def _levels(like: Tensor) -> Tensor:
     """(256,) all levels."""
     return torch.arange(LEVELS, dtype=like.dtype, device=like.device)
-
-
-def _all_channels(table: Tensor) -> Tensor:
-    """(N, 3, 256) from a table (N, 1, 256) that is the same for all channels."""
-    return table.expand(-1, 3, -1)

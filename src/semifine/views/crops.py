@@ -6,17 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from semifine.views.arrays import BoolArray, FloatArray, IntArray
 from semifine.views.images import ImageBatch, ImageTable
 from semifine.views.randomness import BatchRandom
 from semifine.views.sampling import pool, sample_bilinear
 from semifine.views.settings import ViewSettings
 from semifine.views.transfer import upload
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 TRIES = 10
 
 
@@ -32,7 +30,7 @@ class Crop:
     top: FloatArray
     width: FloatArray
     height: FloatArray
-    flip: NDArray[np.bool_]
+    flip: BoolArray
     closed: bool = True
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from semifine.views.arrays import FloatArray
+
 Geometry = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from semifine.views.arrays import IntArray
 from semifine.views.transfer import upload
 
 CHANNELS = 3
@@ -43,9 +43,9 @@ class ImageStore(Protocol):
 class ImageTable:
     """Where each image of a store lies, held on the host."""
 
-    offset: NDArray[np.int64]
-    height: NDArray[np.int64]
-    width: NDArray[np.int64]
+    offset: IntArray
+    height: IntArray
+    width: IntArray
 
     @classmethod
     def of(cls, store: ImageStore) -> ImageTable:
@@ -53,7 +53,7 @@ class ImageTable:
         columns = (store.offset, store.height, store.width)
         return cls(*(column.cpu().numpy().astype(np.int64) for column in columns))
 
-    def take(self, rows: NDArray[np.int64] | slice) -> ImageTable:
+    def take(self, rows: IntArray | slice) -> ImageTable:
         """The table of some rows, in their order."""
         return ImageTable(self.offset[rows], self.height[rows], self.width[rows])
 
@@ -103,7 +103,7 @@ class ImageBatch:
         """The columns by name."""
         return Layout(*self.columns.unbind())
 
-    def take(self, samples: NDArray[np.int64], on_device: Tensor) -> ImageBatch:
+    def take(self, samples: IntArray, on_device: Tensor) -> ImageBatch:
         """Some of the images; ``on_device`` (n,) is a copy of ``samples`` there."""
         return replace(self, columns=self.columns.index_select(1, on_device), table=self.table.take(samples))
 
@@ -127,11 +127,9 @@ def image_batch(pixels: Tensor, table: ImageTable, device: torch.device, oversam
 def pack(pixels: Tensor, table: ImageTable, device: torch.device) -> tuple[Tensor, ImageTable]:
     """The bytes of the table's images alone, in one copy to ``device``, and their new table."""
     lengths = table.height * table.width * CHANNELS
-    ends = np.cumsum(lengths)
     buffer = torch.empty(int(lengths.sum()), dtype=torch.uint8, pin_memory=device.type == "cuda")
-    # numpy slices: a torch copy of a memory-mapped slice costs several times as much per call.
-    source, target = pixels.numpy(), buffer.numpy()
-    for start, length, end in zip(table.offset, lengths, ends, strict=True):
-        target[end - length : end] = source[start : start + length]
-    packed = ImageTable(ends - lengths, table.height, table.width)
+    ends = table.offset + lengths
+    images = [pixels[start:end] for start, end in zip(table.offset.tolist(), ends.tolist(), strict=True)]
+    torch.cat([pixels[:0], *images], out=buffer)
+    packed = ImageTable(np.cumsum(lengths) - lengths, table.height, table.width)
     return buffer.to(device, non_blocking=True), packed

@@ -7,9 +7,9 @@ from math import ceil
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from semifine.views.arrays import IntArray
 from semifine.views.images import ImageStore, ImageTable, image_batch
 from semifine.views.randomness import BatchRandom, generator
 from semifine.views.registry import find_view
@@ -50,7 +50,7 @@ class ViewMaker:
     def __call__(
         self,
         view: str,
-        rows: NDArray[np.int64] | Tensor,
+        rows: IntArray | Tensor,
         step: int,
         stream: str,
         rank: int = 0,
@@ -62,7 +62,7 @@ class ViewMaker:
     @torch.no_grad()
     def make(
         self,
-        rows: NDArray[np.int64] | Tensor,
+        rows: IntArray | Tensor,
         views: Sequence[str],
         step: int,
         stream: str,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from semifine.views.geometry import GEOMETRY, FloatArray, identity
+from semifine.views.arrays import FloatArray, IntArray
+from semifine.views.geometry import GEOMETRY, identity
 from semifine.views.images import ImageTable
 from semifine.views.randomness import BatchRandom
 
@@ -48,7 +48,7 @@ class Plan:
     left, top, right, bottom of the rectangle, in pixels.
     """
 
-    codes: NDArray[np.int64]
+    codes: IntArray
     magnitudes: FloatArray
     cutout: FloatArray
 

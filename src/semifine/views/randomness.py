@@ -5,7 +5,8 @@ from __future__ import annotations
 from hashlib import blake2b
 
 import numpy as np
-from numpy.typing import NDArray
+
+from semifine.views.arrays import FloatArray, IntArray
 
 
 def generator(seed: int, step: int, name: str) -> np.random.Generator:
@@ -29,10 +30,10 @@ class BatchRandom:
         self._total = local * world_size
         self._mine = slice(rank * local, (rank + 1) * local)
 
-    def uniform(self, *shape: int) -> NDArray[np.float64]:
+    def uniform(self, *shape: int) -> FloatArray:
         """(local, *shape) numbers in [0, 1)."""
         return self._generator.random((self._total, *shape))[self._mine]
 
-    def integers(self, high: int, *shape: int) -> NDArray[np.int64]:
+    def integers(self, high: int, *shape: int) -> IntArray:
         """(local, *shape) whole numbers in 0 .. high - 1."""
         return self._generator.integers(high, size=(self._total, *shape))[self._mine]

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semifine.views.colour import MIXING, STATISTICAL, TABLES
-from semifine.views.geometry import GEOMETRY, FloatArray, compose, identity, rescale
+from semifine.views.arrays import FloatArray, IntArray
+from semifine.views.colour import LEVELS, MIXING, PLAIN, STATISTICAL, plain_table
+from semifine.views.geometry import GEOMETRY, compose, identity, rescale
 from semifine.views.images import ImageTable
 from semifine.views.randaugment import CODE, OPERATIONS, Plan, slot_maps
 
-IntArray = NDArray[np.int64]
-
-RUNS = (tuple(TABLES), *((name,) for name in MIXING), tuple(GEOMETRY), ("Identity",))
+RUNS = ((*STATISTICAL, *PLAIN), *((name,) for name in MIXING), tuple(GEOMETRY), ("Identity",))
 """The runs of a sorted stack, and the operations of each: by table, each mixing one, geometry, none."""
 SORTED = [CODE[name] for run in RUNS for name in run]
 RANK = np.argsort(SORTED)
@@ -48,16 +47,17 @@ class Stack:
 class Slot:
     """One slot of all samples.
 
-    ``tables`` are the operations of the views' first run and how many views drew each; the first of them
-    are statistical, and ``reference`` are their thumbnails in the stack before the slot. The thumbnails'
-    first run shares the views' tables: ``thumbnail_tables`` says which. ``moved`` are the samples of the
-    views' geometric run.
+    The views' first run begins with the operations ``statistical`` and how many views drew each;
+    ``reference`` are the thumbnails of those, in the stack before the slot. The tables of the rest of
+    the run are ``plain_tables`` (k, 256). The thumbnails' first run shares the views' tables:
+    ``thumbnail_tables`` says which. ``moved`` are the samples of the views' geometric run.
     """
 
     views: Stack
     thumbnails: Stack
-    tables: list[tuple[str, int]]
+    statistical: dict[str, int]
     reference: Tensor
+    plain_tables: Tensor
     thumbnail_tables: Tensor
     moved: Tensor
 
@@ -75,7 +75,7 @@ class Route:
         count, num_slots = plan.codes.shape
         self._plan = plan
         self._lengths: dict[str, list[int]] = {}
-        self._tables: list[list[tuple[str, int]]] = []
+        self._statistical: list[dict[str, int]] = []
         self.arrays: dict[str, NDArray[np.generic]] = {}
         statistical = IS_STATISTICAL[plan.codes]
         view_maps, thumbnail_maps, to_input = _scaled_maps(plan, table, thumbnail_size)
@@ -90,11 +90,12 @@ class Route:
             place_of_table, place_of_thumbnail = _places(by_table, count), _places(thumbnails, count)
             self.arrays |= {
                 f"{slot}/reference": place_of_thumbnail[order[statistical[order, slot]]],
+                f"{slot}/plain_tables": _plain_tables(codes, plan.magnitudes[:, slot]),
                 f"{slot}/thumbnail_tables": place_of_table[asked[RUN_OF[codes[asked]] == 0]],
                 f"{slot}/moved": order[RUN_OF[codes[order]] == GEOMETRY_RUN],
             }
-            drawn = np.bincount(codes, minlength=len(OPERATIONS))
-            self._tables.append([(name, int(drawn[CODE[name]])) for name in TABLES if drawn[CODE[name]]])
+            drawn = {name: int((codes == CODE[name]).sum()) for name in STATISTICAL}
+            self._statistical.append({name: count for name, count in drawn.items() if count})
             self._add_stack(f"{slot}/views", slot, order, _places(views, count), view_maps[slot])
             self._add_stack(f"{slot}/thumbnails", slot, asked, place_of_thumbnail, thumbnail_maps[slot])
             views, thumbnails = order, asked
@@ -106,10 +107,10 @@ class Route:
 
     def slots(self, sent: Mapping[str, Tensor]) -> Iterator[Slot]:
         """The slots in order, from the uploaded arrays."""
-        for slot, tables in enumerate(self._tables):
+        for slot, statistical in enumerate(self._statistical):
             views, thumbnails = (self._stack(f"{slot}/{stack}", sent) for stack in ("views", "thumbnails"))
-            rest = (sent[f"{slot}/{name}"] for name in ("reference", "thumbnail_tables", "moved"))
-            yield Slot(views, thumbnails, tables, *rest)
+            names = ("reference", "plain_tables", "thumbnail_tables", "moved")
+            yield Slot(views, thumbnails, statistical, *(sent[f"{slot}/{name}"] for name in names))
 
     def _add_stack(self, key: str, slot: int, samples: IntArray, places: IntArray, maps: FloatArray) -> None:
         runs = RUN_OF[self._plan.codes[samples, slot]]
@@ -122,6 +123,12 @@ class Route:
 
     def _stack(self, key: str, sent: Mapping[str, Tensor]) -> Stack:
         return Stack(sent[f"{key}/order"], self._lengths[key], sent[f"{key}/magnitude"], sent[f"{key}/maps"])
+
+
+def _plain_tables(codes: IntArray, magnitudes: FloatArray) -> NDArray[np.uint8]:
+    """(k, 256) tables of all samples that drew a plain operation, in the slot's order."""
+    tables = [plain_table(name, magnitudes[codes == CODE[name]]) for name in PLAIN]
+    return np.concatenate(tables).reshape(-1, LEVELS)
 
 
 def _places(samples: IntArray, count: int) -> IntArray:

@@ -6,21 +6,21 @@ then goes forward through the slots: a colour operation changes its value, a geo
 if it came from outside the frame at that slot. What differs from running Pillow's operations one by one:
 
 - geometry is bilinear (the released code takes Pillow's default, nearest), in one resampling, not several;
-- statistics of the whole picture are taken from a thumbnail, a grid of pixels of the whole original, which
-  goes through the same operations, at that slot;
-- Sharpness filters at the resolution of the view.
+- statistics of the whole picture are taken from a thumbnail, a grid of pixels of the whole original that
+  goes through the same operations beside the view;
+- Sharpness filters at the resolution of the view, and leaves the thumbnail alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from semifine.views.colour import LEVELS, MIXING, TABLES, look_up
+from semifine.views.colour import MIXING, STATISTICAL, Mixing, look_up
 from semifine.views.crops import Crop, crop_coordinates, crop_lines
 from semifine.views.images import ImageBatch
 from semifine.views.randaugment import CUTOUT_FILL, Plan
@@ -28,6 +28,10 @@ from semifine.views.route import Route, Slot, Stack
 from semifine.views.sampling import pool, sample_bilinear, sample_nearest
 from semifine.views.settings import ViewSettings
 from semifine.views.transfer import upload
+
+# On a thumbnail's coarse grid the 3 x 3 filter would blur far more than on the picture, and take the
+# extremes from the histogram; on photos the unfiltered thumbnail gives the better statistics.
+THUMBNAIL_MIXING: dict[str, Mixing] = MIXING | {"Sharpness": lambda thumbnail, _: thumbnail}
 
 
 def render_plan(images: ImageBatch, plan: Plan, crop: Crop, settings: ViewSettings) -> Tensor:
@@ -52,32 +56,38 @@ def walk_slot(slot: Slot, views: Tensor, thumbnails: Tensor, x: Tensor, y: Tenso
     tables = make_tables(slot, thumbnails)
     inside = is_inside(slot.views.maps, x.index_select(0, slot.moved), y.index_select(0, slot.moved))
     thumbnail_tables = tables.index_select(0, slot.thumbnail_tables)
+    moving = partial(move, maps=slot.thumbnails.maps)
     return (
-        change(views, slot.views, tables, inside.mul),
-        change(thumbnails, slot.thumbnails, thumbnail_tables, partial(move, maps=slot.thumbnails.maps)),
+        change(views, slot.views, tables, MIXING, inside.mul),
+        change(thumbnails, slot.thumbnails, thumbnail_tables, THUMBNAIL_MIXING, moving),
     )
 
 
-def change(pictures: Tensor, stack: Stack, tables: Tensor, geometry: Callable[[Tensor], Tensor]) -> Tensor:
+def change(
+    pictures: Tensor,
+    stack: Stack,
+    tables: Tensor,
+    mixing: Mapping[str, Mixing],
+    geometry: Callable[[Tensor], Tensor],
+) -> Tensor:
     """Sorts pictures as the slot wants them and gives each run its operation."""
     if len(stack.order) == 0:
         return pictures[:0]
     looked_up, *mixed, moved, left = torch.split(pictures.index_select(0, stack.order), stack.lengths)
     _, *magnitudes, _, _ = torch.split(stack.magnitude, stack.lengths)
-    mixing = zip(MIXING.values(), mixed, magnitudes, strict=True)
-    mixed = [operation(run, magnitude) if len(run) else run for operation, run, magnitude in mixing]
+    tasks = zip(mixing.values(), mixed, magnitudes, strict=True)
+    mixed = [operation(run, magnitude) if len(run) else run for operation, run, magnitude in tasks]
     return torch.cat([look_up(looked_up, tables), *mixed, geometry(moved), left])
 
 
 def make_tables(slot: Slot, thumbnails: Tensor) -> Tensor:
-    """(n, 3, 256) tables for the first run of the views."""
-    references = thumbnails.index_select(0, slot.reference)
-    tables, start = [references.new_empty(0, 3, LEVELS)], 0
-    for name, count in slot.tables:
-        group = slice(start, start + count)  # past the statistical operations the references are empty
-        tables.append(TABLES[name](slot.views.magnitude[group], references[group]))
-        start += count
-    return torch.cat(tables).to(torch.uint8)
+    """(n, 3, 256) tables for the first run of the views: the statistical ones, then the plain ones."""
+    counts = list(slot.statistical.values())
+    magnitudes = torch.split(slot.views.magnitude[: sum(counts)], counts)
+    references = torch.split(thumbnails.index_select(0, slot.reference), counts)
+    drawn = zip(slot.statistical, magnitudes, references, strict=True)
+    tables = [STATISTICAL[name](magnitude, reference).to(torch.uint8) for name, magnitude, reference in drawn]
+    return torch.cat([*tables, slot.plain_tables.unsqueeze(1).expand(-1, 3, -1)])
 
 
 def transform(maps: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,8 +118,9 @@ def move(thumbnails: Tensor, maps: Tensor) -> Tensor:
     size = thumbnails.shape[-1]
     grid = torch.arange(size, dtype=maps.dtype, device=maps.device).add_(0.5)
     x, y = (there.floor_() for there in transform(maps, grid.view(1, 1, -1), grid.view(1, -1, 1)))
-    inside = (x >= 0) & (x < size) & (y >= 0) & (y < size)
-    source = y.clamp_(0, size - 1).mul_(size).add_(x.clamp_(0, size - 1)).long().flatten(1).unsqueeze(1)
+    left, top = x.clamp(0, size - 1), y.clamp(0, size - 1)
+    inside = (left == x) & (top == y)
+    source = top.mul_(size).add_(left).long().flatten(1).unsqueeze(1)
     moved = thumbnails.flatten(2).gather(2, source.expand(-1, thumbnails.shape[1], -1))
     return moved.view(thumbnails.shape).mul_(inside.unsqueeze(1))
 

@@ -76,12 +76,12 @@ def backdrop(side: int, chance: Chance) -> Array:
         return chance(-0.12, 0.12) + np.concatenate([chance(-0.1, 0.1) for _ in "rgb"], axis=1)
 
     def blob() -> Array:
-        return np.exp(-(((axis - chance(-1, 1)) / chance(0.15, 0.6)) ** 2))
+        return np.exp(-(((axis - chance(-1, 1)) / chance(0.3, 0.9)) ** 2))
 
     def wave() -> Array:
         return np.sin(axis * chance(2, 14) + chance(0, 6))
 
-    tints = [base, grey_and_hue(), grey_and_hue(), grey_and_hue() * 0.5]
+    tints = [base, grey_and_hue(), grey_and_hue(), grey_and_hue() * 0.2]
     down = [flat, flat * axis, flat, wave()]
     across = [flat, flat, flat * axis, wave()]
     for _ in range(4):
@@ -102,7 +102,7 @@ class Canvas:
 
     def __init__(self, side: int, chance: Chance) -> None:
         self.chance = chance
-        turn, slant, size = chance(-0.35, 0.35), chance(-0.12, 0.12), chance(0.72, 0.98)
+        turn, slant, size = chance(-0.35, 0.35), chance(-0.12, 0.12), chance(0.7, 0.94)
         flip = np.where(chance(0, 1) < 0.5, np.float32(-1), np.float32(1))
         axis = (np.arange(side, dtype=np.float32) + 0.5) * np.float32(2 / side) - 1
         across, down = (axis - chance(-0.13, 0.13)) / size, (axis - chance(-0.13, 0.13)) / size
@@ -114,6 +114,12 @@ class Canvas:
         self._opacities: list[Array] = []
         self._colours: list[Array] = []
         self._outline: Array | None = None
+
+    def move(self, x: float, y: float) -> None:
+        """Shift what is laid from here on, to put a creature with long extremities into the middle."""
+        self.x -= x
+        self.y -= y
+        self._both_sides = np.abs(self.x)
 
     def ellipse(
         self, x: Number, y: Number, rx: Number, ry: Number, turn: Number = 0.0, mirrored: bool = False
@@ -247,17 +253,19 @@ def bird(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
     guttata (spots on the breast), torquata (collar), pileata (cap), oculata (wide eye ring).
     """
     length, depth, head, limb = build
+    c.move(-0.16, -0.05)
     vary = c.chance
     head_x, head_y = 0.4 * length + 0.12 + vary(-0.04, 0.04), -0.2 - depth * 0.5 + vary(-0.04, 0.04)
     for hip in (0.02, 0.18):
         foot = hip + vary(-0.06, 0.04)
         c.lay(c.taper(hip, 0.2, foot, 0.1 + depth + limb, 0.035, 0.025), paint.accent, outlined=True)
-    tail, fork = 0.16 + vary(-0.12, 0.1), 0.02 + 0.17 * traits.get("furcata", 0.0)
+    tail, fork = 0.16 + vary(-0.12, 0.1), 0.02 + 0.26 * traits.get("furcata", 0.0)
     for way in (-1, 1):
-        feather = c.taper(-0.4 * length, 0.14, -0.55 - 0.8 * limb, tail + way * fork, 0.11, 0.07)
+        feather = c.taper(-0.4 * length, 0.14, -0.55 - 0.8 * limb, tail + way * fork, 0.1, 0.08)
         c.lay(feather, paint.dark, outlined=True)
-    beak = head_x + head + 0.24 + 0.24 * traits.get("rostrata", 0.0) + vary(-0.03, 0.03)
-    c.lay(c.taper(head_x, head_y, beak, head_y + 0.08, 0.12, 0.015), paint.accent, outlined=True)
+    bill = traits.get("rostrata", 0.0)
+    beak = head_x + head + 0.14 + 0.34 * bill + vary(-0.03, 0.03)
+    c.lay(c.taper(head_x, head_y, beak, head_y + 0.08, 0.13 + 0.04 * bill, 0.015 + 0.06 * bill), paint.accent, outlined=True)
     if (crest := traits.get("cristata")) is not None:
         tip_x, tip_y = head_x - head - 0.22 * crest, head_y - (head + 0.2) * crest
         c.lay(c.taper(head_x, head_y, tip_x, tip_y, 0.13, 0.03), paint.dark, outlined=True)
@@ -289,18 +297,18 @@ def fish(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
     length, depth, fin, tail = build
     vary = c.chance
     sway, rear, crescent = vary(-0.1, 0.1), -0.62 * length, traits.get("lunata", 0.0)
-    fan = c.ellipse(rear - 0.16, sway, 0.2 * (1 - 0.45 * crescent), tail * 0.85)
+    fan = c.ellipse(rear - 0.16, sway, 0.2 * (1 - 0.6 * crescent), tail * 0.85)
     c.lay(fan, paint.accent, outlined=True)
     for way in (-1, 1):
-        tip_x, tip_y = rear - 0.12 - 0.26 * crescent, sway + way * tail * (0.4 + 0.75 * crescent)
+        tip_x, tip_y = rear - 0.12 - 0.3 * crescent, sway + way * tail * (0.4 + 1.0 * crescent)
         c.lay(c.taper(rear, sway, tip_x, tip_y, 0.1, 0.05), paint.accent, outlined=True)
-    back = c.ellipse(-0.05 + vary(-0.04, 0.04), -depth * 0.8, 0.32, fin + 0.2 * traits.get("velata", 0.0), 0.15)
+    back = c.ellipse(-0.05 + vary(-0.04, 0.04), -depth * 0.8, 0.32, fin + 0.36 * traits.get("velata", 0.0), 0.15)
     c.lay(back, paint.accent, outlined=True)
     c.lay(c.ellipse(-0.1, depth * 0.85, 0.18, fin * 0.7, -0.3), paint.accent, outlined=True)
     if (barbel := traits.get("barbata")) is not None:
         chin = 0.62 * length
-        whisker = c.taper(chin, 0.1, chin + 0.16 * barbel, 0.1 + 0.42 * barbel, 0.06, 0.035)
-        c.lay(whisker, paint.dark, outlined=True)
+        whisker = c.taper(chin, 0.1, chin + 0.12 * barbel, 0.1 + 0.5 * barbel, 0.08, 0.06)
+        c.lay(whisker, paint.accent, outlined=True)
     trunk = c.ellipse(0.12, 0.0, 0.64 * length, depth)
     body = np.minimum(trunk, c.taper(-0.1, 0.0, rear - 0.05, sway, depth * 0.75, 0.08))
     c.lay(body, paint.main, outlined=True)
@@ -326,15 +334,17 @@ def beetle(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
     cases), vittata (stripes along them), punctata (spots on them), limbata (rim around them).
     """
     length, width, shield, reach = build
+    c.move(0.0, 0.1)
     vary = c.chance
     for hip, foot in ((-0.32, -0.62), (0.1, 0.12), (0.4, 0.78)):
         end_x, end_y = width + reach + vary(-0.06, 0.06), foot + vary(-0.08, 0.08)
         c.lay(c.taper(width * 0.6, hip, end_x, end_y, 0.05, 0.03, mirrored=True), paint.ink)
-    feeler = 0.16 + 0.24 * traits.get("antennata", 0.0)
+    club = traits.get("antennata", 0.0)
+    feeler = 0.14 + 0.26 * club
     tip = 0.1 + feeler + vary(-0.03, 0.03)
-    c.lay(c.taper(0.08, -0.66, tip, -0.72 - feeler, 0.03, 0.045, mirrored=True), paint.ink)
+    c.lay(c.taper(0.08, -0.66, tip, -0.7 - feeler, 0.03, 0.04 + 0.06 * club, mirrored=True), paint.ink)
     if (horn := traits.get("cornuta")) is not None:
-        c.lay(c.taper(0.0, -0.6, vary(-0.03, 0.03), -0.7 - 0.32 * horn, 0.1, 0.04), paint.dark, outlined=True)
+        c.lay(c.taper(0.0, -0.6, vary(-0.03, 0.03), -0.7 - 0.36 * horn, 0.13, 0.06), paint.accent, outlined=True)
     c.lay(c.ellipse(0.0, -0.6, shield * 0.62, 0.18), paint.dark, outlined=True)
     plate = c.ellipse(0.0, -0.38, shield, 0.24)
     c.lay(plate, paint.dark, outlined=True)
@@ -367,7 +377,7 @@ def butterfly(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
     vary = c.chance
     spread, shift = vary(-0.1, 0.1), vary(-0.03, 0.03)
     if (tails := traits.get("caudata")) is not None:
-        streamer = c.taper(0.35, 0.4, 0.42 + vary(-0.04, 0.04), 0.5 + 0.42 * tails, 0.11, 0.05, mirrored=True)
+        streamer = c.taper(0.35, 0.4, 0.42 + vary(-0.04, 0.04), 0.5 + 0.46 * tails, 0.12, 0.07, mirrored=True)
         c.lay(streamer, paint.dark, outlined=True)
     lower = c.ellipse(0.36, 0.32, hind, hind * 0.85, 0.7 - spread, mirrored=True)
     c.lay(lower, paint.dark, outlined=True)
@@ -384,8 +394,10 @@ def butterfly(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
     if (dots := traits.get("punctata")) is not None:
         c.lay(c.spots(0.26 + shift, 0.36, 0.075, 2, 1, 0.24, mirrored=True), paint.mark, dots, within=lower)
     c.lay(c.taper(0.0, -0.36, vary(-0.03, 0.03), 0.45, 0.09, 0.05), paint.ink)
-    feeler = 0.22 + 0.2 * traits.get("antennata", 0.0)
-    c.lay(c.taper(0.03, -0.36, 0.05 + feeler * 0.8, -0.45 - feeler, 0.02, 0.045, mirrored=True), paint.ink)
+    club = traits.get("antennata", 0.0)
+    feeler = 0.2 + 0.2 * club
+    tip = c.taper(0.03, -0.36, 0.05 + feeler * 0.8, -0.45 - feeler, 0.02, 0.04 + 0.06 * club, mirrored=True)
+    c.lay(tip, paint.ink)
 
 
 def _eye(c: Canvas, x: Number, y: Number, paint: Paint, traits: Traits) -> None:

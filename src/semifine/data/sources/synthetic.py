@@ -87,14 +87,14 @@ GENERA = (
           (1.0, 0.34, 0.24, 0.35), (0.58, 0.65, 0.75), 0.10, "pale"),
     Genus("Piscarra", fish, ("fasciata", "velata", "lunata"),
           (1.0, 0.36, 0.18, 0.40), (0.06, 0.80, 0.92), 0.12, "pale"),
-    Genus("Carabella", beetle, ("punctata", "cornuta", "scutata"),
+    Genus("Carabella", beetle, ("punctata", "antennata", "scutata"),
           (0.56, 0.44, 0.34, 0.34), (0.36, 0.65, 0.55), 0.10, "pale"),
     Genus("Papilana", butterfly, ("ocellata", "caudata", "punctata"),
           (0.52, 0.27, 0.36, -0.6), (0.14, 0.75, 0.95), 0.10, "dark"),
-    Genus("Garruna", bird, ("guttata", "cristata", "furcata"),
+    Genus("Garruna", bird, ("guttata", "rostrata", "cristata"),
           (0.9, 0.42, 0.28, 0.20), (0.01, 0.65, 0.70), 0.13, "pale"),
-    Genus("Undella", fish, ("lineata", "barbata", "ocellata"),
-          (1.05, 0.24, 0.14, 0.30), (0.50, 0.50, 0.75), 0.55, "dark"),
+    Genus("Undella", fish, ("lineata", "lunata", "ocellata"),
+          (1.05, 0.24, 0.14, 0.30), (0.50, 0.50, 0.75), 0.13, "dark"),
     Genus("Scarabina", beetle, ("fasciata", "antennata", "limbata"),
           (0.46, 0.50, 0.40, 0.26), (0.76, 0.55, 0.60), 0.10, "pale"),
     Genus("Vanissa", butterfly, ("fasciata", "caudata", "limbata"),
@@ -271,13 +271,13 @@ def _paint(genus: Genus, chance: Chance) -> Paint:
     hues = hue + chance(-0.04, 0.04)
     main = hsv(hues, saturation * chance(0.7, 1.15), value * chance(0.85, 1.1))
     ink = hsv(hues, 0.5, chance(0.1, 0.2))
-    pale = hsv(hues + 0.08, chance(0.02, 0.15), chance(0.9, 1.0))
+    fade = chance(0.6, 0.9)  # marks are bolder on some individuals than on others
     return Paint(
         main=main,
         dark=main * chance(0.6, 0.72),
         light=_towards_white(main, chance(0.3, 0.55)),
         accent=hsv(genus.accent + chance(-0.03, 0.03), chance(0.5, 0.8), chance(0.75, 0.95)),
-        mark=pale if genus.marks == "pale" else ink,
+        mark=_towards_white(main, fade) if genus.marks == "pale" else main * (1 - fade),
         ink=ink,
     )
 

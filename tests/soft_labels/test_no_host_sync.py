@@ -1,0 +1,69 @@
+"""Where the host may not look at values, no operation is called that would make it wait for a GPU.
+
+This runs on a CPU by watching the operations; test_gpu.py checks the same with CUDA itself.
+"""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from semifine.soft_labels import OFFICIAL_CODE, SoftLabelSelector, k_medoids
+from tests.soft_labels.streams import random_counts, random_medoids, random_stream
+
+WAITING = {
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "is_nonzero",
+}
+K, M = 10, 20
+
+
+class Watch(TorchDispatchMode):
+    """Fails on operations whose result, or its shape, the host has to know."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ARG002
+        name = func.overloadpacket.__name__
+        assert name not in WAITING, name
+        if name in ("index", "index_put", "index_put_"):
+            assert all(index is None or index.dtype != torch.bool for index in args[1]), "index by a mask"
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_watch_notices():
+    with Watch(), pytest.raises(AssertionError):
+        torch.ones(3).sum().item()
+    with Watch(), pytest.raises(AssertionError):
+        torch.ones(3)[torch.ones(3) > 0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"refresh": "all"},
+        dict(OFFICIAL_CODE),
+        {"medoid_init": "random", "tie": "random"},
+        {"map": "exponential"},
+        {"map": "fixed", "k": 3},
+        {"alpha": K / (K - 2)},
+    ],
+    ids=str,
+)
+def test_a_step_looks_at_no_value(options, monkeypatch):
+    monkeypatch.setattr("semifine.soft_labels.transitions._check_range", lambda *_: None)  # done on a CPU only
+    selector = SoftLabelSelector(K, M, host_sync=False, **{"alpha": 2.0, **options, "window": 4})
+    for probs, index in random_stream(7, 6, M, K, torch.Generator().manual_seed(0)):
+        with Watch():
+            selector(probs, index)
+
+
+@pytest.mark.parametrize("form", ["dense", "pairs"])
+def test_clustering_looks_at_no_value_in_either_form(form):
+    generator = torch.Generator().manual_seed(0)
+    counts, medoids = random_counts(K, 3, generator), random_medoids([2, 5, 7], K, generator)
+    with Watch():
+        k_medoids(counts, medoids, form=form, host_sync=False, max_pairs=90)
