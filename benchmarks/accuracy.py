@@ -54,7 +54,10 @@ def table(results: list[dict[str, Any]], methods: list[str]) -> str:
         columns = [
             spread([run["top1"] for run in runs]),
             spread([run["top5"] for run in runs]),
-            *(spread([u[key] for u in unlabelled]) for key in ("pseudo_label_accuracy", "candidates", "candidate_hit_rate")),
+            *(
+                spread([u[key] for u in unlabelled])
+                for key in ("pseudo_label_accuracy", "candidates", "candidate_hit_rate")
+            ),
             spread([run["seconds"] for run in runs]),
         ]
         lines.append(f"| {method} | {len(runs)} | " + " | ".join(columns) + " |")

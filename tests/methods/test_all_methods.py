@@ -135,9 +135,7 @@ def test_weight_zero_gives_the_supervised_loss(name: str) -> None:
     progress = Progress(0, 10)
     method = method_class(name)(tiny_settings(name, method__weight=0).method_settings, info)
     supervised = method_class("supervised")(tiny_settings("supervised").method_settings, info)
-    torch.testing.assert_close(
-        method(networks, batch, progress).loss, supervised(networks, batch, progress).loss
-    )
+    torch.testing.assert_close(method(networks, batch, progress).loss, supervised(networks, batch, progress).loss)
 
 
 @pytest.mark.parametrize("name", method_names())

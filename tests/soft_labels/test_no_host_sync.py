@@ -25,7 +25,7 @@ K, M = 10, 20
 class Watch(TorchDispatchMode):
     """Fails on operations whose result, or its shape, the host has to know."""
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ARG002
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         assert name not in WAITING, name
         if name in ("index", "index_put", "index_put_"):

@@ -48,13 +48,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         option = "--" + field.name.replace("_", "-")
         help_text = (field.metadata["help"] + default).replace("%", "%%")
         if kind is bool:
-            group.add_argument(
-                option, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_text
-            )
+            group.add_argument(option, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_text)
         else:
-            group.add_argument(
-                option, default=argparse.SUPPRESS, metavar=describe_type(kind).upper(), help=help_text
-            )
+            group.add_argument(option, default=argparse.SUPPRESS, metavar=describe_type(kind).upper(), help=help_text)
 
 
 def _show(value: Any) -> str:

@@ -20,5 +20,3 @@ def update_teacher(teacher: nn.Module, student: nn.Module, decay: float) -> None
     targets, sources = list(teacher.buffers()), list(student.buffers())
     if targets:
         torch._foreach_copy_(targets, sources)
-
-

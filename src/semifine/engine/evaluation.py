@@ -17,9 +17,7 @@ from semifine.views import ViewMaker
 class Evaluator:
     """Runs a network over rows of the image store, in batches, without gradient."""
 
-    def __init__(
-        self, views: ViewMaker, autocast: Callable[[], AbstractContextManager[None]], batch_size: int
-    ) -> None:
+    def __init__(self, views: ViewMaker, autocast: Callable[[], AbstractContextManager[None]], batch_size: int) -> None:
         self._views = views
         self._autocast = autocast
         self._batch_size = batch_size

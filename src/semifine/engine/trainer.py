@@ -57,9 +57,7 @@ class Trainer:
         method = method_class(settings.method)
         views = self._create_views(dataset, classifier)
         seen = self.catalog.with_truth_revealed() if method.trains_on_truth else self.catalog
-        self.feed = Feed(
-            seen, views, method, self.settings, fabric.device, fabric.global_rank, fabric.world_size
-        )
+        self.feed = Feed(seen, views, method, self.settings, fabric.device, fabric.global_rank, fabric.world_size)
         info = DataInfo(
             num_classes=seen.num_classes,
             num_labelled=len(seen.rows(Split.LABELLED)),

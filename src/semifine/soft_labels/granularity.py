@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import torch
@@ -71,7 +72,7 @@ class Granularity:
             return self.k
         return 2
 
-    @property
+    @cached_property
     def k_max(self) -> int:
         """The largest k: that of confidence 1."""
         if self.map == "fixed":
