@@ -41,6 +41,15 @@ def test_split_keeps_labelling_views_out_of_the_graph(views: list[torch.Tensor])
     assert not weak.logits.requires_grad
 
 
+def test_split_updates_statistics_from_labelling_views_only(views: list[torch.Tensor]) -> None:
+    student, reference = network().train(), network().train()
+    Networks(student, mode="split")(*views, without_gradient=(1,))
+    reference(views[1])
+    for (name, own), other in zip(student.named_buffers(), reference.buffers(), strict=True):
+        if "num_batches" not in name:
+            torch.testing.assert_close(own, other)
+
+
 def test_dp2_updates_statistics_from_the_first_half_only(views: list[torch.Tensor]) -> None:
     student, reference = network().train(), network().train()
     Networks(student, mode="dp2")(*views)

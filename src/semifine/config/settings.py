@@ -44,7 +44,7 @@ class TrainSettings:
     warmup: float = setting(0.0, "share of the horizon over which the learning rate rises from 0", low=0, high=1)
     ema: float = setting(0.999, "decay of the averaged model that is evaluated; 0 evaluates the raw one", low=0, high=1)
     forward: Literal["joint", "split", "dp2"] = setting(
-        "joint", "one pass over all views; pseudo-label views apart without gradient; two GPUs' halves"
+        "joint", "passes of a step: all views in one; label-making views apart, without gradient; two halves"
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", "auto: bf16 on a GPU that has it, else fp32")
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "where to train")

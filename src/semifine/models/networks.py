@@ -24,7 +24,9 @@ class Networks:
     ``mode`` says how a step's views share forward passes, which matters to batch normalisation:
 
     * ``joint``: one pass over all views, as the paper's code on one GPU;
-    * ``split``: views that only make labels go through a pass of their own without gradient: faster;
+    * ``split``: views that only make labels go through a pass of their own without gradient, which is
+      faster, and only they update the running statistics: the network is evaluated on views like them, not
+      on distorted ones;
     * ``dp2``: two passes over halves of the batch, of which only the first updates the running
       statistics, as the paper's code on two GPUs.
     """
@@ -52,7 +54,8 @@ class Networks:
         learning = [view for i, view in enumerate(views) if i not in without_gradient]
         with torch.no_grad():
             labelling_outputs = iter(_divide(self.student(torch.cat(labelling)), labelling))
-        learning_outputs = iter(_divide(self.student(torch.cat(learning)), learning))
+        with _frozen_statistics(self.student):
+            learning_outputs = iter(_divide(self.student(torch.cat(learning)), learning))
         return [next(labelling_outputs if i in without_gradient else learning_outputs) for i in range(len(views))]
 
     def _two_halves(self, images: Tensor) -> Output:

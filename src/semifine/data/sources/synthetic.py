@@ -94,7 +94,7 @@ GENERA = (
     Genus("Garruna", bird, ("guttata", "rostrata", "cristata"),
           (0.9, 0.42, 0.28, 0.20), (0.01, 0.65, 0.70), 0.13, "pale"),
     Genus("Undella", fish, ("lineata", "lunata", "ocellata"),
-          (1.05, 0.24, 0.14, 0.30), (0.50, 0.50, 0.75), 0.13, "dark"),
+          (1.05, 0.26, 0.14, 0.38), (0.50, 0.50, 0.75), 0.13, "dark"),
     Genus("Scarabina", beetle, ("fasciata", "antennata", "limbata"),
           (0.46, 0.50, 0.40, 0.26), (0.76, 0.55, 0.60), 0.10, "pale"),
     Genus("Vanissa", butterfly, ("fasciata", "caudata", "limbata"),
