@@ -45,6 +45,7 @@ def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
         "save_every": 4,
         "log_every": 3,
         "device": "cpu",
+        "labelled_first": 0.0,
     }
     return resolve([tiny, {key.replace("__", "."): value for key, value in more.items()}])
 

@@ -145,6 +145,17 @@ def test_runs_in_bf16(name: str, tmp_path: Path) -> None:
     assert result["iterations"] == 4
 
 
+@pytest.mark.parametrize("name", SEMI_SUPERVISED)
+def test_unlabelled_images_may_join_later(name: str, tmp_path: Path) -> None:
+    """Until they join, training is supervised to the last bit."""
+    run(tiny_settings(name, labelled_first=1.0), tmp_path / "labelled")
+    run(tiny_settings("supervised"), tmp_path / "supervised")
+    assert_same(final_weights(tmp_path / "labelled"), final_weights(tmp_path / "supervised"))
+    run(tiny_settings(name, labelled_first=0.5), tmp_path / "half")
+    with pytest.raises(AssertionError):
+        assert_same(final_weights(tmp_path / "half"), final_weights(tmp_path / "supervised"))
+
+
 @pytest.mark.parametrize("mode", ["joint", "split", "dp2"])
 def test_runs_in_every_forward_mode(mode: str, tmp_path: Path) -> None:
     run(tiny_settings("soc", forward=mode, iterations=4), tmp_path / "run")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
+from semifine.engine.checkpoint import save_weights
 from semifine.errors import UserError
 from semifine.models.classifier import create_classifier, normalisation
 from semifine.models.weights import load_imagenet_weights, load_weights_file, read_state_dict
@@ -49,7 +49,7 @@ def test_files_of_other_projects_are_understood(prefix: str, wrapper: str | None
 
 def test_our_own_weights_bring_their_head_when_classes_agree(tmp_path: Path) -> None:
     source = create_classifier("resnet18", 3, 32)
-    save_file(source.state_dict(), tmp_path / "model.safetensors")
+    save_weights(source.state_dict(), tmp_path / "model.safetensors")
     same, other = create_classifier("resnet18", 3, 32), create_classifier("resnet18", 4, 32)
     assert load_weights_file(same, tmp_path / "model.safetensors").head
     torch.testing.assert_close(same.state_dict(), source.state_dict())

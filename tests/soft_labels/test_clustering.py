@@ -3,7 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semifine.soft_labels.clustering import cluster_classes, draw_medoids, k_medoids, objective
+from semifine.soft_labels.clustering import cluster_classes, k_medoids, objective
+from semifine.soft_labels.draws import draw_medoids
 from tests.soft_labels import reference
 from tests.soft_labels.streams import planted_counts, random_counts, random_medoids
 
@@ -195,7 +196,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
     counts = random_counts(25, 6, generator, density=0.5)
     medoids = random_medoids(range(2, 20), 25, generator)
     whole = [k_medoids(counts, medoids, **way) for way in WAYS]
-    monkeypatch.setattr("semifine.soft_labels.clustering._CHUNK_ELEMENTS_CPU", 1000)
+    monkeypatch.setattr("semifine.soft_labels.similarity._CHUNK_ELEMENTS_CPU", 1000)
     for way, expected in zip(WAYS, whole, strict=True):
         found = k_medoids(counts, medoids, **way)
         assert torch.equal(found.medoids, expected.medoids)

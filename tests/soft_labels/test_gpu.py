@@ -68,7 +68,7 @@ def test_chunks_change_nothing(monkeypatch):
     counts = planted_counts(20, 10, torch.Generator().manual_seed(0), stray=4)
     medoids = random_medoids(range(2, 43), 200, torch.Generator().manual_seed(1))
     whole = k_medoids(counts.cuda(), medoids.cuda())
-    monkeypatch.setattr("semifine.soft_labels.clustering._CHUNK_ELEMENTS_GPU", 200_000)
+    monkeypatch.setattr("semifine.soft_labels.similarity._CHUNK_ELEMENTS_GPU", 200_000)
     for form in ("dense", "pairs"):
         found = k_medoids(counts.cuda(), medoids.cuda(), form=form)
         assert torch.equal(found.assignment, whole.assignment)

