@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 Number = Array | float
 Keys = NDArray[np.uint64]
 Traits = dict[str, Array]
@@ -127,8 +128,8 @@ class Canvas:
         """Distance to an ellipse with radii rx, ry, turned clockwise. Near enough at its edge, where it counts."""
         dx, dy = self._offset(x, y, mirrored)
         if not isinstance(turn, float) or turn != 0.0:
-            turn = np.float32(turn)  # a Python float would give a 64-bit cosine, and 64-bit fields
-            cos, sin = np.cos(turn), np.sin(turn)
+            angle = np.float32(turn)  # a Python float would give a 64-bit cosine, and 64-bit fields
+            cos, sin = np.cos(angle), np.sin(angle)
             dx, dy = cos * dx + sin * dy, cos * dy - sin * dx
         dx *= 1 / rx
         dy *= 1 / ry
