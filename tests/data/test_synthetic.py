@@ -88,8 +88,16 @@ def test_out_of_distribution_genera_join_the_unlabelled_images_only() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("genera", 0), ("genera", 1000), ("species", 0), ("labelled_per_class", 0), ("test_per_class", -1)]
-    + [("image_side", 4), ("imbalance", 0.5), ("ood_genera", 1000)],
+    [
+        ("genera", 0),
+        ("genera", 1000),
+        ("species", 0),
+        ("labelled_per_class", 0),
+        ("test_per_class", -1),
+        ("image_side", 4),
+        ("imbalance", 0.5),
+        ("ood_genera", 1000),
+    ],
 )
 def test_impossible_settings_are_named(key: str, value: float) -> None:
     with pytest.raises(UserError, match=f"{key} is {value}"):

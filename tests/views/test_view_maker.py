@@ -40,7 +40,7 @@ def test_shape_type_and_range(maker: ViewMaker, view: str) -> None:
     views = maker(view, ROWS, step=0, stream="labelled")
     assert views.shape == (8, 3, SIZE, SIZE)
     assert views.dtype == torch.float32
-    assert views.is_contiguous()
+    assert views.is_contiguous(memory_format=torch.channels_last)
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (IMAGENET_MEAN, IMAGENET_STD))
     pixels = (views * std + mean) * 255
     assert pixels.min() > -0.01

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,6 +11,10 @@ from typing import NoReturn
 
 from semifine.errors import UserError
 from semifine.version import __version__
+
+# Threads of torch's CPU code wait for each other by spinning. Where another program wants the same cores, a step
+# then takes up to twenty times as long; a short spin costs nothing where cores are free.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 VERBS = {
     "demo": "train on the embedded data set and write a result page",
