@@ -76,18 +76,18 @@ def _examples(settings: RunSettings, display: Display) -> dict[int, list[np.ndar
 
 def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from semifine.analysis import agreement_with_groups, read_run
 
     table = Table(
-        "method",
-        "test top-1",
-        "test top-5",
-        "pseudo-label accuracy",
-        "candidate classes",
+        Column("method", no_wrap=True),
+        "top-1",
+        "top-5",
+        "pseudo-labels right",
+        "candidates",
         "truth among them",
-        "clusters ~ genera (ARI)",
+        "ARI with genera",
         title=f"Embedded data set, {results['soc']['num_classes']} classes, seed {results['soc']['seed']}",
     )
     for path in runs:
