@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.sources.synthetic import Settings, load
+from semifine.data.sources.synthetic import GENERA, Settings, draw, load
 from semifine.errors import UserError
 
 SMALL = Settings(
@@ -69,6 +69,23 @@ def test_more_unlabelled_images_leave_the_others_as_they_are() -> None:
     few, many = small(), small(unlabelled_per_class=9)
     for split in (Split.LABELLED, Split.VAL, Split.TEST):
         np.testing.assert_array_equal(pixels(few, few.rows(split)), pixels(many, many.rows(split)))
+    assert set(few.reader.fingerprint()) < set(many.reader.fingerprint()), "the unlabelled ones neither"
+
+
+def test_more_genera_and_species_leave_a_class_as_it_is() -> None:
+    few, many = small(), small(genera=6, species=5)
+    assert set(few.class_names) < set(many.class_names)
+    for name in few.class_names:
+        rows, same = (
+            np.flatnonzero((catalog.split == Split.TEST) & (catalog.label == catalog.class_names.index(name)))
+            for catalog in (few, many)
+        )
+        np.testing.assert_array_equal(pixels(few, rows), pixels(many, same))
+
+
+def test_the_largest_taxonomy_has_a_name_for_every_class() -> None:
+    names = small(genera=len(GENERA), species=8).class_names
+    assert len(set(names)) == len(GENERA) * 8 >= 16 * 8
 
 
 def test_imbalance_gives_a_long_tail() -> None:
@@ -119,12 +136,10 @@ def test_species_of_a_genus_look_alike_and_genera_do_not() -> None:
 
 def test_every_species_differs_from_its_genus_in_some_mark() -> None:
     """Drawn from the same key, two species of a genus differ somewhere but agree over most of the picture."""
-    from semifine.data.sources.synthetic import GENERA, draw
-
     keys = np.arange(1, 9, dtype=np.uint64)
-    for genus in GENERA[:8]:
+    for genus in GENERA:
         plain = draw(genus, np.zeros(8, np.int64), keys, 48).astype(int)
-        for number in range(1, 5):
+        for number in range(1, 8):
             other = draw(genus, np.full(8, number), keys, 48).astype(int)
             changed = (np.abs(plain - other).max(axis=3) > 20).mean(axis=(1, 2))
             assert (changed > 0).all()
