@@ -101,6 +101,7 @@ class ReferenceSelector:
     rounding: str = "paper"
     fixed_k: int | None = None
     refresh: str = "occurring"
+    refresh_limit: int = 8
     directed_update: bool = False
     stale_seeds: bool = False
     medoid_init: str = "warm"
@@ -112,6 +113,7 @@ class ReferenceSelector:
 
     def __post_init__(self):
         self.bank = [-1] * self.num_samples
+        self.refreshed = {}
         self.k_values = sorted({self.k_of(0.0), *range(self.k_of(0.0), self.k_of(1.0) + 1)})
         self.medoids = {k: self.draw(k) for k in self.k_values}
         empty = [[0] * self.num_classes for _ in range(self.num_classes)]
@@ -158,12 +160,15 @@ class ReferenceSelector:
             due = self.k_values
         elif self.refresh == "occurring":
             due = sorted(set(ks))
+        elif self.refresh == "oldest":
+            due = sorted(set(ks), key=lambda k: (self.refreshed.get(k, -1), k))[: self.refresh_limit]
         elif self.iteration == 0:
             due = self.k_values
         else:
             due = [self.k_values[self.iteration % len(self.k_values)]]
         counts = self.counts()
         for k in due:
+            self.refreshed[k] = self.iteration
             start = self.medoids[k] if self.medoid_init == "warm" else self.draw(k)
             self.medoids[k], self.assignment[k] = k_medoids(
                 counts,

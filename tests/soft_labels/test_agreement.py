@@ -12,6 +12,7 @@ K, M, BATCH, STEPS = 9, 14, 8, 12
 CASES = {
     "paper": {},
     "all": {"refresh": "all"},
+    "oldest": {"refresh": "oldest", "refresh_limit": 2},
     "round_robin": {"refresh": "round_robin"},
     "official": {**OFFICIAL_CODE, "window": 4},
     "directed": {"directed_update": True},

@@ -13,6 +13,7 @@ K, M, BATCH = 24, 60, 32
 CASES = {
     "paper": {},
     "all": {"refresh": "all"},
+    "oldest": {"refresh": "oldest", "refresh_limit": 2},
     "round_robin": {"refresh": "round_robin"},
     "official": dict(OFFICIAL_CODE),
     "random_init": {"medoid_init": "random"},
@@ -50,7 +51,7 @@ def test_gpu_and_cpu_agree_exactly(case):
         assert_same_state(gpu, cpu)
 
 
-@pytest.mark.parametrize("form", ["dense", "pairs"])
+@pytest.mark.parametrize("form", ["dense", "pairs", "kernels"])
 @pytest.mark.parametrize("num_classes", [7, 50, 200])
 def test_k_medoids_agrees_on_large_and_tied_counts(form, num_classes):
     generator = torch.Generator().manual_seed(0)
@@ -87,7 +88,7 @@ def test_a_step_never_waits_for_the_gpu(case):
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("form", ["dense", "pairs"])
+@pytest.mark.parametrize("form", ["dense", "pairs", "kernels"])
 def test_clustering_never_waits_for_the_gpu_in_either_form(form):
     counts = planted_counts(5, 4, torch.Generator().manual_seed(0), stray=2).cuda()
     medoids = random_medoids([2, 5, 9], 20, torch.Generator().manual_seed(1)).cuda()

@@ -45,6 +45,7 @@ def test_the_watch_notices():
     [
         {},
         {"refresh": "all"},
+        {"refresh": "oldest", "refresh_limit": 2},
         dict(OFFICIAL_CODE),
         {"medoid_init": "random", "tie": "random"},
         {"map": "exponential"},

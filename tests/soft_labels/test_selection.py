@@ -184,7 +184,10 @@ def test_state_is_small():
     ("options", "sentence"),
     [
         ({"alpha": 1.0}, "alpha must be at least"),
-        ({"refresh": "never"}, "refresh must be one of 'occurring', 'all', 'round_robin'; got 'never'"),
+        (
+            {"refresh": "never"},
+            "refresh must be one of 'auto', 'occurring', 'oldest', 'all', 'round_robin'; got 'never'",
+        ),
         ({"medoid_init": "cold"}, "medoid_init must be one of"),
         ({"tie": "last"}, "tie must be one of"),
         ({"max_rounds": 0}, "max_rounds must be at least 1"),

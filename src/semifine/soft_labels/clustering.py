@@ -7,12 +7,22 @@ One row per k: ``medoids`` (rows, k_max) lists each row's medoid classes, padded
 holds for each class the place of its medoid in that list.
 """
 
+import functools
+import importlib.util
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from semifine.soft_labels.similarity import PAD, Form, MedoidRows, Similarity, padded_rows, read_similarity
+from semifine.soft_labels.similarity import (
+    PAD,
+    Form,
+    MedoidRows,
+    Similarity,
+    list_links,
+    padded_rows,
+    read_similarity,
+)
 
 # Beyond so many classes a GPU is better asked than kept busy, see ``may_host_look``.
 _CLASSES_WORTH_A_WAIT = 512
@@ -58,12 +68,15 @@ def k_medoids(
         ``may_host_look`` for the default. Without it all rounds run; settled rows do not change, so the result is
         the same.
     max_pairs: an upper bound of the number of non-zero counts, for when the host may not look.
-    form: how similarities are read, as a "dense" matrix or as the list of non-zero "pairs" (integers only); "auto"
-        takes the cheaper one. The result is the same.
+    form: how similarities are read, as a "dense" matrix or as the list of non-zero "pairs" (integers only), or both by
+        the "kernels" of a GPU (without tie_start and stale_seeds); "auto" takes the cheapest. The result is the same.
     """
-    may_look = may_host_look(counts.device, len(counts)) if host_sync is None else host_sync
-    similarity = read_similarity(counts, directed_update, may_look, max_pairs, form)
     rows = padded_rows(medoids, tie_start)
+    may_look = may_host_look(counts.device, len(counts)) if host_sync is None else host_sync
+    plain = tie_start is None and not stale_seeds and not counts.is_floating_point()
+    if form == "kernels" or (form == "auto" and plain and host_sync is not True and has_kernels(counts.device)):
+        return _settle_by_kernels(list_links(counts, directed_update, max_pairs), rows, len(counts), max_rounds)
+    similarity = read_similarity(counts, directed_update, may_look, max_pairs, form)
     settle = _settle_looking if may_look else _settle
     final, assignment = settle(similarity, rows, max_rounds)
     if stale_seeds:
@@ -75,12 +88,28 @@ def may_host_look(device: torch.device, num_classes: int) -> bool:
     """Whether stopping early is worth a look of the host at the values, where the caller leaves it open.
 
     On a CPU it costs nothing. On a GPU the host would wait, so with some hundred classes all rounds run instead; with
-    thousands of classes the rounds cost far more than the wait. A CUDA graph being captured allows no look.
+    thousands of classes the rounds cost far more than the wait, unless kernels know by themselves when to stop. A CUDA
+    graph being captured allows no look.
     """
     if device.type == "cpu":
         return True
+    if has_kernels(device):
+        return False
     is_capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
     return num_classes > _CLASSES_WORTH_A_WAIT and not is_capturing
+
+
+@functools.cache
+def has_kernels(device: torch.device) -> bool:
+    """Whether Triton is there, which compiles the kernels."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
+def _settle_by_kernels(links: tuple[Tensor, ...], rows: MedoidRows, num_classes: int, max_rounds: int) -> Clustering:
+    from semifine.soft_labels import kernels
+
+    found = kernels.settle(kernels.Links(*links), rows.medoids, rows.places, rows.k, num_classes, max_rounds)
+    return Clustering(found.medoids.long().masked_fill(rows.is_padding, PAD), found.assignment.long())
 
 
 def _assign(similarity: Similarity, rows: MedoidRows) -> Tensor:

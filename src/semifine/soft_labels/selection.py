@@ -13,9 +13,12 @@ from semifine.soft_labels.draws import draw_medoids, hashed
 from semifine.soft_labels.granularity import Granularity, MapName, Rounding, check_choice
 from semifine.soft_labels.transitions import TransitionTracker
 
-Refresh = Literal["occurring", "all", "round_robin"]
+Refresh = Literal["auto", "occurring", "oldest", "all", "round_robin"]
 MedoidInit = Literal["warm", "random"]
 Tie = Literal["first", "random"]
+
+# With more classes than this, renewing every clustering that a batch needs would cost more than the training step.
+MANY_CLASSES = 1000
 
 OFFICIAL_CODE: Final[Mapping[str, Any]] = {
     "window": 5119,  # it clears the next slot of 5120 before it sums
@@ -84,8 +87,9 @@ class SoftLabelSelector(nn.Module):
     Settings (the defaults are the paper's):
         window: number of batches whose transitions count.
         map, alpha, beta, k, rounding: the map from confidence to k, see ``Granularity``.
-        refresh: which clusterings each batch brings up to date: "occurring", those of the k that occur in it; "all";
-            or "round_robin", one k a step, after all of them at the first step.
+        refresh: which clusterings each batch brings up to date: "occurring", those of the k that occur in it; "oldest",
+            of these the ``refresh_limit`` that were longest not refreshed; "all"; or "round_robin", one k a step, after
+            all of them at the first step. "auto" is "occurring" up to 1,000 classes, then "oldest".
         directed_update, stale_seeds: quirks of the official code, see ``k_medoids``.
         medoid_init: "warm" starts from the last medoids of that k, "random" from new ones each time.
         tie: a class with several most similar medoids joins the "first" in the list, or the first from
@@ -93,11 +97,12 @@ class SoftLabelSelector(nn.Module):
         max_rounds: cap of the k-medoids rounds.
         seed: of the random draws, which depend on nothing but seed, step and k.
         host_sync: whether the host may wait for a GPU's results to save it work, see ``k_medoids``; by default only
-            with more than 512 classes.
+            with more than 512 classes and where Triton's kernels are not to be had.
     """
 
     medoids: Tensor
     assignment: Tensor
+    refreshed: Tensor
     step: Tensor
     sizes: Tensor
 
@@ -112,7 +117,8 @@ class SoftLabelSelector(nn.Module):
         beta: float = math.log(1.2),
         k: int | None = None,
         rounding: Rounding = "paper",
-        refresh: Refresh = "occurring",
+        refresh: Refresh = "auto",
+        refresh_limit: int = 8,
         directed_update: bool = False,
         stale_seeds: bool = False,
         medoid_init: MedoidInit = "warm",
@@ -125,12 +131,14 @@ class SoftLabelSelector(nn.Module):
         check_choice("refresh", refresh, get_args(Refresh))
         check_choice("medoid_init", medoid_init, get_args(MedoidInit))
         check_choice("tie", tie, get_args(Tie))
-        if max_rounds < 1:
-            raise ValueError(f"max_rounds must be at least 1, got {max_rounds}.")
+        for name, number in (("max_rounds", max_rounds), ("refresh_limit", refresh_limit)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}.")
         self.num_classes = num_classes
         self.granularity = Granularity(num_classes, map, alpha, beta, k, rounding)
         self.tracker = TransitionTracker(num_classes, num_samples, window)
-        self.refresh = refresh
+        self.refresh = ("oldest" if num_classes > MANY_CLASSES else "occurring") if refresh == "auto" else refresh
+        self.refresh_limit = refresh_limit
         self.directed_update = directed_update
         self.stale_seeds = stale_seeds
         self.medoid_init = medoid_init
@@ -206,6 +214,7 @@ class SoftLabelSelector(nn.Module):
         starts = torch.cat([self._draw_tie_starts(part, step) for part in parts]) if self.tie == "random" else None
         self.register_buffer("medoids", medoids.int())
         self.register_buffer("assignment", unlinked_assignment(medoids, self.num_classes, starts).int())
+        self.register_buffer("refreshed", torch.full_like(sizes, -1))  # the step at which each clustering last was
 
     def _refresh(self, k: Tensor | None) -> None:
         rows, is_due = self._rows_to_refresh(k)
@@ -218,30 +227,40 @@ class SoftLabelSelector(nn.Module):
             stale_seeds=self.stale_seeds,
             tie_start=None if self.tie == "first" else self._draw_tie_starts(sizes, self.step),
             max_rounds=self.max_rounds,
-            host_sync=self._host_looks,
+            host_sync=self.host_sync,
             max_pairs=self.tracker.ring.numel(),
         )
-        medoids, assignment = found.medoids.int(), found.assignment.int()
-        if is_due is not None:
-            medoids = torch.where(is_due, medoids, old_medoids)
-            assignment = torch.where(is_due, assignment, self.assignment.index_select(0, rows))
-        self.medoids.index_copy_(0, rows, medoids)
-        self.assignment.index_copy_(0, rows, assignment)
+        self._keep(
+            rows, is_due, medoids=found.medoids, assignment=found.assignment, refreshed=self.step.expand(len(rows))
+        )
+
+    def _keep(self, rows: Tensor, is_due: Tensor | None, **results: Tensor) -> None:
+        """Write the results of the rows that are due into the buffers of their names."""
+        for name, new in results.items():
+            buffer: Tensor = getattr(self, name)
+            new = new.to(buffer.dtype)
+            if is_due is not None:
+                new = torch.where(is_due.view(-1, *[1] * (new.ndim - 1)), new, buffer.index_select(0, rows))
+            buffer.index_copy_(0, rows, new)
 
     def _rows_to_refresh(self, k: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(rows,) the clusterings to work on, and (rows, 1) whether each is due, or None where all are."""
+        """(rows,) the clusterings to work on, and (rows,) whether each is due, or None where all are."""
         all_rows = torch.arange(len(self.sizes), device=self.sizes.device)
         if self.refresh == "round_robin" and self._has_started:
             return self.step.remainder(len(self.sizes)).view(1), None
-        if self.refresh != "occurring" or k is None:
+        if self.refresh not in ("occurring", "oldest") or k is None:
             return all_rows, None
         occurring = k - self.k_min
+        is_due = torch.zeros_like(all_rows, dtype=torch.bool).index_fill_(0, occurring, True)
+        if self.refresh == "oldest":
+            age_order = self.refreshed * len(all_rows) + all_rows  # of the same age, the smaller k
+            rows = torch.where(is_due, age_order, torch.iinfo(torch.int64).max).argsort()[: self.refresh_limit]
+            return rows, is_due.index_select(0, rows)
         if self._host_looks:
             return torch.unique(occurring), None
         if len(occurring) < len(all_rows):
             return occurring, None  # a k that occurs twice is computed twice, to the same result
-        is_due = torch.zeros_like(all_rows, dtype=torch.bool).index_fill_(0, occurring, True)
-        return all_rows, is_due.unsqueeze(1)
+        return all_rows, is_due
 
     @property
     def _host_looks(self) -> bool:

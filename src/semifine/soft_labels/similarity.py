@@ -7,7 +7,7 @@ from torch import Tensor
 
 PAD = -1
 
-Form = Literal["auto", "dense", "pairs"]
+Form = Literal["auto", "dense", "pairs", "kernels"]
 
 # Rows are processed in chunks of about this many intermediate elements, which bounds the memory: few enough for
 # the cache of a CPU, enough to fill a GPU.
@@ -88,6 +88,22 @@ def _padded_nonzero(counts: Tensor, size: int) -> Tensor:
     pairs = torch.nonzero_static(counts, size=size, fill_value=PAD)
     diagonal = torch.arange(size, device=counts.device).remainder(len(counts)).unsqueeze(1)
     return torch.where(pairs == PAD, diagonal, pairs)
+
+
+def list_links(counts: Tensor, directed_update: bool, max_pairs: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Ordered pairs of classes (here, there), their similarity, and what they add to the sum of ``here``; all int32.
+
+    Each pair that changes occurs, once or as two halves; pairs that do not change may occur, too.
+    """
+    bound = counts.numel() if max_pairs is None else min(max_pairs, counts.numel())
+    num_classes = len(counts)
+    if 2 * bound >= counts.numel():
+        both_ways = (counts + counts.t()).view(-1)
+        cell = torch.arange(counts.numel(), device=counts.device, dtype=torch.int32)
+        amount = counts.view(-1) if directed_update else both_ways
+        return cell // num_classes, cell % num_classes, both_ways, amount
+    pairs = PairSimilarity(counts, _padded_nonzero(counts, bound), directed_update)
+    return pairs.here.int(), pairs.there.int(), pairs.both_ways, pairs.summed
 
 
 def _row_chunks(num_rows: int, elements_per_row: int, device: torch.device) -> list[slice]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from semifine.views.arrays import BoolArray, FloatArray, IntArray
 from semifine.views.images import ImageBatch, ImageTable
 from semifine.views.randomness import BatchRandom
-from semifine.views.sampling import pool, sample_bilinear
+from semifine.views.sampling import sample_view
 from semifine.views.settings import ViewSettings
 from semifine.views.transfer import upload
 
@@ -85,18 +85,10 @@ def crop_lines(crop: Crop, table: ImageTable, size: int) -> dict[str, FloatArray
     return {"x_line": np.where(crop.flip[:, None], mirrored, x), "y_line": y}
 
 
-def crop_coordinates(x_line: Tensor, y_line: Tensor, size: int, oversample: int = 1) -> tuple[Tensor, Tensor]:
-    """Image coordinates (N, 1, S) and (N, S, 1) of the S = size * oversample positions along each axis."""
-    steps = torch.arange(size * oversample, dtype=x_line.dtype, device=x_line.device)
-    steps.add_(0.5).div_(oversample)
-    return _positions(x_line, steps).unsqueeze(1), _positions(y_line, steps).unsqueeze(2)
-
-
 def render_crop(images: ImageBatch, crop: Crop, size: int) -> Tensor:
     """The crops as (N, 3, size, size) float32 in 0..255."""
     lines = upload(crop_lines(crop, images.table, size), images.device)
-    x, y = crop_coordinates(lines["x_line"], lines["y_line"], size, images.oversample)
-    return pool(sample_bilinear(images, x, y), images.oversample)
+    return sample_view(images, lines["x_line"], lines["y_line"], None, size, torch.float32)
 
 
 def _between(unit: FloatArray, low: float, high: float) -> FloatArray:
@@ -115,8 +107,3 @@ def _central_box(table: ImageTable, lowest: float, highest: float) -> tuple[Floa
 def _lines(start: FloatArray, length: FloatArray, extent: IntArray, size: int, closed: bool) -> FloatArray:
     low, high = (start, start + length) if closed else (np.zeros_like(start), extent.astype(np.float64))
     return np.stack([start, length / size, low + 0.5, high - 0.5], axis=1)
-
-
-def _positions(line: Tensor, steps: Tensor) -> Tensor:
-    start, step, low, high = line.unsqueeze(-1).unbind(1)
-    return (start + step * steps).maximum(low).minimum(high)

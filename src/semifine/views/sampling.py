@@ -6,6 +6,9 @@ i + 0.5, and an image of width W spans [0, W].
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+
 import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
@@ -14,6 +17,43 @@ from semifine.views.images import CHANNELS, ImageBatch, Layout
 
 CPU_PIXELS = 65_536
 """How many pixels the CPU samples at a time."""
+
+
+def sample_view(
+    images: ImageBatch, x_line: Tensor, y_line: Tensor, maps: Tensor | None, size: int, dtype: torch.dtype
+) -> Tensor:
+    """Views (N, 3, size, size) in 0..255, float32, or uint8 by rounding.
+
+    Lines (N, 4) say where the crop's columns and rows lie; ``maps`` (N, 2, 3) lead from there to the image.
+    """
+    if has_kernels(images.device):
+        from semifine.views import kernels
+
+        return kernels.sample(images, x_line, y_line, maps, size, dtype)
+    x, y = crop_coordinates(x_line, y_line, size, images.oversample)
+    samples = sample_bilinear(images, *(transform(maps, x, y) if maps is not None else (x, y)))
+    values = pool(samples, images.oversample)
+    return values if dtype.is_floating_point else values.add_(0.5).to(dtype)
+
+
+@functools.cache
+def has_kernels(device: torch.device) -> bool:
+    """Whether Triton is there, which compiles the kernels of a GPU."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
+def crop_coordinates(x_line: Tensor, y_line: Tensor, size: int, oversample: int = 1) -> tuple[Tensor, Tensor]:
+    """Image coordinates (N, 1, S) and (N, S, 1) of the S = size * oversample positions along each axis."""
+    steps = torch.arange(size * oversample, dtype=x_line.dtype, device=x_line.device)
+    steps.add_(0.5).div_(oversample)
+    return _positions(x_line, steps).unsqueeze(1), _positions(y_line, steps).unsqueeze(2)
+
+
+def transform(maps: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Sends positions x (N, 1, W), y (N, H, 1) through maps (N, 2, 3); both results are (N, H, W)."""
+    rows = maps.view(-1, 2, 3, 1, 1).unbind(1)
+    new_x, new_y = ((row[:, 0] * x + row[:, 2]) + row[:, 1] * y for row in rows)
+    return new_x, new_y
 
 
 def sample_bilinear(images: ImageBatch, x: Tensor, y: Tensor) -> Tensor:
@@ -39,6 +79,11 @@ def sample_nearest(images: ImageBatch, x: Tensor, y: Tensor) -> Tensor:
 def pool(samples: Tensor, factor: int) -> Tensor:
     """Averages ``factor`` x ``factor`` samples to a pixel: against aliasing where images are shrunk much."""
     return samples if factor == 1 else avg_pool2d(samples, factor)
+
+
+def _positions(line: Tensor, steps: Tensor) -> Tensor:
+    start, step, low, high = line.unsqueeze(-1).unbind(1)
+    return (start + step * steps).maximum(low).minimum(high)
 
 
 def _samples_at_once(images: ImageBatch, pixels: int) -> int:

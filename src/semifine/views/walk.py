@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from semifine.views.colour import MIXING, STATISTICAL, Mixing, look_up
-from semifine.views.crops import Crop, crop_coordinates, crop_lines
+from semifine.views.crops import Crop, crop_lines
 from semifine.views.images import ImageBatch
 from semifine.views.randaugment import CUTOUT_FILL, Plan
 from semifine.views.route import Route, Slot, Stack
-from semifine.views.sampling import pool, sample_bilinear, sample_nearest
+from semifine.views.sampling import crop_coordinates, sample_nearest, sample_view, transform
 from semifine.views.settings import ViewSettings
 from semifine.views.transfer import upload
 
@@ -41,11 +41,9 @@ def render_plan(images: ImageBatch, plan: Plan, crop: Crop, settings: ViewSettin
     arrays = crop_lines(crop, images.table, settings.size) | route.arrays | {"cutout": plan.cutout}
     sent = upload(arrays | {"fill": np.array(CUTOUT_FILL, dtype=np.uint8)}, images.device)
     lines = sent["x_line"], sent["y_line"]
-    x, y = crop_coordinates(*lines, settings.size)
-    fine = (x, y) if images.oversample == 1 else crop_coordinates(*lines, settings.size, images.oversample)
-    values = pool(sample_bilinear(images, *transform(sent["to_source"], *fine)), images.oversample)
-    views = values.add_(0.5).to(torch.uint8)
+    views = sample_view(images, *lines, sent["to_source"], settings.size, torch.uint8)
     thumbnails = first_thumbnails(images.take(route.with_thumbnail, sent["with_thumbnail"]), thumbnail_size)
+    x, y = crop_coordinates(*lines, settings.size)
     for slot in route.slots(sent):
         views, thumbnails = walk_slot(slot, views, thumbnails, x, y)
     return cut_out(views.index_select(0, sent["restore"]), sent["cutout"], sent["fill"], x, y)
@@ -88,13 +86,6 @@ def make_tables(slot: Slot, thumbnails: Tensor) -> Tensor:
     drawn = zip(slot.statistical, magnitudes, references, strict=True)
     tables = [STATISTICAL[name](magnitude, reference).to(torch.uint8) for name, magnitude, reference in drawn]
     return torch.cat([*tables, slot.plain_tables.unsqueeze(1).expand(-1, 3, -1)])
-
-
-def transform(maps: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Sends positions x (N, 1, W), y (N, H, 1) through maps (N, 2, 3); both results are (N, H, W)."""
-    rows = maps.view(-1, 2, 3, 1, 1).unbind(1)
-    new_x, new_y = ((row[:, 0] * x + row[:, 2]) + row[:, 1] * y for row in rows)
-    return new_x, new_y
 
 
 def first_thumbnails(images: ImageBatch, size: int) -> Tensor:
