@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
 from semifine.errors import UserError
 from semifine.version import __version__
+
+STARTED = time.perf_counter()
 
 # Threads of torch's CPU code wait for each other by spinning. Where another program wants the same cores, a step
 # then takes up to twenty times as long; a short spin costs nothing where cores are free.

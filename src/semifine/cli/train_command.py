@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from semifine.cli.main import INTERRUPTED, Parser
+from semifine.cli.main import INTERRUPTED, STARTED, Parser
 from semifine.config.schema import describe_type, type_hints
 from semifine.config.settings import RunSettings, TrainSettings, read_preset, read_settings_file, resolve
 from semifine.errors import UserError
@@ -110,6 +110,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = create_parser()
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder for the run; must not exist yet")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it stopped")
+    parser.add_argument("--profile", action="store_true", help="watch some steps: a trace in RUN/profile, a table here")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     options, settings = parse_settings(parser, arguments)
@@ -120,7 +121,14 @@ def run(arguments: Sequence[str]) -> int:
 
     display = Display(quiet=options.quiet)
     try:
-        result = train(settings, options.out, resume=options.resume, display=display)
+        result = train(
+            settings,
+            options.out,
+            resume=options.resume,
+            display=display,
+            profile=options.profile,
+            started=STARTED,
+        )
     except Interrupted as stop:
         display.say(f"Stopped by {stop} and saved; go on with: semifine train --out {options.out} --resume")
         return INTERRUPTED + stop.signal_number

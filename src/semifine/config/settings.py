@@ -49,6 +49,13 @@ class TrainSettings:
     forward: Literal["joint", "split", "dp2"] = setting(
         "joint", "passes of a step: all views in one; label-making views apart, without gradient; two halves"
     )
+    store: Literal["auto", "gpu", "host", "disk"] = setting(
+        "auto", "where the decoded images lie; auto: on the GPU where they fit, else in memory, else on disk"
+    )
+    compile: Literal["auto", "on", "off"] = setting("auto", "torch.compile; auto: on a GPU, in runs of 10000 steps on")
+    cuda_graphs: Literal["auto", "on", "off"] = setting(
+        "auto", "steps as one recorded CUDA graph; auto: where possible"
+    )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", "auto: bf16 on a GPU that has it, else fp32")
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "where to train")
     seed: int = setting(0, "seed of weights, sample order, augmentation and first medoids", low=0, high=2**32 - 1)

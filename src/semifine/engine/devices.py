@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ except ImportError:  # the distribution named "lightning" carries Fabric under i
 
 PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
-__all__ = ["Fabric", "create_fabric", "describe_hardware", "resolve_device", "resolve_precision"]
+__all__ = ["Fabric", "create_fabric", "describe_hardware", "resolve_device", "resolve_precision", "training_stream"]
 
 
 def create_fabric(settings: TrainSettings) -> Fabric:
@@ -47,6 +49,21 @@ def resolve_precision(wanted: str, device: str) -> str:
     if wanted == "fp16" and device == "cpu":
         raise UserError("precision fp16 needs a GPU; choose bf16 or fp32 on the CPU.")
     return wanted
+
+
+@contextmanager
+def training_stream(device: torch.device) -> Iterator[None]:
+    """On a GPU a stream of its own: work on the default one cannot be recorded as a graph."""
+    if device.type != "cuda":
+        yield
+        return
+    default, own = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    own.wait_stream(default)
+    try:
+        with torch.cuda.stream(own):
+            yield
+    finally:
+        default.wait_stream(own)
 
 
 def describe_hardware(device: str) -> dict[str, Any]:

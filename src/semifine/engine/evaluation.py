@@ -29,7 +29,8 @@ class Evaluator:
         network.eval()
         for start in range(0, len(rows), self._batch_size):
             images = self._views.make(rows[start : start + self._batch_size], ("test",), 0, "evaluation")["test"]
-            with self._autocast():
+            # A network that is compiled for the batches of training is not compiled again for these.
+            with self._autocast(), torch.compiler.set_stance("force_eager"):
                 output: Output = network(images)
             yield torch.softmax(output.logits.float(), dim=1)
         network.train(was_training)

@@ -12,22 +12,24 @@ class NumberMeter:
     """Means of the named numbers that steps return."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}
-        self._steps = 0
+        self._names: tuple[str, ...] = ()
+        self._sums: Tensor | None = None  # the last one counts the steps; changed in place, as a CUDA graph needs it
 
     def update(self, numbers: dict[str, Tensor]) -> None:
-        for name, value in numbers.items():
-            self._sums[name] = self._sums[name] + value if name in self._sums else value
-        self._steps += 1
+        """Adds a step's numbers, always under the same names."""
+        values = [value.float() for value in numbers.values()]
+        row = torch.stack([*values, torch.ones_like(values[0])])
+        if self._sums is None:
+            self._names, self._sums = tuple(numbers), torch.zeros_like(row)
+        self._sums.add_(row)
 
     def read(self) -> dict[str, float]:
         """The means since the last reading; the one place that waits for the device."""
-        if not self._steps:
+        if self._sums is None:
             return {}
-        values = (torch.stack([value.float() for value in self._sums.values()]) / self._steps).tolist()
-        means = dict(zip(self._sums, values, strict=True))
-        self._sums, self._steps = {}, 0
-        return means
+        *sums, steps = self._sums.tolist()
+        self._sums.zero_()
+        return {name: value / steps for name, value in zip(self._names, sums, strict=True)} if steps else {}
 
 
 class PseudoLabelMeter:
@@ -39,7 +41,7 @@ class PseudoLabelMeter:
     def __init__(self, truth: Tensor, num_classes: int) -> None:
         self._truth = truth
         self._num_classes = num_classes
-        self._sums: Tensor | None = None
+        self._sums = torch.zeros(8, device=truth.device)
 
     @torch.no_grad()
     def update(self, pseudo: PseudoLabels, index: Tensor) -> None:
@@ -58,15 +60,14 @@ class PseudoLabelMeter:
             known * pseudo.accepted.float(),
             known * pseudo.accepted.float() * correct,
         ]
-        sums = torch.stack(columns).sum(dim=1)
-        self._sums = sums if self._sums is None else self._sums + sums
+        self._sums.add_(torch.stack(columns).sum(dim=1))
 
     def read(self) -> dict[str, float]:
         """Means since the last reading: over all images, and over in-class ones with a known truth."""
-        if self._sums is None:
-            return {}
         count, size, accepted, known, correct, hit, taken, taken_correct = self._sums.tolist()
-        self._sums = None
+        self._sums.zero_()
+        if not count:
+            return {}
         numbers = {"candidates": size / count, "accepted": accepted / count}
         if known:
             numbers |= {"pseudo_label_accuracy": 100 * correct / known, "candidate_hit_rate": 100 * hit / known}

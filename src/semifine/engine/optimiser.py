@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import SGD
 
 from semifine.config import TrainSettings
@@ -31,6 +32,15 @@ def create_optimiser(network: nn.Module, settings: TrainSettings, *, fused: bool
     )
 
 
+def keep_learning_rate_on(device: torch.device, optimiser: Any) -> None:
+    """The learning rate as a tensor of the device, where a CUDA graph can read it anew at each replay."""
+    for group in optimiser.param_groups:
+        group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
+
+
 def set_learning_rate(optimiser: Any, learning_rate: float) -> None:
     for group in optimiser.param_groups:
-        group["lr"] = learning_rate
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(learning_rate)
+        else:
+            group["lr"] = learning_rate

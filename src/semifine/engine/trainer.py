@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,22 +13,27 @@ from torch import nn
 
 from semifine.config import RunSettings
 from semifine.data.catalog import Split
-from semifine.engine.averaging import create_teacher, update_teacher
+from semifine.engine.acceleration import choose_acceleration
+from semifine.engine.averaging import create_teacher
 from semifine.engine.checkpoint import load_training_state, load_weights, save_checkpoint, save_weights
 from semifine.engine.dataset import Dataset
-from semifine.engine.devices import Fabric
+from semifine.engine.devices import Fabric, resolve_precision, training_stream
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
 from semifine.engine.feed import Feed
-from semifine.engine.interruption import Interrupted, watching_for_stop
+from semifine.engine.graphs import GraphedStep
+from semifine.engine.interruption import Interrupted, StopRequest, watching_for_stop
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
-from semifine.engine.optimiser import create_optimiser, set_learning_rate
+from semifine.engine.optimiser import create_optimiser, keep_learning_rate_on, set_learning_rate
+from semifine.engine.placement import place_store
+from semifine.engine.prefetch import Prefetcher
 from semifine.engine.sample_table import write_sample_table
 from semifine.engine.schedule import learning_rate_factor
 from semifine.engine.seeds import derive_seed
+from semifine.engine.step import StepFunction, TrainStep
 from semifine.methods import method_class
-from semifine.methods.base import DataInfo, NoSettings, Progress
+from semifine.methods.base import DataInfo, Method, NoSettings, Progress
 from semifine.methods.supervised import Supervised
 from semifine.models.classifier import Classifier, normalisation
 from semifine.models.networks import Networks
@@ -56,9 +62,17 @@ class Trainer:
         self.seconds = 0.0
 
         method = method_class(settings.method)
+        self.acceleration = choose_acceleration(
+            self.settings,
+            method,
+            fabric.device,
+            resolve_precision(self.settings.precision, fabric.device.type),
+            fabric.world_size,
+        )
         views = self._create_views(dataset, classifier)
         seen = self.catalog.with_truth_revealed() if method.trains_on_truth else self.catalog
-        self.feed = Feed(seen, views, method, self.settings, fabric.device, fabric.global_rank, fabric.world_size)
+        feed = Feed(seen, views, method, self.settings, fabric.device, fabric.global_rank, fabric.world_size)
+        self.batches = Prefetcher(feed, fabric.device)
         info = DataInfo(
             num_classes=seen.num_classes,
             num_labelled=len(seen.rows(Split.LABELLED)),
@@ -66,20 +80,25 @@ class Trainer:
             seed=derive_seed(self.settings.seed, "method"),
         )
         self.method = method(settings.method_settings, info).to(fabric.device)
-        self.first_method = Supervised(NoSettings(), info)
         self._set_up_networks(classifier)
         self.evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
-        self.numbers = NumberMeter()
         truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELLED)]).to(fabric.device)
         self.pseudo_labels = PseudoLabelMeter(truth, seen.num_classes)
+        self.labelled_step = self._create_step(Supervised(NoSettings(), info))
+        self.full_step = self._create_step(self.method)
+        for remark in [*self.acceleration.remarks, *self.method.remarks()]:
+            display.say(remark)
 
     def _create_views(self, dataset: Dataset, classifier: Classifier) -> ViewMaker:
+        store, sentence = place_store(dataset.store, self.settings.store, self.fabric.device)
+        if sentence:
+            self.display.say(sentence)
         colours = normalisation(classifier)
         view_settings = ViewSettings(
             size=self.settings.image_size, crop_scale=self.settings.crop_scale, mean=colours.mean, std=colours.std
         )
         return ViewMaker(
-            dataset.store,
+            store,
             view_settings,
             seed=derive_seed(self.settings.seed, "views"),
             device=self.fabric.device,
@@ -90,49 +109,87 @@ class Trainer:
         classifier.to(self.fabric.device)
         self.classifier = classifier
         self.teacher = create_teacher(classifier) if self.settings.ema else None
+        if self.acceleration.compiled:
+            torch.backends.cudnn.benchmark = True  # the search takes about as long as compiling
+            classifier.compile(dynamic=False)
         optimiser = create_optimiser(classifier, self.settings, fused=on_gpu)
         student, self.optimiser = self.fabric.setup(classifier, optimiser)
+        self._prepare_learning_rate()
         self.networks = Networks(student, self.teacher, self.settings.forward)
+
+    def _prepare_learning_rate(self) -> None:
+        if self.acceleration.graphs:
+            keep_learning_rate_on(self.fabric.device, self.optimiser)
+
+    def _create_step(self, method: Method) -> TrainStep:
+        return TrainStep(
+            self.fabric,
+            method,
+            self.networks,
+            self.optimiser,
+            self.classifier,
+            self.teacher,
+            self.settings.ema,
+            NumberMeter(),
+            self.pseudo_labels,
+        )
 
     @property
     def evaluated(self) -> nn.Module:
         """The network whose accuracy is reported: the average, or the student where there is none."""
         return self.teacher or self.classifier
 
-    def run(self) -> None:
-        """Trains from the current step to the last; a signal saves and raises Interrupted."""
-        total = self.settings.iterations
+    def run(self, started: float | None = None, after_step: Callable[[], None] | None = None) -> None:
+        """Trains from the current step to the last; a signal saves and raises Interrupted.
+
+        ``started`` is the moment from which the time to the first step counts; ``after_step`` is called after each.
+        """
         self.classifier.train()
         self._clock = time.perf_counter()
-        with watching_for_stop() as stop, self.display.bar("training", total, self.step):
-            for step in range(self.step, total):
-                batch = self.feed.batch(step)
-                set_learning_rate(self.optimiser, self.settings.lr * learning_rate_factor(step, self.settings))
-                method = self.method if step >= self.settings.labelled_only_steps else self.first_method
-                result = method(self.networks, batch, Progress(step, total))
-                self.fabric.backward(result.loss)
-                self.optimiser.step()
-                self.optimiser.zero_grad()
-                if self.teacher is not None:
-                    update_teacher(self.teacher, self.classifier, self.settings.ema)
-                self.numbers.update(result.numbers)
-                if result.pseudo_labels is not None and batch.index is not None:
-                    self.pseudo_labels.update(result.pseudo_labels, batch.index)
-                self.step = step + 1
-                if self._due(self.settings.log_every):
-                    self._log()
-                if self._due(self.settings.evaluation_interval):
-                    self._evaluate()
-                if self._due(self.settings.save_interval) or stop.signal_number:
-                    self.save()
-                if stop.signal_number:
-                    raise Interrupted(stop.signal_number)
+        with (
+            watching_for_stop() as stop,
+            self.display.bar("training", self.settings.iterations, self.step),
+            training_stream(self.fabric.device),
+        ):
+            self._loop(stop, started, after_step)
+
+    def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
+        first, total = self.step, self.settings.iterations
+        run_labelled, run_full = (self._as_graph(step) for step in (self.labelled_step, self.full_step))
+        for step in range(first, total):
+            batch = self.batches.take(step)
+            set_learning_rate(self.optimiser, self.settings.lr * learning_rate_factor(step, self.settings))
+            run_step = run_full if step >= self.settings.labelled_only_steps else run_labelled
+            run_step(batch, Progress(step, total))
+            self.step = step + 1
+            if self.step < total:
+                self.batches.prepare(self.step)
+            if step == first and started is not None:
+                self._say_first_step(started)
+            if after_step is not None:
+                after_step()
+            if self._due(self.settings.log_every):
+                self._log()
+            if self._due(self.settings.evaluation_interval):
+                self._evaluate()
+            if self._due(self.settings.save_interval) or stop.signal_number:
+                self.save()
+            if stop.signal_number:
+                raise Interrupted(stop.signal_number)
+
+    def _as_graph(self, step: TrainStep) -> StepFunction:
+        return GraphedStep(step, self.display.say) if self.acceleration.graphs else step
+
+    def _say_first_step(self, started: float) -> None:
+        if self.fabric.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.display.say(f"first step done after {time.perf_counter() - started:.1f} s")
 
     def _due(self, interval: int) -> bool:
         return self.step % interval == 0 or self.step == self.settings.iterations
 
     def _log(self) -> None:
-        numbers = {**self.numbers.read(), **self.pseudo_labels.read()}
+        numbers = {**self.labelled_step.read_numbers(), **self.full_step.read_numbers()}
         now = time.perf_counter()
         steps = (self.step - 1) % self.settings.log_every + 1
         with_unlabelled = self.method.unlabelled_views and self.step > self.settings.labelled_only_steps
@@ -194,6 +251,7 @@ class Trainer:
         if self.teacher is not None:
             self.classifier.load_state_dict(state["student"])
         self.optimiser.load_state_dict(state["optimiser"])
+        self._prepare_learning_rate()
         self.method.load_state_dict(state["method"])
         torch.set_rng_state(state["random"])
         if "random_cuda" in state and self.fabric.device.type == "cuda":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from semifine.engine.dataset import describe, open_dataset
 from semifine.engine.devices import create_fabric, describe_hardware
 from semifine.engine.display import Display
 from semifine.engine.lock import locked
+from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
 from semifine.engine.seeds import derive_seed
 from semifine.engine.trainer import Trainer
@@ -24,16 +26,38 @@ from semifine.run_folder import RunFolder, write_json
 from semifine.version import code_version
 
 # Settings that change how a run is watched or where it runs, not what it computes.
-CHANGEABLE = {"device", "cache", "log_every", "evaluate_every", "save_every", "skip_unreadable"}
+CHANGEABLE = {
+    "device",
+    "store",
+    "compile",
+    "cuda_graphs",
+    "cache",
+    "log_every",
+    "evaluate_every",
+    "save_every",
+    "skip_unreadable",
+}
 
 # What an attempt leaves that ended before its run began.
 BEFORE_A_RUN = {".lock", "environment.json", "classes.json", ".settings.yaml.partial"}
 
 
-def train(settings: RunSettings, out: Path, *, resume: bool = False, display: Display | None = None) -> dict[str, Any]:
-    """Trains, or goes on training, in the folder ``out``, and returns what ``result.json`` holds."""
+def train(
+    settings: RunSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    display: Display | None = None,
+    profile: bool = False,
+    started: float | None = None,
+) -> dict[str, Any]:
+    """Trains, or goes on training, in the folder ``out``, and returns what ``result.json`` holds.
+
+    ``profile`` watches some steps and leaves their trace in the folder; ``started`` is the moment, on
+    ``time.perf_counter``, from which the time to the first step counts.
+    """
     display = display or Display()
-    started = time.perf_counter()
+    started = time.perf_counter() if started is None else started
     _check_folder(out, resume)
     with locked(out):
         folder = RunFolder(out)
@@ -42,10 +66,10 @@ def train(settings: RunSettings, out: Path, *, resume: bool = False, display: Di
         if resume and folder.result.exists():
             display.say(f"{out} is finished already.")
             return folder.read_result()
-        return _train(settings, folder, display, started)
+        return _train(settings, folder, display, started, profile)
 
 
-def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float) -> dict[str, Any]:
+def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
     fabric = create_fabric(settings.train)
     dataset = open_dataset(settings, display)
     display.say(describe(dataset.catalog))
@@ -59,9 +83,10 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     trainer.resume()
     display.say(
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
-        f"from step {trainer.step} of {settings.train.iterations}; ready after {time.perf_counter() - started:.1f} s"
+        f"from step {trainer.step} of {settings.train.iterations}"
     )
-    trainer.run()
+    with profiling(folder.path / "profile", display.say) if profile else nullcontext() as after_step:
+        trainer.run(started, after_step)
     unlabelled = trainer.write_facts()
     result = {
         "method": settings.method,

@@ -43,6 +43,20 @@ class Batch:
     unlabelled: Mapping[str, Tensor] = field(default_factory=dict)
     index: Tensor | None = None
 
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in a fixed order."""
+        own = [self.label] if self.index is None else [self.label, self.index]
+        return [*self.labelled.values(), *self.unlabelled.values(), *own]
+
+    def clone(self) -> Batch:
+        """A batch of the same shapes with memory of its own."""
+        return Batch(
+            {name: view.clone() for name, view in self.labelled.items()},
+            self.label.clone(),
+            {name: view.clone() for name, view in self.unlabelled.items()},
+            None if self.index is None else self.index.clone(),
+        )
+
 
 @dataclass(frozen=True)
 class PseudoLabels:
@@ -79,6 +93,9 @@ class Method(nn.Module):
     Settings: ClassVar[type] = NoSettings
     labelled_views: ClassVar[tuple[str, ...]] = ("weak",)
     unlabelled_views: ClassVar[tuple[str, ...]] = ()
+    capturable: ClassVar[bool] = False
+    """Whether a step is the same operations every time, so that a CUDA graph can hold it: no Python decision depends
+    on progress or on values."""
     trains_on_truth: ClassVar[bool] = False
     """Only the oracle: the true labels of unlabelled images join the labelled set."""
 
@@ -93,6 +110,10 @@ class Method(nn.Module):
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         """The labels this method would give, without a change of its state; here the prediction itself."""
         return hard_pseudo_labels(probs, threshold=0.0)
+
+    def remarks(self) -> list[str]:
+        """What a person should know about how this run will be done."""
+        return []
 
     def class_facts(self) -> dict[str, Tensor]:
         """What the method has learnt about classes, kept for reports."""

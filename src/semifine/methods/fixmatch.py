@@ -31,6 +31,7 @@ class FixMatch(Method):
 
     name = "fixmatch"
     summary = "hard labels where the prediction on the weak view is confident"
+    capturable = True
     Settings = FixMatchSettings
     unlabelled_views = ("weak", "strong")
 

@@ -33,9 +33,12 @@ class SoCSettings:
     beta: float = setting(math.log(1.2), "exponential map: larger means more clusters; at most ln(2-2/K)", low=0)
     k: int | None = setting(None, "fixed map: the number of clusters for every image", low=1)
     rounding: Literal["paper", "official"] = setting("paper", "halves go down, or to the even number")
-    refresh: Literal["occurring", "all", "round_robin"] = setting(
-        "occurring", "which clusterings a step renews: those its batch needs, all, or one after the other"
+    refresh: Literal["auto", "occurring", "oldest", "all", "round_robin"] = setting(
+        "auto",
+        "which clusterings a step renews: those its batch needs, the oldest of these, all, or one after the other; "
+        "auto: those its batch needs, with more than 1000 classes the oldest of these",
     )
+    refresh_limit: int = setting(8, "how many clusterings 'oldest' renews a step", low=1)
     directed_update: bool = setting(False, "released code: choose medoids by outgoing transitions only")
     stale_seeds: bool = setting(False, "released code: clusters start from the medoids before the last update")
     medoid_init: Literal["warm", "random"] = setting("warm", "start from the last medoids, or anew each time")
@@ -48,6 +51,7 @@ class SoC(Method):
 
     name = "soc"
     summary = "soft labels on the classes that the model confuses with its prediction"
+    capturable = True
     Settings = SoCSettings
     unlabelled_views = ("weak", "strong")
 
@@ -77,6 +81,15 @@ class SoC(Method):
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         selection = self.selector.select(probs)
         return PseudoLabels(probs, selection.target, probs.new_ones(len(probs)), selection.k)
+
+    def remarks(self) -> list[str]:
+        if self.selector.refresh != "oldest":
+            return []
+        rows = self.selector.k_max - self.selector.k_min + 1
+        return [
+            f"{self.info.num_classes} classes: a step renews {min(self.settings.refresh_limit, rows)} of {rows} "
+            "clusterings, the oldest that its batch needs (--method.refresh, --method.refresh_limit)."
+        ]
 
     def class_facts(self) -> dict[str, Tensor]:
         return {"transitions": self.selector.counts}

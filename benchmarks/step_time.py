@@ -1,0 +1,272 @@
+"""How long a whole training step takes beside the bare network, and where the rest of the time goes.
+
+    python benchmarks/step_time.py --out benchmarks/results
+    python benchmarks/step_time.py --backbone tf_efficientnet_lite0 --image-size 128 --compile off --cuda-graphs off
+
+The bare step is the network alone on random tensors that are on the device already: the same passes, precision,
+compilation and graph as the run, a plain loss, backward and the optimiser. The full step is what ``semifine train``
+does: views of stored images, network, soft labels, backward, optimiser, average, numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from semifine.config import RunSettings, resolve
+from semifine.data.catalog import Catalog, Split
+from semifine.data.store import ImageStore
+from semifine.engine.averaging import update_teacher
+from semifine.engine.dataset import Dataset
+from semifine.engine.devices import create_fabric, describe_hardware, training_stream
+from semifine.engine.display import Display
+from semifine.engine.graphs import GraphedStep
+from semifine.engine.meters import NumberMeter
+from semifine.engine.trainer import Trainer
+from semifine.methods.base import Batch, Progress
+from semifine.models.classifier import create_classifier
+from semifine.run_folder import RunFolder
+from semifine.version import code_version
+
+NOW = Progress(0, 1)
+
+
+def random_dataset(options: argparse.Namespace) -> Dataset:
+    """Images of noise, 4:3, at the size that a run would keep; every class has labelled images."""
+    height = round(options.image_size * 8 / 7)
+    width = round(height * 4 / 3)
+    labelled = 10 * options.classes
+    rows = labelled + options.images
+    rng = np.random.default_rng(0)
+    sizes = np.full(rows, height, np.int32), np.full(rows, width, np.int32)
+    store = ImageStore(
+        size=height,
+        pixels=torch.from_numpy(rng.integers(0, 256, rows * height * width * 3, dtype=np.uint8)),
+        offset=torch.arange(rows) * (height * width * 3),
+        height=torch.from_numpy(sizes[0]),
+        width=torch.from_numpy(sizes[1]),
+        readable=np.ones(rows, np.bool_),
+        original_size=np.stack(sizes, axis=1),
+        digest=np.zeros((rows, 16), np.uint8),
+        reasons={},
+    )
+    truth = np.arange(rows) % options.classes
+    split = np.where(np.arange(rows) < labelled, Split.LABELLED, Split.UNLABELLED).astype(np.uint8)
+    names = tuple(f"class {number}" for number in range(options.classes))
+    label = np.where(split == Split.LABELLED, truth, -1)
+    paths = [f"{row}.jpg" for row in range(rows)]
+    return Dataset(Catalog("noise", names, paths, label, split, truth, reader=None), store, [])  # type: ignore[arg-type]
+
+
+def run_settings(options: argparse.Namespace) -> RunSettings:
+    steps = options.warmup + options.steps
+    chosen = {
+        "data.source": "synthetic",
+        "method.name": options.method,
+        "backbone": options.backbone,
+        "image_size": options.image_size,
+        "store_size": None,
+        "batch_size": options.batch_size,
+        "mu": options.mu,
+        "iterations": steps,
+        "labelled_first": 0,
+        "ema": 0.999,
+        "forward": options.forward,
+        "compile": options.compile,
+        "cuda_graphs": options.cuda_graphs,
+        "store": options.store,
+        "precision": options.precision,
+        "evaluate_every": steps,
+        "log_every": 50,
+    }
+    if options.method == "soc":
+        chosen["method.refresh"] = options.refresh
+    return resolve([chosen])
+
+
+def synchronise() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def time_calls(call: Callable[[int], object], options: argparse.Namespace) -> float:
+    """Milliseconds a call in the middle of many: the host never waits in between."""
+    for number in range(options.warmup):
+        call(number)
+    rounds = []
+    each = max(1, options.steps // 3)
+    for start in range(0, each * 3, each):
+        synchronise()
+        began = time.perf_counter()
+        for number in range(start, start + each):
+            call(number)
+        synchronise()
+        rounds.append((time.perf_counter() - began) * 1e3 / each)
+    return statistics.median(rounds)
+
+
+def time_full_step(trainer: Trainer, options: argparse.Namespace) -> float:
+    """The training loop itself, from the end of the warm-up to the last step."""
+    done, began, took = 0, 0.0, 0.0
+
+    def after_step() -> None:
+        nonlocal done, began, took
+        done += 1
+        if done == options.warmup:
+            synchronise()
+            began = time.perf_counter()
+        if done == options.warmup + options.steps:
+            synchronise()
+            took = time.perf_counter() - began
+
+    trainer.run(after_step=after_step)
+    return took * 1e3 / options.steps
+
+
+def time_bare_step(trainer: Trainer, batch: Batch, options: argparse.Namespace) -> float:
+    """The network alone, in the same passes as the method takes them."""
+    if trainer.teacher is None or not batch.unlabelled:
+        raise SystemExit("step_time.py compares methods with unlabelled images and an averaged network.")
+
+    def step(batch: Batch, progress: Progress) -> None:  # noqa: ARG001
+        trainer.optimiser.zero_grad()
+        labelled, weak, strong = trainer.networks(
+            batch.labelled["weak"], batch.unlabelled["weak"], batch.unlabelled["strong"], without_gradient=(1,)
+        )
+        target = weak.logits.detach().argmax(dim=1)
+        loss = cross_entropy(labelled.logits, batch.label) + cross_entropy(strong.logits, target)
+        trainer.fabric.backward(loss)
+        trainer.optimiser.step()
+
+    run_step = GraphedStep(step, print) if trainer.acceleration.graphs else step
+    noise = batch.clone()
+    for view in (*noise.labelled.values(), *noise.unlabelled.values()):
+        view.normal_()
+    return time_calls(lambda _: run_step(noise, NOW), options)
+
+
+def as_graph(call: Callable[[], object], trainer: Trainer) -> Callable[[int], object]:
+    """The call, recorded where the run's steps are."""
+    if not trainer.acceleration.graphs:
+        return lambda _: call()
+    for _ in range(3):
+        call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+        call()
+    return lambda _: graph.replay()
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    settings = run_settings(options)
+    fabric = create_fabric(settings.train)
+    torch.manual_seed(0)
+    classifier = create_classifier(options.backbone, options.classes, options.image_size)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(settings, RunFolder(Path(folder)), fabric, random_dataset(options), classifier, Display())
+        began = time.perf_counter()
+        full = time_full_step(trainer, options)
+        wall = time.perf_counter() - began
+    peak = torch.cuda.max_memory_allocated() if fabric.device.type == "cuda" else 0
+    classifier.train()
+    with training_stream(fabric.device):
+        parts = measure_parts(trainer, options)
+    images = options.batch_size * (1 + options.mu)
+    return {
+        "full_ms": full,
+        "bare_ms": parts.pop("bare"),
+        "parts_ms": parts,
+        "images_per_second": images / full * 1e3,
+        "peak_memory_gb": peak / 1e9,
+        "compiled": trainer.acceleration.compiled,
+        "graphs": trainer.acceleration.graphs,
+        "first_steps_s": wall - full * options.steps / 1e3,
+    }
+
+
+def measure_parts(trainer: Trainer, options: argparse.Namespace) -> dict[str, float]:
+    """Each part by itself: together they may overlap."""
+    batch = trainer.batches.take(0)
+    parts = {"bare": time_bare_step(trainer, batch, options)}
+    parts["views"] = time_calls(trainer.batches.feed.batch, options)
+    if hasattr(trainer.method, "selector"):
+        probs = torch.rand(len(batch.index), options.classes, device=trainer.fabric.device).pow(8)  # type: ignore[arg-type]
+        probs /= probs.sum(dim=1, keepdim=True)
+        selector = trainer.method.selector
+        parts["heart"] = time_calls(as_graph(lambda: selector(probs, batch.index), trainer), options)
+
+    def optimise() -> None:
+        trainer.optimiser.step()
+        update_teacher(trainer.teacher, trainer.classifier, trainer.settings.ema)  # type: ignore[arg-type]
+
+    parts["optimiser and average"] = time_calls(as_graph(optimise, trainer), options)
+    meter = NumberMeter()
+    numbers = {name: torch.ones((), device=trainer.fabric.device) for name in ("loss", "loss_labelled")}
+    parts["numbers"] = time_calls(as_graph(lambda: meter.update(numbers), trainer), options)
+    return parts
+
+
+def show(result: dict[str, Any]) -> None:
+    full, bare = result["full_ms"], result["bare_ms"]
+    print(f"{'bare network':<24}{bare:8.2f} ms")
+    print(f"{'full step':<24}{full:8.2f} ms   {full / bare:.3f} x the bare one")
+    for name, took in result["parts_ms"].items():
+        print(f"{'  ' + name:<24}{took:8.2f} ms   {100 * took / full:.1f} % of the full step, by itself")
+    print(f"{result['images_per_second']:.0f} images a second, {result['peak_memory_gb']:.1f} GB at most")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", default="soc")
+    parser.add_argument("--backbone", default="resnet50")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--classes", type=int, default=200)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--mu", type=int, default=5)
+    parser.add_argument("--images", type=int, default=4000, help="unlabelled images")
+    parser.add_argument("--forward", choices=("joint", "split", "dp2"), default="split")
+    parser.add_argument("--refresh", default="all", help="clusterings that a step renews")
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--compile", choices=("auto", "on", "off"), default="on")
+    parser.add_argument("--cuda-graphs", choices=("auto", "on", "off"), default="auto")
+    parser.add_argument("--store", choices=("auto", "gpu", "host", "disk"), default="auto")
+    parser.add_argument("--warmup", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--name", help="of the result file; default: from the settings")
+    parser.add_argument("--out", type=Path, help="folder for step-time-NAME.json, such as benchmarks/results")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    result = measure(options)
+    show(result)
+    if options.out:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        name = options.name or f"{options.backbone}-{options.image_size}-{device}"
+        record = {
+            "command": " ".join(["python", *sys.argv]),
+            "semifine": code_version(),
+            "hardware": describe_hardware(device),
+            "settings": {key: str(value) for key, value in vars(options).items() if key not in ("out", "name")},
+            **result,
+        }
+        options.out.mkdir(parents=True, exist_ok=True)
+        path = options.out / f"step-time-{name}.json"
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
