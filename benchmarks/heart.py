@@ -183,7 +183,7 @@ def measure(
     return Measurement(
         device=device.type,
         classes=num_classes,
-        refresh=refresh,
+        refresh=selector.refresh,
         host_sync=host_sync,
         transitions=int(selector.counts.sum()),
         nonzero=int(selector.counts.count_nonzero()),
@@ -226,12 +226,12 @@ def measure_reference(num_classes: int, window: dict[str, Tensor], options: argp
 
 def plan(device: torch.device, num_classes: int) -> Iterator[tuple[int, str, bool]]:
     """(classes, refresh, host_sync) of each line; with thousands of classes not every k can be refreshed each step."""
+    may_look = device.type == "cpu"
     if num_classes <= LARGEST_FOR_ALL:
-        yield num_classes, "all", device.type == "cpu"
-    yield num_classes, "occurring", device.type == "cpu"
-    if device.type == "cuda":
-        yield num_classes, "occurring", True
-    yield num_classes, "round_robin", device.type == "cpu"
+        yield num_classes, "all", may_look
+    yield num_classes, "occurring", may_look
+    yield num_classes, "oldest", may_look
+    yield num_classes, "round_robin", may_look
 
 
 def print_row(cells: Iterable[str]) -> None:

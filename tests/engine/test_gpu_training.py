@@ -94,6 +94,7 @@ def test_a_graph_reads_the_learning_rate_anew(tmp_path: Path) -> None:
 
 def test_a_resumed_run_goes_on_with_graphs(tmp_path: Path) -> None:
     run(tmp_path / "whole", iterations=16, save_every=8)
+    (tmp_path / "parts").mkdir()
     trainer = trainer_for(tmp_path / "parts", iterations=16)
     trainer.settings = dataclasses.replace(trainer.settings, iterations=8)
     trainer.run()
