@@ -15,10 +15,10 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import heart
 import numpy as np
 import torch
 
+import heart
 from semifine.data.streams import IndexStream
 from semifine.engine.devices import describe_hardware
 from semifine.soft_labels import TransitionTracker

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,13 @@ from semifine.views import ViewMaker, ViewSettings
 from tests.conftest import tiny_settings
 
 pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def _repeatable() -> Iterator[None]:
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.backends.cudnn.deterministic = False
 
 
 def gpu_settings(method: str = "soc", **more: object) -> Any:
@@ -72,14 +82,14 @@ def test_every_place_of_the_store_gives_the_same_views(place: str) -> None:
 def test_a_run_with_graphs_learns_what_a_run_without_them_learns(method: str, tmp_path: Path) -> None:
     run(tmp_path / "graphs", method=method)
     run(tmp_path / "eager", method=method, cuda_graphs="off")
-    torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=0, atol=0)
 
 
 def test_phases_of_a_run_have_their_own_graphs(tmp_path: Path) -> None:
     result = run(tmp_path / "graphs", iterations=16, labelled_first=0.5)
     run(tmp_path / "eager", iterations=16, labelled_first=0.5, cuda_graphs="off")
     assert result["iterations"] == 16
-    torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=0, atol=0)
 
 
 def test_a_graph_reads_the_learning_rate_anew(tmp_path: Path) -> None:
@@ -150,5 +160,10 @@ def test_prefetched_batches_are_those_of_the_feed(tmp_path: Path) -> None:
 
 
 def test_a_compiled_run_trains(tmp_path: Path) -> None:
-    result = run(tmp_path / "run", compile="on", precision="bf16")
-    assert 0 <= result["top1"] <= 100
+    """In a process of its own, as compilers leave much behind."""
+    command = "train synthetic --iterations 60 --image-size 32 --batch-size 4 --device cuda --compile on --quiet --out"
+    done = subprocess.run(
+        [sys.executable, "-m", "semifine", *command.split(), str(tmp_path / "run")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "test top-1" in done.stdout
