@@ -8,6 +8,7 @@
       metrics.jsonl        one JSON object a line: training numbers and evaluations
       result.json          the final numbers, honestly named
       classes.json         class names and, where known, their groups
+      weights.json         which tensors the network started from, where it did not start fresh
       classes.safetensors  confusion matrix on test, and what the method learnt about classes
       samples.parquet      per-sample facts of the unlabelled set
       checkpoints/last     the newest checkpoint: model.safetensors (evaluated weights), training.pt
@@ -35,6 +36,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
         self.classes = path / "classes.json"
+        self.weights = path / "weights.json"
         self.class_facts = path / "classes.safetensors"
         self.samples = path / "samples.parquet"
         self.checkpoints = path / "checkpoints"

@@ -46,6 +46,20 @@ def test_written_settings_give_the_same_run(tmp_path: Path) -> None:
     assert resolve([read_settings_file(tmp_path / "settings.yaml")]) == settings
 
 
+def test_weights_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve([{"weights": "runs/first"}]).train.weights == str(tmp_path / "runs" / "first")
+    assert resolve([{"weights": "~/x.pt"}]).train.weights == str(Path.home() / "x.pt")
+    assert resolve([{"weights": "none"}]).train.weights is None
+
+
+def test_presets_read_expert_initialisation_as_paper_and_released_code_do() -> None:
+    paper, code = (resolve([read_preset(f"soc-{name}-pretrained")]).train for name in ("paper", "official-code"))
+    assert (paper.pretrained, paper.weights_head) == (True, "fresh")
+    assert (code.pretrained, code.weights_head) == (False, "keep")
+    assert (paper.iterations, paper.lr, paper.warmup) == (code.iterations, code.lr, code.warmup) == (50_000, 1e-3, 0.1)
+
+
 @pytest.mark.parametrize(
     ("layer", "part"),
     [

@@ -31,7 +31,10 @@ class TrainSettings:
     crop_scale: tuple[float, float] = setting((0.08, 1.0), "share of the image that a random crop covers")
     backbone: str = setting("resnet50", "any timm model by name, see 'semifine list backbones'")
     pretrained: bool = setting(False, "start from ImageNet weights (installed ones, else timm's)")
-    weights: str | None = setting(None, "start from the weights in this file (.safetensors, .pt, .pth)")
+    weights: str | None = setting(None, "start from the weights in this file or run folder, see docs/weights.md")
+    weights_head: Literal["auto", "keep", "fresh"] = setting(
+        "auto", "the classifier in --weights: kept, left out, or kept if it comes from a run on the same classes"
+    )
     lr: float = setting(0.01, "learning rate", low=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     nesterov: bool = setting(True, "Nesterov momentum")
@@ -70,7 +73,10 @@ class TrainSettings:
         if not 0 < low <= high <= 1:
             raise UserError(f"crop_scale must satisfy 0 < low <= high <= 1, not {low},{high}.")
         if self.pretrained and self.weights:
-            raise UserError("Give either pretrained or weights, not both: each names where the weights come from.")
+            raise UserError(
+                "Give either pretrained or weights, not both: each names where the weights come from. "
+                "With a preset that sets pretrained, add --no-pretrained."
+            )
 
     @property
     def labelled_only_steps(self) -> int:
@@ -133,10 +139,13 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
         if group not in groups:
             raise unknown_key(key, all_keys(data_settings_class, method_settings_class))
         groups[group][name] = value
+    train = build(TrainSettings, groups[""])
+    if train.weights:
+        train = dataclasses.replace(train, weights=str(Path(train.weights).expanduser().absolute()))
     return RunSettings(
         data=f"{source_name}:{root}" if root else source_name,  # absolute, to be found from any folder
         method=method,
-        train=build(TrainSettings, groups[""]),
+        train=train,
         data_settings=build(data_settings_class, groups["data"], "data."),
         method_settings=build(method_settings_class, groups["method"], "method."),
     )

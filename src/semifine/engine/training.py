@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from semifine.engine.lock import locked
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
 from semifine.engine.seeds import derive_seed
+from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trainer import Trainer
 from semifine.errors import UserError
 from semifine.models.classifier import Classifier, create_classifier
-from semifine.models.weights import load_imagenet_weights, load_weights_file
+from semifine.models.matching import LoadReport
 from semifine.run_folder import RunFolder, write_json
 from semifine.version import code_version
 
@@ -39,7 +41,7 @@ CHANGEABLE = {
 }
 
 # What an attempt leaves that ended before its run began.
-BEFORE_A_RUN = {".lock", "environment.json", "classes.json", ".settings.yaml.partial"}
+BEFORE_A_RUN = {".lock", "environment.json", "classes.json", "weights.json", ".settings.yaml.partial"}
 
 
 def train(
@@ -73,12 +75,16 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     fabric = create_fabric(settings.train)
     dataset = open_dataset(settings, display)
     display.say(describe(dataset.catalog))
-    classifier = _create_network(settings, dataset.catalog.num_classes, display)
+    classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
+    if report:
+        display.say(f"weights: {report}")
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display)
     # Only now, when nothing of what was asked for is wrong, does the folder become that of a run.
     environment = {"semifine": code_version(), **describe_hardware(fabric.device.type)}
     write_json(folder.environment, environment)
     write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
+    if report:
+        write_json(folder.weights, report.as_dict())
     write_settings(settings, folder.settings)
     trainer.resume()
     display.say(
@@ -105,15 +111,15 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     return result
 
 
-def _create_network(settings: RunSettings, num_classes: int, display: Display) -> Classifier:
+def _create_network(
+    settings: RunSettings, folder: RunFolder, class_names: Sequence[str]
+) -> tuple[Classifier, LoadReport | None]:
     train = settings.train
     torch.manual_seed(derive_seed(train.seed, "weights"))
-    classifier = create_classifier(train.backbone, num_classes, train.image_size)
-    if train.pretrained:
-        display.say(f"weights: {load_imagenet_weights(classifier, train.backbone)}")
-    elif train.weights:
-        display.say(f"weights: {load_weights_file(classifier, Path(train.weights))}")
-    return classifier
+    classifier = create_classifier(train.backbone, len(class_names), train.image_size)
+    if (folder.checkpoints / "last").exists():
+        return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
+    return classifier, load_starting_weights(classifier, train, class_names)
 
 
 def _check_folder(out: Path, resume: bool) -> None:

