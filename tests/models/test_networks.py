@@ -41,13 +41,20 @@ def test_split_keeps_labelling_views_out_of_the_graph(views: list[torch.Tensor])
     assert not weak.logits.requires_grad
 
 
-def test_split_updates_statistics_from_labelling_views_only(views: list[torch.Tensor]) -> None:
+def test_split_updates_statistics_from_clean_views_only(views: list[torch.Tensor]) -> None:
     student, reference = network().train(), network().train()
     Networks(student, mode="split")(*views, without_gradient=(1,))
     reference(views[1])
+    reference(views[0])
     for (name, own), other in zip(student.named_buffers(), reference.buffers(), strict=True):
         if "num_batches" not in name:
             torch.testing.assert_close(own, other)
+
+
+def test_split_normalises_each_view_by_itself(views: list[torch.Tensor]) -> None:
+    outputs = Networks(network().train(), mode="split")(*views, without_gradient=(1,))
+    for output, view in zip(outputs, views, strict=True):
+        torch.testing.assert_close(output.logits, network().train()(view).logits)
 
 
 def test_dp2_updates_statistics_from_the_first_half_only(views: list[torch.Tensor]) -> None:

@@ -14,7 +14,7 @@ WAYS = [
     {"form": "dense", "host_sync": False},
     {"form": "pairs", "host_sync": True},
     {"form": "pairs", "host_sync": False},
-    {"form": "pairs", "host_sync": False, "max_pairs": 400},
+    {"form": "pairs", "host_sync": False},
 ]
 QUIRKS = [
     {},

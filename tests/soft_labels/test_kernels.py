@@ -22,11 +22,12 @@ for num_classes, largest, density in [(2, 3, 1.0), (7, 1, 0.3), (12, 2, 0.6), (2
     sizes = range(1, num_classes + 1)
     medoids = random_medoids(sizes, num_classes, generator)
     for directed in (False, True):
-        for max_pairs in (None, int((counts > 0).sum()) + 1):
+        nonzero = (counts.view(-1) > 0).nonzero().squeeze(1)
+        for cells in (None, torch.cat([torch.tensor([-1]), nonzero.flip(0), nonzero[:1]])):
             for max_rounds in (1, 4):
                 options = {"directed_update": directed, "max_rounds": max_rounds}
                 expected = k_medoids(counts, medoids, form="dense", **options)
-                found = k_medoids(counts, medoids, form="kernels", max_pairs=max_pairs, **options)
+                found = k_medoids(counts, medoids, form="kernels", cells=cells, **options)
                 assert torch.equal(found.medoids, expected.medoids)
                 assert torch.equal(found.assignment, expected.assignment)
 """

@@ -49,8 +49,8 @@ class TrainSettings:
         0.0, "share of the steps that learn from labelled images alone, before the unlabelled ones join", low=0, high=1
     )
     ema: float = setting(0.999, "decay of the averaged model that is evaluated; 0 evaluates the raw one", low=0, high=1)
-    forward: Literal["joint", "split", "dp2"] = setting(
-        "joint", "passes of a step: all views in one; label-making views apart, without gradient; two halves"
+    forward: Literal["split", "joint", "dp2"] = setting(
+        "split", "passes of a step: one a view, label-making ones without gradient; all views in one; two halves"
     )
     store: Literal["auto", "gpu", "host", "disk"] = setting(
         "auto", "where the decoded images lie; auto: on the GPU where they fit, else in memory, else on disk"

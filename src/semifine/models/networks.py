@@ -24,9 +24,9 @@ class Networks:
     ``mode`` says how a step's views share forward passes, which matters to batch normalisation:
 
     * ``joint``: one pass over all views, as the paper's code on one GPU;
-    * ``split``: views that only make labels go through a pass of their own without gradient, which is
-      faster, and only they update the running statistics: the network is evaluated on views like them, not
-      on distorted ones;
+    * ``split``: each view in a pass of its own, those that only make labels without gradient, which is faster. So every
+      view is normalised by its like; and of those that learn only the first, the labelled one, updates the running
+      statistics: the network is evaluated on clean views, not on distorted ones;
     * ``dp2``: two passes over halves of the batch, of which only the first updates the running
       statistics, as the paper's code on two GPUs.
     """
@@ -50,13 +50,14 @@ class Networks:
         return _divide(output, views)
 
     def _split(self, views: tuple[Tensor, ...], without_gradient: tuple[int, ...]) -> list[Output]:
-        labelling = [views[i] for i in without_gradient]
-        learning = [view for i, view in enumerate(views) if i not in without_gradient]
+        outputs: dict[int, Output] = {}
         with torch.no_grad():
-            labelling_outputs = iter(_divide(self.student(torch.cat(labelling)), labelling))
+            outputs |= {i: self.student(views[i]) for i in without_gradient}
+        first, *others = (i for i in range(len(views)) if i not in without_gradient)
+        outputs[first] = self.student(views[first])
         with _frozen_statistics(self.student):
-            learning_outputs = iter(_divide(self.student(torch.cat(learning)), learning))
-        return [next(labelling_outputs if i in without_gradient else learning_outputs) for i in range(len(views))]
+            outputs |= {i: self.student(views[i]) for i in others}
+        return [outputs[i] for i in range(len(views))]
 
     def _two_halves(self, images: Tensor) -> Output:
         first, second = images.chunk(2)

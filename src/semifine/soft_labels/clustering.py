@@ -47,7 +47,7 @@ def k_medoids(
     tie_start: Tensor | None = None,
     max_rounds: int = 20,
     host_sync: bool | None = None,
-    max_pairs: int | None = None,
+    cells: Tensor | None = None,
     form: Form = "auto",
 ) -> Clustering:
     """Cluster the classes, starting from the given medoids, until no medoid moves (the paper's Algorithm 1).
@@ -67,7 +67,8 @@ def k_medoids(
     host_sync: whether the host may look at values, to stop early and to drop rows that have settled; see
         ``may_host_look`` for the default. Without it all rounds run; settled rows do not change, so the result is
         the same.
-    max_pairs: an upper bound of the number of non-zero counts, for when the host may not look.
+    cells: for when the host may not look, (any,) places m * K + n among which all non-zero counts are, in any order and
+        as often as may be; a negative one is none.
     form: how similarities are read, as a "dense" matrix or as the list of non-zero "pairs" (integers only), or both by
         the "kernels" of a GPU (without tie_start and stale_seeds); "auto" takes the cheapest. The result is the same.
     """
@@ -75,8 +76,8 @@ def k_medoids(
     may_look = may_host_look(counts.device, len(counts)) if host_sync is None else host_sync
     plain = tie_start is None and not stale_seeds and not counts.is_floating_point()
     if form == "kernels" or (form == "auto" and plain and host_sync is not True and has_kernels(counts.device)):
-        return _settle_by_kernels(list_links(counts, directed_update, max_pairs), rows, len(counts), max_rounds)
-    similarity = read_similarity(counts, directed_update, may_look, max_pairs, form)
+        return _settle_by_kernels(list_links(counts, directed_update, cells), rows, len(counts), max_rounds)
+    similarity = read_similarity(counts, directed_update, may_look, cells, form)
     settle = _settle_looking if may_look else _settle
     final, assignment = settle(similarity, rows, max_rounds)
     if stale_seeds:

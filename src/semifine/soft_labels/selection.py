@@ -228,7 +228,7 @@ class SoftLabelSelector(nn.Module):
             tie_start=None if self.tie == "first" else self._draw_tie_starts(sizes, self.step),
             max_rounds=self.max_rounds,
             host_sync=self.host_sync,
-            max_pairs=self.tracker.ring.numel(),
+            cells=self.tracker.ring.view(-1),
         )
         self._keep(
             rows, is_due, medoids=found.medoids, assignment=found.assignment, refreshed=self.step.expand(len(rows))

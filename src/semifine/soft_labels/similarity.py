@@ -62,47 +62,56 @@ class Similarity(Protocol):
 
 
 def read_similarity(
-    counts: Tensor, directed_update: bool, may_look: bool, max_pairs: int | None, form: Form
+    counts: Tensor, directed_update: bool, may_look: bool, cells: Tensor | None, form: Form
 ) -> Similarity:
-    bound = counts.numel() if max_pairs is None else min(max_pairs, counts.numel())
     if form == "auto":
-        form = _cheaper_form(counts, may_look, bound)
+        form = _cheaper_form(counts, may_look, cells)
     if form == "dense":
         return DenseSimilarity(counts, directed_update)
-    pairs = counts.nonzero() if may_look else _padded_nonzero(counts, bound)
+    pairs = counts.nonzero() if may_look else _listed_pairs(counts, cells)
     return PairSimilarity(counts, pairs, directed_update)
 
 
-def _cheaper_form(counts: Tensor, may_look: bool, bound: int) -> Form:
+def _cheaper_form(counts: Tensor, may_look: bool, cells: Tensor | None) -> Form:
     if counts.is_floating_point():
         return "dense"
-    num_pairs = int(counts.count_nonzero()) if may_look else bound
+    num_pairs = int(counts.count_nonzero()) if may_look else _length(counts, cells)
     return "pairs" if num_pairs * _PAIR_COST_IN_CELLS < counts.numel() else "dense"
 
 
-def _padded_nonzero(counts: Tensor, size: int) -> Tensor:
-    """(size, 2) the non-zero cells, then cells of the diagonal, which counts nothing.
+def _length(counts: Tensor, cells: Tensor | None) -> int:
+    return counts.numel() if cells is None else cells.numel()
 
-    All of the diagonal in turn: thousands of additions to one and the same place would hold up a GPU.
+
+def _listed_pairs(counts: Tensor, cells: Tensor | None) -> Tensor:
+    """(P, 2) each listed cell once, and in the place of its repetitions and of no cell, cells of the diagonal.
+
+    The diagonal counts nothing. All of it in turn: thousands of additions to one and the same place would hold up
+    a GPU.
     """
-    pairs = torch.nonzero_static(counts, size=size, fill_value=PAD)
-    diagonal = torch.arange(size, device=counts.device).remainder(len(counts)).unsqueeze(1)
-    return torch.where(pairs == PAD, diagonal, pairs)
+    num_classes = len(counts)
+    if cells is None:
+        cells = torch.arange(counts.numel(), device=counts.device)
+    ordered = cells.sort().values
+    is_spare = ordered < 0
+    is_spare[1:] |= ordered[1:] == ordered[:-1]
+    diagonal = torch.arange(len(ordered), device=counts.device).remainder(num_classes)
+    cell = torch.where(is_spare, diagonal * (num_classes + 1), ordered)
+    return torch.stack([cell // num_classes, cell % num_classes], dim=1)
 
 
-def list_links(counts: Tensor, directed_update: bool, max_pairs: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def list_links(counts: Tensor, directed_update: bool, cells: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Ordered pairs of classes (here, there), their similarity, and what they add to the sum of ``here``; all int32.
 
     Each pair that changes occurs, once or as two halves; pairs that do not change may occur, too.
     """
-    bound = counts.numel() if max_pairs is None else min(max_pairs, counts.numel())
     num_classes = len(counts)
-    if 2 * bound >= counts.numel():
+    if 2 * _length(counts, cells) >= counts.numel():
         both_ways = (counts + counts.t()).view(-1)
         cell = torch.arange(counts.numel(), device=counts.device, dtype=torch.int32)
         amount = counts.view(-1) if directed_update else both_ways
         return cell // num_classes, cell % num_classes, both_ways, amount
-    pairs = PairSimilarity(counts, _padded_nonzero(counts, bound), directed_update)
+    pairs = PairSimilarity(counts, _listed_pairs(counts, cells), directed_update)
     return pairs.here.int(), pairs.there.int(), pairs.both_ways, pairs.summed
 
 
