@@ -22,7 +22,7 @@ class Feed:
         self,
         catalog: Catalog,
         views: ViewMaker,
-        method: type[Method],
+        method: Method,
         settings: TrainSettings,
         device: torch.device,
         rank: int = 0,
@@ -37,7 +37,8 @@ class Feed:
         self._label = catalog.label[self._labelled_rows]
         if not len(self._labelled_rows):
             raise UserError(f"{catalog.name} has no labelled images to learn from.")
-        self._labelled_only_steps = settings.labelled_only_steps
+        # a method without labelled images has nothing to begin with but the unlabelled ones
+        self.labelled_only_steps = settings.labelled_only_steps if method.labelled_views else 0
         self._labelled = self._stream(len(self._labelled_rows), settings.batch_size, settings.seed, "labelled")
         if method.unlabelled_views:
             if not len(self._unlabelled_rows):
@@ -58,13 +59,13 @@ class Feed:
             self._labelled_rows[position], self._method.labelled_views, step, "labelled", **self._share
         )
         label = self._to_device(self._label[position])
-        if not self._method.unlabelled_views or step < self._labelled_only_steps:
-            return Batch(labelled, label)
+        if not self._method.unlabelled_views or step < self.labelled_only_steps:
+            return Batch(labelled, label, labelled_index=self._to_device(position))
         index = np.asarray(self._unlabelled.batch(step))
         unlabelled = self._views.make(
             self._unlabelled_rows[index], self._method.unlabelled_views, step, "unlabelled", **self._share
         )
-        return Batch(labelled, label, unlabelled, self._to_device(index))
+        return Batch(labelled, label, unlabelled, self._to_device(index), self._to_device(position))
 
     def _to_device(self, values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
         tensor = torch.from_numpy(values)

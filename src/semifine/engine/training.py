@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from semifine.engine.display import Display
 from semifine.engine.lock import locked
 from semifine.engine.results import summarise_evaluations
 from semifine.engine.seeds import derive_seed
+from semifine.engine.trained import load_frozen
 from semifine.engine.trainer import Trainer
 from semifine.errors import UserError
+from semifine.methods import method_class
 from semifine.models.classifier import Classifier, create_classifier
 from semifine.models.weights import load_imagenet_weights, load_weights_file
 from semifine.run_folder import RunFolder, write_json
@@ -50,7 +53,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     dataset = open_dataset(settings, display)
     display.say(describe(dataset.catalog))
     classifier = _create_network(settings, dataset.catalog.num_classes, display)
-    trainer = Trainer(settings, folder, fabric, dataset, classifier, display)
+    frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
+    trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
     # Only now, when nothing of what was asked for is wrong, does the folder become that of a run.
     environment = {"semifine": code_version(), **describe_hardware(fabric.device.type)}
     write_json(folder.environment, environment)
@@ -61,6 +65,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
         f"from step {trainer.step} of {settings.train.iterations}; ready after {time.perf_counter() - started:.1f} s"
     )
+    if trainer.frozen is not None:
+        display.say(f"learns from a network with {_in_words(trainer.scores(trainer.frozen))}")
     trainer.run()
     unlabelled = trainer.write_facts()
     result = {
@@ -83,12 +89,25 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
 def _create_network(settings: RunSettings, num_classes: int, display: Display) -> Classifier:
     train = settings.train
     torch.manual_seed(derive_seed(train.seed, "weights"))
-    classifier = create_classifier(train.backbone, num_classes, train.image_size)
+    method = method_class(settings.method)
+    heads = partial(method.heads, settings.method_settings)
+    classifier = create_classifier(
+        train.backbone, num_classes if method.trains_classifier else 0, train.image_size, heads
+    )
     if train.pretrained:
         display.say(f"weights: {load_imagenet_weights(classifier, train.backbone)}")
     elif train.weights:
         display.say(f"weights: {load_weights_file(classifier, Path(train.weights))}")
     return classifier
+
+
+def _load_frozen(settings: RunSettings, classifier: Classifier, classes: tuple[str, ...]) -> Classifier | None:
+    path = method_class(settings.method).frozen_network(settings.method_settings)
+    return load_frozen(Path(path), classifier, classes, settings.train) if path else None
+
+
+def _in_words(scores: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:.1f} %" for name, value in scores.items()) or "unknown accuracy"
 
 
 def _check_folder(out: Path, resume: bool) -> None:

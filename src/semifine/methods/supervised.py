@@ -12,6 +12,7 @@ class Supervised(Method):
 
     name = "supervised"
     summary = "cross-entropy on the labelled images alone (lower reference)"
+    capturable = True
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         (labelled,) = networks(batch.labelled["weak"])

@@ -103,15 +103,28 @@ def _load_by_name(classifier: Classifier, state: Mapping[str, Tensor], source: s
             f"Only {len(found)} of {len(own)} tensors of the backbone are in {source}; is it of another backbone?"
         )
     classifier.backbone.load_state_dict(found, strict=False)
+    _load_heads(classifier, state)
     return LoadReport(source, len(found), len(own), _load_head(classifier, state))
 
 
 def _load_head(classifier: Classifier, state: Mapping[str, Tensor]) -> bool:
     """Our own head only: another project's head speaks of other classes."""
-    head = {name: state.get(f"head.{name}") for name in ("weight", "bias")}
-    if any(value is None or value.shape != getattr(classifier.head, name).shape for name, value in head.items()):
+    return _load_if_complete(classifier.head, "head.", state)
+
+
+def _load_heads(classifier: Classifier, state: Mapping[str, Tensor]) -> None:
+    """A method's own heads where the file has them too: SimMatch goes on with the projection that MoCo learnt."""
+    for name, head in classifier.heads.items():
+        _load_if_complete(head, f"heads.{name}.", state)
+
+
+def _load_if_complete(module: nn.Module, prefix: str, state: Mapping[str, Tensor]) -> bool:
+    """Loads the module from the tensors under ``prefix`` if all are there in its shapes; says whether they were."""
+    own = module.state_dict()
+    found = {name: state[prefix + name] for name in own if prefix + name in state}
+    if not own or len(found) < len(own) or any(found[name].shape != value.shape for name, value in own.items()):
         return False
-    classifier.head.load_state_dict(head)
+    module.load_state_dict(found)
     return True
 
 
