@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from semifine.views.arrays import FloatArray
 from semifine.views.transfer import upload
 
-REACH = 3
-"""How many standard deviations of the bell count."""
+LARGEST = 2.0
+"""The widest blur, in pixels."""
+RADIUS = 6
+"""How far it reaches, three standard deviations; one reach for all, so that no sample depends on the others."""
 
 
 def blur(pictures: Tensor, sigma: FloatArray) -> Tensor:
@@ -27,18 +28,17 @@ def blur(pictures: Tensor, sigma: FloatArray) -> Tensor:
 
 
 def kernels(sigma: FloatArray) -> FloatArray:
-    """(n, 2 r + 1) bells that add up to 1, where r reaches far enough for the widest."""
-    radius = int(np.ceil(REACH * sigma.max()))
-    bell = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma[:, None]) ** 2)
+    """(n, 2 r + 1) bells that add up to 1, for widths (n,) up to the largest."""
+    assert sigma.max() <= LARGEST, "a wider bell needs a longer reach"
+    bell = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / sigma[:, None]) ** 2)
     return np.asarray(bell / bell.sum(axis=1, keepdims=True))
 
 
 def _convolve(pictures: Tensor, kernel: Tensor) -> Tensor:
     """Along columns, then along rows; every channel of every picture is a group of its own."""
     count, channels, height, width = pictures.shape
-    taps = kernel.shape[1]
-    weight = kernel.repeat_interleave(channels, dim=0).view(-1, 1, taps, 1)
+    down = kernel.repeat_interleave(channels, dim=0)[:, None, :, None]
     planes = pictures.reshape(1, count * channels, height, width)
-    for across, edges in ((weight, (0, 0, taps // 2, taps // 2)), (weight.mT, (taps // 2, taps // 2, 0, 0))):
-        planes = conv2d(pad(planes, edges, mode="replicate"), across, groups=count * channels)
+    for weight, edges in ((down, (0, 0, RADIUS, RADIUS)), (down.mT, (RADIUS, RADIUS, 0, 0))):
+        planes = conv2d(pad(planes, edges, mode="replicate"), weight, groups=count * channels)
     return planes.view(pictures.shape)

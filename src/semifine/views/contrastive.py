@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from semifine.views.blur import blur
+from semifine.views.blur import LARGEST, blur
 from semifine.views.crops import draw_crop, render_crop
 from semifine.views.images import ImageBatch
 from semifine.views.jitter import draw_jitter, render_jitter
@@ -17,7 +17,7 @@ from semifine.views.settings import ViewSettings
 CROP_SCALE = (0.2, 1.0)
 JITTER = 0.4
 GREY = 0.2
-SIGMA = (0.1, 2.0)
+SIGMA = (0.1, LARGEST)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Colour jitter and grey: brightness, contrast, saturation and hue, each sample in an order of its own.
 
 What happens to a sample is a row of slots. All but hue are linear in the colours: a slot is then a (3, 3) matrix, and
-for contrast also a share of the picture's mean grey. Values stay between 0 and 255 after every slot, and are not rounded
-to whole levels in between, as torchvision does on floats and Pillow does not.
+for contrast also a share of the picture's mean grey. Values stay between 0 and 255 after every slot; they are not
+rounded to whole levels in between, as Pillow would.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def render_jitter(pictures: Tensor, jitter: Jitter) -> Tensor:
 def turn_hue(pictures: Tensor, amount: Tensor) -> Tensor:
     """Turns the hue by ``amount`` (N,) of the circle; value and saturation stay. Shapes: (N, 3, H, W)."""
     value, chroma, sixth = _hue(pictures)
-    offset = torch.tensor([5.0, 3.0, 1.0]).to(pictures.device, non_blocking=True).view(1, 3, 1, 1)
+    offset = 5 - 2 * torch.arange(3, device=pictures.device).view(1, 3, 1, 1)
     k = (sixth + 6 * amount.view(-1, 1, 1, 1) + offset).remainder_(6)
     return value - chroma * torch.minimum(k, 4 - k).clamp_(0, 1)
 
