@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from semifine.engine.averaging import create_teacher
 from semifine.methods import method_class
 from semifine.methods.base import Batch, DataInfo, Method
 from semifine.models.classifier import Classifier, create_classifier
-from semifine.models.networks import Networks
+from semifine.models.networks import Networks, Output
+from semifine.models.projection import PROJECTION
 from tests.conftest import tiny_settings
 
 CLASSES, LABELLED, UNLABELLED, SIZE = 6, 18, 54, 32
@@ -39,6 +40,26 @@ def make_networks(name: str, *, train: bool = False) -> Networks:
     """Student, average and a frozen network, each with weights of its own."""
     teacher, frozen = (create_teacher(make_network(name, seed)) for seed in (1, 2))
     return Networks(make_network(name).train(train), teacher, frozen=frozen)
+
+
+class LinearNetwork(nn.Module):
+    """A network without batch norm, so that an image's output does not depend on the others."""
+
+    def __init__(self, dim: int, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.body = nn.Linear(3 * SIZE * SIZE, 12)
+        self.head = nn.Linear(12, CLASSES)
+        self.projection = nn.Linear(12, dim)
+
+    def forward(self, images: Tensor) -> Output:
+        features = self.body(images.flatten(1))
+        return Output(self.head(features), features, {PROJECTION: self.projection(features)})
+
+
+def make_linear_networks(dim: int = 128) -> Networks:
+    teacher, frozen = (create_teacher(LinearNetwork(dim, seed)) for seed in (1, 2))
+    return Networks(LinearNetwork(dim, 0), teacher, frozen=frozen)
 
 
 def make_batch(method: Method, seed: int = 0) -> Batch:

@@ -131,14 +131,14 @@ def test_the_oracle_does_use_hidden_labels(tmp_path: Path) -> None:
         assert_same(final_weights(tmp_path / "oracle"), final_weights(tmp_path / "supervised"))
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", CLASSIFYING)
 def test_lowers_its_loss(name: str, tmp_path: Path) -> None:
     settings = tiny_settings(name, iterations=60, log_every=10, evaluate_every=60, save_every=60, lr=0.02)
     run(settings, tmp_path / "run")
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     key = "loss_labelled" if name in SEMI_SUPERVISED else "loss"
     losses = [record[key] for record in map(json.loads, lines) if record["kind"] == "train"]
-    assert losses[-1] < 0.8 * max(losses)
+    assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize("name", SEMI_SUPERVISED)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax, one_hot
+from torch.nn.functional import one_hot
 
 from semifine.config.schema import setting
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
@@ -90,16 +90,16 @@ class SimMatch(Method):
         taught_labelled, weak = networks.ask_teacher(batch.labelled["weak"], batch.unlabelled["weak"])
         supervised = supervised_cross_entropy(labelled.logits, batch.label)
 
-        probs = self._observe(predicted_probabilities(weak.logits))
         ready = self.ready()
+        probs = self._observe(predicted_probabilities(weak.logits))
         bank = self.bank.clone()  # because it is written to before the backward pass reads it
-        similarity = self._similarities(weak.heads[PROJECTION], bank).exp()
+        similarity = self._compare(weak.heads[PROJECTION], bank).softmax(dim=1)
         aggregated = aggregate(similarity, self.bank_label, self.info.num_classes)
         smoothing = torch.where(ready, self.settings.smoothing, 1.0)
         pseudo = soft_pseudo_labels(smoothing * probs + (1 - smoothing) * aggregated, self.settings.threshold)
         consistency = soft_cross_entropy(strong.logits, pseudo.target, pseudo.accepted)
         unfolded = unfold(similarity, probs, self.bank_label)
-        instances = -(unfolded * self._similarities(strong.heads[PROJECTION], bank)).sum(dim=1).mean() * ready
+        instances = ready * soft_cross_entropy(self._compare(strong.heads[PROJECTION], bank), unfolded)
         loss = supervised + self.settings.weight * consistency + self.settings.weight_instances * instances
 
         assert batch.labelled_index is not None
@@ -130,9 +130,9 @@ class SimMatch(Method):
         self.seen.add_(len(everyone))
         return align(probs, self.alignment.rows.mean(dim=0))
 
-    def _similarities(self, projected: Tensor, bank: Tensor) -> Tensor:
-        """(B, N) log of q_i = softmax_i(z . Z_i / t) over the labelled images."""
-        return log_softmax(on_sphere(projected) @ bank.t() / self.settings.temperature, dim=1)
+    def _compare(self, projected: Tensor, bank: Tensor) -> Tensor:
+        """(B, N) z . Z_i / t for each labelled image i; their softmax is q."""
+        return on_sphere(projected) @ bank.t() / float(self.settings.temperature)
 
     def _write(self, index: Tensor, projected: Tensor, label: Tensor) -> None:
         index, projected, label = gather(index), gather(projected), gather(label)
