@@ -27,6 +27,12 @@ from tests.methods.one_step import make_batch, make_method, make_networks
 
 CLASSIFYING = [name for name in method_names() if method_class(name).trains_classifier]
 SEMI_SUPERVISED = [name for name in CLASSIFYING if method_class(name).unlabelled_views]
+WITH_OTHER_STATE: list[tuple[str, dict[str, object]]] = [
+    ("soc", {"method__similarity": "labelled_features"}),
+    ("soc", {"method__similarity": "pseudo_features"}),
+    ("simmatch", {"method__first_epoch": "unlabelled", "method__blank_labels": True}),
+    ("moco", {"method__version": "v1"}),
+]
 HONEST = [name for name in method_names() if not method_class(name).trains_on_truth]
 
 
@@ -72,10 +78,12 @@ def test_measures_its_classifier_and_its_labels(name: str, tmp_path: Path) -> No
     assert set(samples.column("z_obj2").to_pylist()) <= set(range(1, 7))
 
 
-@pytest.mark.parametrize("name", method_names())
-def test_resumes_bit_for_bit_in_mid_epoch(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in method_names()), *WITH_OTHER_STATE])
+def test_resumes_bit_for_bit_in_mid_epoch(
+    name: str, more: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """N + resume + N steps equal 2N steps; the interruption falls between two checkpoints and two epochs."""
-    settings = tiny_settings(name)
+    settings = tiny_settings(name, **more)
     run(settings, tmp_path / "whole")
 
     save = Trainer.save
