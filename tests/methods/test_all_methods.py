@@ -20,6 +20,7 @@ from semifine.engine.display import Display
 from semifine.engine.interruption import Interrupted
 from semifine.engine.trainer import Trainer
 from semifine.engine.training import train
+from semifine.errors import UserError
 from semifine.methods import method_class, method_names
 from semifine.methods.base import Progress
 from tests.conftest import tiny_settings
@@ -199,9 +200,23 @@ def test_unlabelled_images_may_join_later(name: str, tmp_path: Path) -> None:
         assert_same(final_student(tmp_path / "half"), final_student(tmp_path / "supervised"))
 
 
+@pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).unlabelled_views])
+def test_without_unlabelled_images_it_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest_load = dataset_module.load_catalog
+
+    def without_unlabelled(*arguments: Any) -> Catalog:
+        catalog = honest_load(*arguments)
+        return catalog.take(np.flatnonzero(catalog.split != Split.UNLABELLED))
+
+    monkeypatch.setattr(dataset_module, "load_catalog", without_unlabelled)
+    with pytest.raises(UserError, match=f"no unlabelled images, which the method '{name}'"):
+        run(tiny_settings(name), tmp_path / "run")
+
+
 @pytest.mark.parametrize("mode", ["joint", "split", "dp2"])
-def test_runs_in_every_forward_mode(mode: str, tmp_path: Path) -> None:
-    run(tiny_settings("soc", forward=mode, iterations=4), tmp_path / "run")
+@pytest.mark.parametrize("name", method_names())
+def test_runs_in_every_forward_mode(name: str, mode: str, tmp_path: Path) -> None:
+    run(tiny_settings(name, forward=mode, iterations=2), tmp_path / "run")
 
 
 @pytest.mark.gpu

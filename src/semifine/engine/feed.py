@@ -15,6 +15,17 @@ from semifine.methods.base import Batch, Method
 from semifine.views import ViewMaker
 
 
+def check_images(catalog: Catalog, method: type[Method]) -> None:
+    """Raises where there is nothing that the method could learn from; to be asked before the method is made."""
+    if not len(catalog.rows(Split.LABELLED)):
+        raise UserError(f"{catalog.name} has no labelled images to learn from.")
+    if method.unlabelled_views and not len(catalog.rows(Split.UNLABELLED)):
+        raise UserError(
+            f"{catalog.name} has no unlabelled images, which the method '{method.name}' learns from; "
+            "add some, or choose --method supervised."
+        )
+
+
 class Feed:
     """Batches as a pure function of the step, so that a resumed run sees what it would have seen."""
 
@@ -35,17 +46,10 @@ class Feed:
         self._labelled_rows = catalog.rows(Split.LABELLED)
         self._unlabelled_rows = catalog.rows(Split.UNLABELLED)
         self._label = catalog.label[self._labelled_rows]
-        if not len(self._labelled_rows):
-            raise UserError(f"{catalog.name} has no labelled images to learn from.")
         # a method without labelled images has nothing to begin with but the unlabelled ones
         self.labelled_only_steps = settings.labelled_only_steps if method.labelled_views else 0
         self._labelled = self._stream(len(self._labelled_rows), settings.batch_size, settings.seed, "labelled")
         if method.unlabelled_views:
-            if not len(self._unlabelled_rows):
-                raise UserError(
-                    f"{catalog.name} has no unlabelled images, which the method '{method.name}' learns from; "
-                    "add some, or choose --method supervised."
-                )
             size = settings.batch_size * settings.mu
             self._unlabelled = self._stream(len(self._unlabelled_rows), size, settings.seed, "unlabelled")
 

@@ -19,7 +19,7 @@ from semifine.engine.devices import Fabric
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
-from semifine.engine.feed import Feed
+from semifine.engine.feed import Feed, check_images
 from semifine.engine.interruption import Interrupted, watching_for_stop
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.optimiser import create_optimiser, set_learning_rate
@@ -60,6 +60,7 @@ class Trainer:
         method = method_class(settings.method)
         views = self._create_views(dataset, classifier)
         seen = self.catalog.with_truth_revealed() if method.trains_on_truth else self.catalog
+        check_images(seen, method)
         info = DataInfo(
             num_classes=seen.num_classes,
             num_labelled=len(seen.rows(Split.LABELLED)),
