@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
 from semifine.config import RunSettings, resolve
+from semifine.engine.checkpoint import save_weights
+from semifine.models.classifier import create_classifier
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,9 +29,26 @@ def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
         pytest.skip("needs a CUDA device")
 
 
+@cache
+def tiny_teacher() -> str:
+    """The file of a network for the classes of ``tiny_settings``, with random weights."""
+    torch.manual_seed(5)
+    path = Path(tempfile.mkdtemp(prefix="semifine-teacher-")) / "model.safetensors"
+    save_weights(create_classifier("test_resnet", 6, 32).state_dict(), path)
+    return str(path)
+
+
+def needed_settings(method: str) -> dict[str, object]:
+    """What a method cannot do without, or not with so small batches."""
+    if method == "self_training":
+        return {"method.teacher": tiny_teacher()}
+    return {"method.groups": 2} if method == "moco" else {}
+
+
 def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
     """A run of 12 steps on 6 classes of the embedded set; keys as on the command line, dots as ``__``."""
     tiny = {
+        **needed_settings(method),
         "data.source": "synthetic",
         "data.genera": 3,
         "data.species": 2,

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
+from semifine.engine.averaging import create_teacher
 from semifine.models.classifier import create_classifier
 from semifine.models.networks import Networks
 
@@ -17,6 +20,11 @@ def views() -> list[torch.Tensor]:
 def network() -> nn.Module:
     torch.manual_seed(1)
     return create_classifier("test_resnet", 5, 32)
+
+
+def with_head() -> nn.Module:
+    torch.manual_seed(1)
+    return create_classifier("test_resnet", 5, 32, lambda dim: nn.ModuleDict({"extra": nn.Linear(dim, 3)}))
 
 
 @pytest.mark.parametrize("mode", ["joint", "split", "dp2"])
@@ -64,3 +72,51 @@ def test_dp2_updates_statistics_from_the_first_half_only(views: list[torch.Tenso
     for (name, own), other in zip(student.named_buffers(), reference.buffers(), strict=True):
         if "num_batches" not in name:
             torch.testing.assert_close(own, other)
+
+
+@pytest.mark.parametrize("mode", ["joint", "split", "dp2"])
+def test_heads_are_divided_like_logits(mode: str, views: list[torch.Tensor]) -> None:
+    student = with_head().eval()
+    outputs = Networks(student, mode=mode)(*views, without_gradient=(1,))  # type: ignore[arg-type]
+    for output, view in zip(outputs, views, strict=True):
+        torch.testing.assert_close(output.heads["extra"], student(view).heads["extra"], atol=1e-5, rtol=1e-4)
+
+
+def test_heads_leave_the_random_weights_of_the_rest_as_they_are() -> None:
+    with_one, without = with_head().state_dict(), network().state_dict()
+    torch.testing.assert_close({name: with_one[name] for name in without}, without)
+
+
+def test_the_average_normalises_by_the_batch_and_learns_nothing(views: list[torch.Tensor]) -> None:
+    teacher = create_teacher(with_head())
+    before = copy.deepcopy(teacher.state_dict())
+    first, second = Networks(network(), teacher).ask_teacher(*views[:2])
+    assert not teacher.training
+    assert not any(module.training for module in teacher.modules())
+    for name, value in teacher.state_dict().items():
+        if "num_batches" not in name:
+            torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+    together = with_head().train()(torch.cat(views[:2]))
+    torch.testing.assert_close(torch.cat([first.logits, second.logits]), together.logits.detach())
+    torch.testing.assert_close(second.heads["extra"], together.heads["extra"][4:].detach())
+    assert not first.logits.requires_grad
+
+
+def test_the_frozen_network_is_asked_as_it_is(views: list[torch.Tensor]) -> None:
+    frozen = create_teacher(network())
+    before = copy.deepcopy(frozen.state_dict())
+    (answer,) = Networks(network(), frozen=frozen).ask_frozen(views[0])
+    torch.testing.assert_close(answer.logits, frozen(views[0]).logits)
+    torch.testing.assert_close(frozen.state_dict(), before, rtol=0, atol=0)
+
+
+def test_other_networks_are_asked_at_the_precision_of_training(views: list[torch.Tensor]) -> None:
+    def autocast() -> torch.autocast:
+        return torch.autocast("cpu", torch.bfloat16)
+
+    frozen = create_teacher(network())
+    (exact,) = Networks(network(), frozen=frozen).ask_frozen(views[0])
+    (rough,) = Networks(network(), frozen=frozen, autocast=autocast).ask_frozen(views[0])
+    assert rough.logits.dtype == torch.float32
+    assert not torch.equal(rough.logits, exact.logits)
+    torch.testing.assert_close(rough.logits, exact.logits, atol=0.1, rtol=0.1)

@@ -18,7 +18,8 @@ from tests.views.view_helpers import CPU, make_store, smooth_picture, stack
 SIZE = 40
 SETTINGS = ViewSettings(size=SIZE)
 ROWS = np.array([3, 0, 7, 7, 11, 5, 2, 9])
-RANDOM_VIEWS = ("weak", "strong")
+RANDOM_VIEWS = ("weak", "strong", "moco_v1", "moco_v2")
+VIEWS = (*RANDOM_VIEWS, "test")
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +33,10 @@ def maker(store: SimpleNamespace) -> ViewMaker:
 
 
 def test_all_views_are_known() -> None:
-    assert {"strong", "test", "weak"} <= set(view_names())
+    assert set(VIEWS) <= set(view_names())
 
 
-@pytest.mark.parametrize("view", ["weak", "strong", "test"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_shape_type_and_range(maker: ViewMaker, view: str) -> None:
     views = maker(view, ROWS, step=0, stream="labelled")
     assert views.shape == (8, 3, SIZE, SIZE)
@@ -67,7 +68,7 @@ def test_views_are_a_pure_function(store: SimpleNamespace, maker: ViewMaker, vie
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-@pytest.mark.parametrize("view", ["weak", "strong", "test"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_ranks_together_make_the_batch_of_one(maker: ViewMaker, view: str, world_size: int) -> None:
     whole = maker(view, ROWS, step=3, stream="unlabelled")
     shards = np.split(ROWS, world_size)
@@ -94,14 +95,14 @@ def test_rows_may_be_a_tensor(maker: ViewMaker) -> None:
     assert torch.equal(from_tensor, maker("weak", ROWS, step=0, stream="labelled"))
 
 
-@pytest.mark.parametrize("view", ["weak", "strong", "test"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_channels_last_changes_the_layout_only(store: SimpleNamespace, maker: ViewMaker, view: str) -> None:
     views = ViewMaker(store, SETTINGS, seed=0, channels_last=True)(view, ROWS, step=0, stream="s")
     assert views.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(views, maker(view, ROWS, step=0, stream="s"))
 
 
-@pytest.mark.parametrize("view", ["weak", "strong", "test"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_an_empty_batch_gives_no_views(maker: ViewMaker, view: str) -> None:
     assert maker(view, np.zeros(0, dtype=np.int64), step=0, stream="s").shape == (0, 3, SIZE, SIZE)
 

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 ROWS = np.arange(96) % 12
-VIEWS = ("weak", "strong", "test")
+VIEWS = ("weak", "strong", "moco_v1", "moco_v2", "test")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,8 @@ def test_gpu_equals_cpu(store: SimpleNamespace, gpu_store: SimpleNamespace) -> N
     on_gpu = ViewMaker(gpu_store, settings, seed=0, device="cuda").make(ROWS, VIEWS, step=1, stream="s")
     for name in ("weak", "test"):
         assert (on_cpu[name] - on_gpu[name].cpu()).abs().max() < 0.05
+    for name in ("moco_v1", "moco_v2"):
+        assert (on_cpu[name] - on_gpu[name].cpu()).abs().max() < 1, "a matrix product may be in TF32"
     # A last-bit difference can cross a threshold of an operation: rare pixels, not the picture.
     difference = (on_cpu["strong"] - on_gpu["strong"].cpu()).abs()
     assert difference.mean() < 0.05

@@ -142,5 +142,5 @@ def run(arguments: Sequence[str]) -> int:
 def result_line(result: dict[str, Any], out: Path) -> str:
     """The result in one line for people."""
     if result.get("top1") is None:
-        return f"{result['method']}: trained; there are no test images to measure it on. Run folder: {out}"
+        return f"{result['method']}: trained; there is no accuracy on test images to report. Run folder: {out}"
     return f"{result['method']}: test top-1 {result['top1']:.2f} %, top-5 {result['top5']:.2f} %. Run folder: {out}"

@@ -15,6 +15,17 @@ from semifine.methods.base import Batch, Method
 from semifine.views import ViewMaker
 
 
+def check_images(catalog: Catalog, method: type[Method]) -> None:
+    """Raises where there is nothing that the method could learn from; to be asked before the method is made."""
+    if not len(catalog.rows(Split.LABELLED)):
+        raise UserError(f"{catalog.name} has no labelled images to learn from.")
+    if method.unlabelled_views and not len(catalog.rows(Split.UNLABELLED)):
+        raise UserError(
+            f"{catalog.name} has no unlabelled images, which the method '{method.name}' learns from; "
+            "add some, or choose --method supervised."
+        )
+
+
 class Feed:
     """Batches as a pure function of the step, so that a resumed run sees what it would have seen."""
 
@@ -22,7 +33,7 @@ class Feed:
         self,
         catalog: Catalog,
         views: ViewMaker,
-        method: type[Method],
+        method: Method,
         settings: TrainSettings,
         device: torch.device,
         rank: int = 0,
@@ -35,16 +46,10 @@ class Feed:
         self._labelled_rows = catalog.rows(Split.LABELLED)
         self._unlabelled_rows = catalog.rows(Split.UNLABELLED)
         self._label = catalog.label[self._labelled_rows]
-        if not len(self._labelled_rows):
-            raise UserError(f"{catalog.name} has no labelled images to learn from.")
-        self._labelled_only_steps = settings.labelled_only_steps
+        # a method without labelled images has nothing to begin with but the unlabelled ones
+        self.labelled_only_steps = settings.labelled_only_steps if method.labelled_views else 0
         self._labelled = self._stream(len(self._labelled_rows), settings.batch_size, settings.seed, "labelled")
         if method.unlabelled_views:
-            if not len(self._unlabelled_rows):
-                raise UserError(
-                    f"{catalog.name} has no unlabelled images, which the method '{method.name}' learns from; "
-                    "add some, or choose --method supervised."
-                )
             size = settings.batch_size * settings.mu
             self._unlabelled = self._stream(len(self._unlabelled_rows), size, settings.seed, "unlabelled")
 
@@ -58,13 +63,13 @@ class Feed:
             self._labelled_rows[position], self._method.labelled_views, step, "labelled", **self._share
         )
         label = self._to_device(self._label[position])
-        if not self._method.unlabelled_views or step < self._labelled_only_steps:
-            return Batch(labelled, label)
+        if not self._method.unlabelled_views or step < self.labelled_only_steps:
+            return Batch(labelled, label, labelled_index=self._to_device(position))
         index = np.asarray(self._unlabelled.batch(step))
         unlabelled = self._views.make(
             self._unlabelled_rows[index], self._method.unlabelled_views, step, "unlabelled", **self._share
         )
-        return Batch(labelled, label, unlabelled, self._to_device(index))
+        return Batch(labelled, label, unlabelled, self._to_device(index), self._to_device(position))
 
     def _to_device(self, values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
         tensor = torch.from_numpy(values)

@@ -6,12 +6,15 @@ import math
 
 from semifine.config import TrainSettings
 
+STEPS = (0.6, 0.8)
+"""Shares of the horizon at which the schedule of MoCo v1 divides the learning rate by ten."""
+
 
 def learning_rate_factor(step: int, settings: TrainSettings) -> float:
     """What the learning rate is multiplied with at a step.
 
     ``cos716`` is t/W for t < W, then max(0, cos(7/16 pi (t - W) / (T - W))), ending at 0.195;
-    ``half_cosine`` ends at 0. T is the horizon, W its warm-up share.
+    ``half_cosine`` ends at 0; ``steps`` divides by ten at 60 % and at 80 %. T is the horizon, W its warm-up share.
     """
     horizon = settings.horizon or settings.iterations
     warmup = round(settings.warmup * horizon)
@@ -22,4 +25,6 @@ def learning_rate_factor(step: int, settings: TrainSettings) -> float:
         return max(0.0, math.cos(7 / 16 * math.pi * done))
     if settings.schedule == "half_cosine":
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    if settings.schedule == "steps":
+        return 0.1 ** sum(done >= share for share in STEPS)
     return 1.0

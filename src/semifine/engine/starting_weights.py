@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from safetensors import safe_open
+
 from semifine.config import TrainSettings
 from semifine.engine.checkpoint import WEIGHTS
 from semifine.errors import UserError
@@ -24,7 +26,9 @@ def load_starting_weights(
             raise UserError("--weights-head keep takes the classifier of a file: name one with --weights.")
         return load_imagenet_weights(classifier, settings.backbone) if settings.pretrained else None
     path = find_weights(Path(settings.weights))
-    keep_head = {"keep": True, "fresh": False, "auto": classes_of(path) == list(class_names)}[settings.weights_head]
+    keep_head = settings.weights_head == "keep"
+    if settings.weights_head == "auto" and classes_of(path) == list(class_names):
+        keep_head = classifier.num_classes > 0 and has_classifier(path)
     return load_weights_file(classifier, path, keep_head)
 
 
@@ -36,6 +40,12 @@ def find_weights(path: Path) -> Path:
         if file.is_file():
             return file
     raise UserError(f"The folder {path} holds no weights: it is neither a run with a checkpoint nor a checkpoint.")
+
+
+def has_classifier(path: Path) -> bool:
+    """Whether one of our files of weights has a classifier; a network that was only pre-trained has none."""
+    with safe_open(path, "pt") as tensors:
+        return "head.weight" in tensors.keys()  # noqa: SIM118
 
 
 def classes_of(path: Path) -> list[str] | None:

@@ -21,7 +21,7 @@ from semifine.engine.devices import Fabric, resolve_precision, training_stream
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
-from semifine.engine.feed import Feed
+from semifine.engine.feed import Feed, check_images
 from semifine.engine.graphs import GraphedStep
 from semifine.engine.interruption import Interrupted, StopRequest, watching_for_stop
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
@@ -32,6 +32,7 @@ from semifine.engine.sample_table import write_sample_table
 from semifine.engine.schedule import learning_rate_factor
 from semifine.engine.seeds import derive_seed
 from semifine.engine.step import StepFunction, TrainStep
+from semifine.errors import UserError
 from semifine.methods import method_class
 from semifine.methods.base import DataInfo, Method, NoSettings, Progress
 from semifine.methods.supervised import Supervised
@@ -52,6 +53,7 @@ class Trainer:
         dataset: Dataset,
         classifier: Classifier,
         display: Display,
+        frozen: Classifier | None = None,
     ) -> None:
         self.settings = settings.train
         self.folder = folder
@@ -71,16 +73,20 @@ class Trainer:
         )
         views = self._create_views(dataset, classifier)
         seen = self.catalog.with_truth_revealed() if method.trains_on_truth else self.catalog
-        feed = Feed(seen, views, method, self.settings, fabric.device, fabric.global_rank, fabric.world_size)
-        self.batches = Prefetcher(feed, fabric.device)
+        check_images(seen, method)
         info = DataInfo(
             num_classes=seen.num_classes,
             num_labelled=len(seen.rows(Split.LABELLED)),
             num_unlabelled=len(seen.rows(Split.UNLABELLED)),
             seed=derive_seed(self.settings.seed, "method"),
+            label=torch.from_numpy(seen.label[seen.rows(Split.LABELLED)]),
+            unlabelled_batch=self.settings.batch_size * self.settings.mu,
+            feature_dim=classifier.feature_dim,
         )
         self.method = method(settings.method_settings, info).to(fabric.device)
-        self._set_up_networks(classifier)
+        feed = Feed(seen, views, self.method, self.settings, fabric.device, fabric.global_rank, fabric.world_size)
+        self.batches = Prefetcher(feed, fabric.device)
+        self._set_up_networks(classifier, frozen)
         self.evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
         truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELLED)]).to(fabric.device)
         self.pseudo_labels = PseudoLabelMeter(truth, seen.num_classes)
@@ -104,7 +110,9 @@ class Trainer:
             device=self.fabric.device,
         )
 
-    def _set_up_networks(self, classifier: Classifier) -> None:
+    def _set_up_networks(self, classifier: Classifier, frozen: Classifier | None) -> None:
+        if self.method.needs_average and not self.settings.ema:
+            raise UserError(f"The method '{self.method.name}' learns from the averaged model: give --ema above 0.")
         on_gpu = self.fabric.device.type == "cuda"
         classifier.to(self.fabric.device)
         self.classifier = classifier
@@ -115,7 +123,8 @@ class Trainer:
         optimiser = create_optimiser(classifier, self.settings, fused=on_gpu)
         student, self.optimiser = self.fabric.setup(classifier, optimiser)
         self._prepare_learning_rate()
-        self.networks = Networks(student, self.teacher, self.settings.forward)
+        self.frozen = frozen.to(self.fabric.device) if frozen is not None else None
+        self.networks = Networks(student, self.teacher, self.settings.forward, self.frozen, self.fabric.autocast)
 
     def _prepare_learning_rate(self) -> None:
         if self.acceleration.graphs:
@@ -136,8 +145,13 @@ class Trainer:
 
     @property
     def evaluated(self) -> nn.Module:
-        """The network whose accuracy is reported: the average, or the student where there is none."""
-        return self.teacher or self.classifier
+        """The network whose accuracy is reported: the average, or the student where the method or the run has none."""
+        return self.teacher if self.teacher is not None and self.method.evaluates_average else self.classifier
+
+    def _unevaluated(self) -> dict[str, nn.Module]:
+        """The network beside the evaluated one, where there are two, by its name in a checkpoint."""
+        both = {"student": self.classifier, "teacher": self.teacher}
+        return {name: net for name, net in both.items() if net is not None and net is not self.evaluated}
 
     def run(self, started: float | None = None, after_step: Callable[[], None] | None = None) -> None:
         """Trains from the current step to the last; a signal saves and raises Interrupted.
@@ -159,7 +173,7 @@ class Trainer:
         for step in range(first, total):
             batch = self.batches.take(step)
             set_learning_rate(self.optimiser, self.settings.lr * learning_rate_factor(step, self.settings))
-            run_step = run_full if step >= self.settings.labelled_only_steps else run_labelled
+            run_step = run_full if step >= self.batches.feed.labelled_only_steps else run_labelled
             run_step(batch, Progress(step, total))
             self.step = step + 1
             if self.step < total:
@@ -192,7 +206,7 @@ class Trainer:
         numbers = {**self.labelled_step.read_numbers(), **self.full_step.read_numbers()}
         now = time.perf_counter()
         steps = (self.step - 1) % self.settings.log_every + 1
-        with_unlabelled = self.method.unlabelled_views and self.step > self.settings.labelled_only_steps
+        with_unlabelled = self.method.unlabelled_views and self.step > self.batches.feed.labelled_only_steps
         unlabelled = self.settings.mu if with_unlabelled else 0
         images = steps * self.settings.batch_size * (1 + unlabelled)
         numbers["images_per_second"] = images / (now - self._clock)
@@ -201,14 +215,21 @@ class Trainer:
         self.folder.append_metrics({"kind": "train", "step": self.step, **numbers})
         self.display.training_numbers(self.step, numbers)
 
-    def _evaluate(self) -> None:
-        record: dict[str, Any] = {"kind": "evaluation", "step": self.step}
+    def scores(self, network: nn.Module) -> dict[str, float]:
+        """Accuracies on the validation and test images that there are, such as ``test_top1``."""
+        scores: dict[str, float] = {}
         for split in (Split.VAL, Split.TEST):
             rows = self.catalog.rows(split)
             if len(rows):
                 label = torch.from_numpy(self.catalog.label[rows]).to(self.fabric.device)
-                scores = self.evaluator.accuracy(self.evaluated, rows, label)
-                record |= {f"{split.name.lower()}_{name}": value for name, value in scores.items()}
+                accuracies = self.evaluator.accuracy(network, rows, label)
+                scores |= {f"{split.name.lower()}_{name}": value for name, value in accuracies.items()}
+        return scores
+
+    def _evaluate(self) -> None:
+        if not self.method.trains_classifier:
+            return
+        record: dict[str, Any] = {"kind": "evaluation", "step": self.step, **self.scores(self.evaluated)}
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
             self._save_best()
@@ -236,8 +257,7 @@ class Trainer:
         }
         if self.fabric.device.type == "cuda":
             state["random_cuda"] = torch.cuda.get_rng_state(self.fabric.device)
-        if self.teacher is not None:
-            state["student"] = self.classifier.state_dict()
+        state |= {name: network.state_dict() for name, network in self._unevaluated().items()}
         save_checkpoint(self.folder.checkpoints, self.step, self.evaluated.state_dict(), state)
 
     def resume(self) -> None:
@@ -248,8 +268,8 @@ class Trainer:
             return
         state = load_training_state(last)
         self.evaluated.load_state_dict(load_weights(last))
-        if self.teacher is not None:
-            self.classifier.load_state_dict(state["student"])
+        for name, network in self._unevaluated().items():
+            network.load_state_dict(state[name])
         self.optimiser.load_state_dict(state["optimiser"])
         self._prepare_learning_rate()
         self.method.load_state_dict(state["method"])
@@ -261,6 +281,8 @@ class Trainer:
 
     def write_facts(self) -> dict[str, float]:
         """What reports need beyond the metrics: facts of every unlabelled image, and of the classes."""
+        if not self.method.trains_classifier:
+            return {}
         self._write_class_facts()
         batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method)
         facts = write_sample_table(self.folder.samples, batches)

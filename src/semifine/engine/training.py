@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
 from semifine.engine.seeds import derive_seed
 from semifine.engine.starting_weights import load_starting_weights
+from semifine.engine.trained import load_frozen
 from semifine.engine.trainer import Trainer
 from semifine.errors import UserError
+from semifine.methods import method_class
 from semifine.models.classifier import Classifier, create_classifier
 from semifine.models.matching import LoadReport
 from semifine.run_folder import RunFolder, write_json
@@ -78,7 +81,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
         display.say(f"weights: {report}")
-    trainer = Trainer(settings, folder, fabric, dataset, classifier, display)
+    frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
+    trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
     # Only now, when nothing of what was asked for is wrong, does the folder become that of a run.
     environment = {"semifine": code_version(), **describe_hardware(fabric.device.type)}
     write_json(folder.environment, environment)
@@ -91,6 +95,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
         f"from step {trainer.step} of {settings.train.iterations}"
     )
+    if trainer.frozen is not None:
+        display.say(f"learns from a network with {_in_words(trainer.scores(trainer.frozen))}")
     with profiling(folder.path / "profile", display.say) if profile else nullcontext() as after_step:
         trainer.run(started, after_step)
     unlabelled = trainer.write_facts()
@@ -116,10 +122,22 @@ def _create_network(
 ) -> tuple[Classifier, LoadReport | None]:
     train = settings.train
     torch.manual_seed(derive_seed(train.seed, "weights"))
-    classifier = create_classifier(train.backbone, len(class_names), train.image_size)
+    method = method_class(settings.method)
+    num_classes = len(class_names) if method.trains_classifier else 0
+    heads = partial(method.heads, settings.method_settings)
+    classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
     if (folder.checkpoints / "last").exists():
         return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
     return classifier, load_starting_weights(classifier, train, class_names)
+
+
+def _load_frozen(settings: RunSettings, classifier: Classifier, classes: tuple[str, ...]) -> Classifier | None:
+    path = method_class(settings.method).frozen_network(settings.method_settings)
+    return load_frozen(Path(path), classifier, classes, settings.train) if path else None
+
+
+def _in_words(scores: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:.1f} %" for name, value in scores.items()) or "unknown accuracy"
 
 
 def _check_folder(out: Path, resume: bool) -> None:

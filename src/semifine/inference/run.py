@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +13,15 @@ from numpy.typing import NDArray
 
 from semifine.config import read_settings_file, read_train_settings, resolve
 from semifine.data.catalog import Split
-from semifine.engine.checkpoint import load_weights
 from semifine.engine.dataset import open_dataset
 from semifine.engine.devices import create_fabric
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, accuracy
+from semifine.engine.trained import class_names, load_trained
 from semifine.errors import UserError
 from semifine.inference.images import ImageInput, store_of_images
 from semifine.inference.prediction import Prediction
-from semifine.models.classifier import create_classifier, normalisation
+from semifine.models.classifier import normalisation
 from semifine.run_folder import RunFolder
 from semifine.views import ViewMaker, ViewSettings
 
@@ -38,11 +37,9 @@ class Run:
     ) -> None:
         self.folder = RunFolder.open(path)
         self.settings = replace(read_train_settings(self.folder.settings), device=device)
-        self.class_names: list[str] = json.loads(self.folder.classes.read_text(encoding="utf-8"))["names"]
+        self.class_names = class_names(self.folder)
         self._fabric = create_fabric(self.settings)
-        self._network = create_classifier(self.settings.backbone, len(self.class_names), self.settings.image_size)
-        self._network.load_state_dict(load_weights(self.folder.checkpoints / checkpoint))
-        self._network.to(self._fabric.device).eval()
+        self._network = load_trained(self.folder, checkpoint).to(self._fabric.device)
 
     @property
     def result(self) -> dict[str, Any]:
@@ -75,6 +72,11 @@ class Run:
         ]
 
     def _probabilities(self, store: ImageStore, rows: NDArray[np.int64]) -> torch.Tensor:
+        if not self._network.num_classes:
+            raise UserError(
+                f"The run in {self.folder.path} learnt features and no classifier; train one from them with "
+                f"--weights {self.folder.checkpoints / 'last' / 'model.safetensors'}."
+            )
         colours = normalisation(self._network)
         view_settings = ViewSettings(size=self.settings.image_size, mean=colours.mean, std=colours.std)
         views = ViewMaker(store, view_settings, seed=0, device=self._fabric.device)

@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     from semifine.methods.base import Method
 
 
+SHARED = {"base", "gathering", "ring"}
+"""Files that methods share."""
+
+
 def method_names() -> list[str]:
     """Names that ``--method`` takes."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in SHARED)
 
 
 def method_class(name: str) -> type[Method]:

@@ -15,12 +15,18 @@ from semifine.models.networks import Networks
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What a method may know of the data: sizes, never labels."""
+    """What a method may know beforehand: sizes, and the labels of labelled images, never of others."""
 
     num_classes: int
     num_labelled: int
     num_unlabelled: int
     seed: int = 0
+    label: Tensor | None = None
+    """(N,) classes of the labelled images."""
+    unlabelled_batch: int = 1
+    """Unlabelled images a step, of all ranks together."""
+    feature_dim: int = 0
+    """Length of the backbone's pooled features."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +41,20 @@ class Progress:
 class Batch:
     """One step's data on the device: views by name, each (B, 3, S, S).
 
-    ``index`` numbers the unlabelled images of the batch within the unlabelled set, 0..M-1.
+    ``index`` numbers the unlabelled images of the batch within the unlabelled set, 0..M-1, and
+    ``labelled_index`` the labelled ones within the labelled set, 0..N-1.
     """
 
     labelled: Mapping[str, Tensor]
     label: Tensor
     unlabelled: Mapping[str, Tensor] = field(default_factory=dict)
     index: Tensor | None = None
+    labelled_index: Tensor | None = None
 
     def tensors(self) -> list[Tensor]:
         """All tensors, in a fixed order."""
-        own = [self.label] if self.index is None else [self.label, self.index]
-        return [*self.labelled.values(), *self.unlabelled.values(), *own]
+        columns = (self.label, self.index, self.labelled_index)
+        return [*self.labelled.values(), *self.unlabelled.values(), *(c for c in columns if c is not None)]
 
     def clone(self) -> Batch:
         """A batch of the same shapes with memory of its own."""
@@ -54,7 +62,7 @@ class Batch:
             {name: view.clone() for name, view in self.labelled.items()},
             self.label.clone(),
             {name: view.clone() for name, view in self.unlabelled.items()},
-            None if self.index is None else self.index.clone(),
+            *(None if column is None else column.clone() for column in (self.index, self.labelled_index)),
         )
 
 
@@ -91,18 +99,35 @@ class Method(nn.Module):
     name: ClassVar[str]
     summary: ClassVar[str]
     Settings: ClassVar[type] = NoSettings
-    labelled_views: ClassVar[tuple[str, ...]] = ("weak",)
-    unlabelled_views: ClassVar[tuple[str, ...]] = ()
-    capturable: ClassVar[bool] = False
-    """Whether a step is the same operations every time, so that a CUDA graph can hold it: no Python decision depends
-    on progress or on values."""
+    labelled_views: tuple[str, ...] = ("weak",)
+    unlabelled_views: tuple[str, ...] = ()
+    """The views a batch has; a method whose settings choose them sets its own when it is made."""
     trains_on_truth: ClassVar[bool] = False
     """Only the oracle: the true labels of unlabelled images join the labelled set."""
+    trains_classifier: ClassVar[bool] = True
+    """Whether there is a classifier at the end, whose accuracy can be measured."""
+    needs_average: ClassVar[bool] = False
+    """Whether a step asks the averaged network, so that there must be one."""
+    evaluates_average: ClassVar[bool] = True
+    """Whether the averaged network, where there is one, is the result; else the student is."""
+    capturable: ClassVar[bool] = False
+    """Whether a step is the same operations every time, so that a CUDA graph can hold it: no Python decision
+    depends on progress or on values."""
 
     def __init__(self, settings: Any, info: DataInfo) -> None:
         super().__init__()
         self.settings = settings
         self.info = info
+
+    @classmethod
+    def heads(cls, settings: Any, feature_dim: int) -> nn.ModuleDict:  # noqa: ARG003
+        """Heads of the method's own on the pooled features; a step finds what they give in ``Output.heads``."""
+        return nn.ModuleDict()
+
+    @classmethod
+    def frozen_network(cls, settings: Any) -> str | None:  # noqa: ARG003
+        """The file or run folder of a trained network that steps ask through ``Networks.ask_frozen``."""
+        return None
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:
         raise NotImplementedError
@@ -120,14 +145,19 @@ class Method(nn.Module):
         return {}
 
 
-def hard_pseudo_labels(probs: Tensor, threshold: float) -> PseudoLabels:
-    """One-hot labels of the most probable class, accepted where its probability reaches the threshold."""
+def hard_pseudo_labels(probs: Tensor, threshold: float | Tensor) -> PseudoLabels:
+    """One-hot labels of the most probable class, accepted where its probability reaches the (B,) threshold."""
     confidence, prediction = probs.max(dim=1)
     return PseudoLabels(
         probs=probs,
         target=one_hot(prediction, probs.shape[1]).to(probs.dtype),
         accepted=(confidence >= threshold).to(probs.dtype),
     )
+
+
+def soft_pseudo_labels(probs: Tensor, threshold: float) -> PseudoLabels:
+    """The probabilities as they are, accepted where the largest reaches the threshold."""
+    return PseudoLabels(probs, probs, accepted=(probs.amax(dim=1) >= threshold).to(probs.dtype))
 
 
 def predicted_probabilities(logits: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from semifine.methods.base import (
     StepResult,
     hard_pseudo_labels,
     predicted_probabilities,
+    soft_pseudo_labels,
 )
 from semifine.models.networks import Networks
 
@@ -24,23 +26,28 @@ from semifine.models.networks import Networks
 class FixMatchSettings:
     threshold: float = setting(0.95, "confidence from which a prediction becomes a label (tau)", low=0)
     weight: float = setting(1.0, "weight of the unlabelled loss (lambda)", low=0)
+    labels: Literal["hard", "soft"] = setting("hard", "the predicted class, or the prediction itself as it is")
 
 
 class FixMatch(Method):
-    """loss = L_s + lambda 1/(mu B) sum [conf >= tau] CE(phat, f(strong(u)))."""
+    """loss = L_s + lambda 1/(mu B) sum [conf >= tau] CE(phat, f(strong(u))).
+
+    With soft labels the target is p itself, which is Variant 3 of the SoC paper.
+    """
 
     name = "fixmatch"
     summary = "hard labels where the prediction on the weak view is confident"
-    capturable = True
-    Settings = FixMatchSettings
+    Settings: ClassVar[type] = FixMatchSettings
     unlabelled_views = ("weak", "strong")
+    capturable = True
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         labelled, weak, strong = networks(
             batch.labelled["weak"], batch.unlabelled["weak"], batch.unlabelled["strong"], without_gradient=(1,)
         )
         supervised = supervised_cross_entropy(labelled.logits, batch.label)
-        pseudo = self.pseudo_labels(predicted_probabilities(weak.logits))
+        assert batch.index is not None
+        pseudo = self.train_labels(predicted_probabilities(weak.logits), batch.index)
         consistency = soft_cross_entropy(strong.logits, pseudo.target, pseudo.accepted)
         loss = supervised + self.settings.weight * consistency
         numbers = {
@@ -51,5 +58,10 @@ class FixMatch(Method):
         }
         return StepResult(loss, numbers, pseudo)
 
+    def train_labels(self, probs: Tensor, index: Tensor) -> PseudoLabels:  # noqa: ARG002
+        """The labels that a step trains on; a method that learns from them how to label does so here."""
+        return self.pseudo_labels(probs)
+
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
-        return hard_pseudo_labels(probs, self.settings.threshold)
+        label = hard_pseudo_labels if self.settings.labels == "hard" else soft_pseudo_labels
+        return label(probs, self.settings.threshold)

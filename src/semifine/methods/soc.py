@@ -20,8 +20,8 @@ from semifine.methods.base import (
     StepResult,
     predicted_probabilities,
 )
-from semifine.models.networks import Networks
-from semifine.soft_labels import SoftLabelSelector
+from semifine.models.networks import Networks, Output
+from semifine.soft_labels import ClassCentroids, SoftLabelSelector
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,9 @@ class SoCSettings:
     stale_seeds: bool = setting(False, "released code: clusters start from the medoids before the last update")
     medoid_init: Literal["warm", "random"] = setting("warm", "start from the last medoids, or anew each time")
     tie: Literal["first", "random"] = setting("first", "where a class goes that several medoids are alike to")
+    similarity: Literal["transitions", "labelled_features", "pseudo_features"] = setting(
+        "transitions", "what makes classes alike: changes of mind, or features of labelled or of unlabelled images"
+    )
     max_rounds: int = setting(20, "rounds of k-medoids at most", low=1)
 
 
@@ -58,8 +61,10 @@ class SoC(Method):
     def __init__(self, settings: SoCSettings, info: DataInfo) -> None:
         super().__init__(settings, info)
         options = dataclasses.asdict(settings)
-        del options["weight"]
+        del options["weight"], options["similarity"]
         self.selector = SoftLabelSelector(info.num_classes, info.num_unlabelled, seed=info.seed, **options)
+        if settings.similarity != "transitions":
+            self.centroids = ClassCentroids(info.num_classes, info.feature_dim)
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         labelled, weak, strong = networks(
@@ -68,7 +73,7 @@ class SoC(Method):
         supervised = supervised_cross_entropy(labelled.logits, batch.label)
         probs = predicted_probabilities(weak.logits)
         assert batch.index is not None
-        target = self.selector(probs, batch.index)
+        target = self.selector(probs, batch.index, self._feature_similarity(labelled, batch.label, weak, probs))
         consistency = soft_cross_entropy(strong.logits, target)
         loss = supervised + self.settings.weight * consistency
         numbers = {
@@ -77,6 +82,16 @@ class SoC(Method):
             "loss_unlabelled": consistency.detach(),
         }
         return StepResult(loss, numbers, PseudoLabels(probs, target, accepted=probs.new_ones(len(probs))))
+
+    def _feature_similarity(self, labelled: Output, label: Tensor, weak: Output, probs: Tensor) -> Tensor | None:
+        """The (K, K) similarity that features give after this batch; None where transitions decide."""
+        if self.settings.similarity == "transitions":
+            return None
+        if self.settings.similarity == "labelled_features":
+            self.centroids.update(labelled.features.detach(), label)
+        else:
+            self.centroids.update(weak.features.detach(), probs.argmax(dim=1))
+        return self.centroids.similarity()
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         selection = self.selector.select(probs)

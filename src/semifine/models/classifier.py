@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,24 +24,36 @@ class Normalisation:
 
 
 class Classifier(nn.Module):
-    """images (B, 3, S, S) -> logits (B, K) and pooled features (B, D)."""
+    """images (B, 3, S, S) -> logits (B, K), pooled features (B, D), and the outputs of ``heads`` on the features.
 
-    def __init__(self, backbone: nn.Module, feature_dim: int, num_classes: int) -> None:
+    With no classes there is no classifying head, and the logits are the features, as timm does it.
+    """
+
+    def __init__(
+        self, backbone: nn.Module, feature_dim: int, num_classes: int, heads: nn.ModuleDict | None = None
+    ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.head = nn.Linear(feature_dim, num_classes)
+        self.feature_dim = feature_dim
+        self.num_classes = num_classes
+        self.head: nn.Module = nn.Linear(feature_dim, num_classes) if num_classes else nn.Identity()
+        self.heads = heads if heads is not None else nn.ModuleDict()
 
     def forward(self, images: Tensor) -> Output:
         features = self.backbone(images)
-        return Output(self.head(features), features)
+        return Output(self.head(features), features, {name: head(features) for name, head in self.heads.items()})
 
 
-def create_classifier(backbone: str, num_classes: int, image_size: int) -> Classifier:
-    """A classifier with fresh weights; ``backbone`` is any timm name."""
+def create_classifier(
+    backbone: str, num_classes: int, image_size: int, heads: Callable[[int], nn.ModuleDict] | None = None
+) -> Classifier:
+    """A classifier with fresh weights; ``backbone`` is any timm name, ``heads`` makes more heads for a feature size."""
     check_backbone_name(backbone)
     options: dict[str, Any] = {"img_size": image_size} if _has_fixed_input_size(backbone) else {}
     body = timm.create_model(backbone, pretrained=False, num_classes=0, **options)
     classifier = Classifier(body, _feature_dim(body), num_classes)
+    if heads is not None:  # last, so that a method's heads do not change the random weights of the rest
+        classifier.heads = heads(classifier.feature_dim)
     return classifier.to(memory_format=torch.channels_last)  # convolutions are faster so, on a CPU by a quarter
 
 

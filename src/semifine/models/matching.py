@@ -75,10 +75,20 @@ def take_weights(classifier: Classifier, state: Mapping[str, Tensor], source: st
     )
     _check_enough(report)
     classifier.backbone.load_state_dict(fitting, strict=False)
+    _take_heads(classifier, state)
     if head:
         weight, bias = head.values()
         classifier.head.load_state_dict({"weight": weight, "bias": bias})
     return report
+
+
+def _take_heads(classifier: Classifier, state: Mapping[str, Tensor]) -> None:
+    """A method's own heads where one of our files has them: SimMatch goes on with the projection that MoCo learnt."""
+    for name, head in classifier.heads.items():
+        own = head.state_dict()
+        found = {key: state.get(f"heads.{name}.{key}") for key in own}
+        if all(value is not None and value.shape == own[key].shape for key, value in found.items()):
+            head.load_state_dict(found)
 
 
 def find_prefix(names: Collection[str], own: Collection[str]) -> str:
@@ -100,7 +110,9 @@ def _read_head(classifier: Classifier, state: Mapping[str, Tensor], prefix: str,
         head = {name: state[name] for name in (f"{layer}.weight", f"{layer}.bias") if name in state}
         if len(head) < 2:
             continue
-        theirs, ours = (tuple(weight.shape) for weight in (head[f"{layer}.weight"], classifier.head.weight))
+        theirs, ours = (
+            tuple(weight.shape) for weight in (head[f"{layer}.weight"], classifier.head.state_dict()["weight"])
+        )
         if theirs != ours:
             raise UserError(
                 f"The classifier in {source} has {_describe(theirs)}, this one {_describe(ours)}; "

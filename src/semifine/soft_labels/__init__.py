@@ -1,5 +1,6 @@
 """Soft label selection from class transitions (SoC). Imports torch and nothing else of semifine."""
 
+from semifine.soft_labels.centroids import ClassCentroids
 from semifine.soft_labels.clustering import Clustering, cluster_classes, k_medoids, objective
 from semifine.soft_labels.granularity import Granularity, exponential_k, linear_k
 from semifine.soft_labels.selection import (
@@ -13,6 +14,7 @@ from semifine.soft_labels.transitions import TransitionTracker
 
 __all__ = [
     "OFFICIAL_CODE",
+    "ClassCentroids",
     "Clustering",
     "Granularity",
     "Observation",

@@ -150,23 +150,29 @@ class SoftLabelSelector(nn.Module):
         self._has_started = False
         self._register_clusterings()
 
-    def forward(self, probs: Tensor, index: Tensor) -> Tensor:
-        """Observe a batch, then select its soft labels, detached. Shapes: (batch, K), (batch,) -> (batch, K)."""
+    def forward(self, probs: Tensor, index: Tensor, similarity: Tensor | None = None) -> Tensor:
+        """Observe a batch, then select its soft labels, detached.
+
+        Shapes: (batch, K), (batch,) -> (batch, K). ``similarity``: see ``observe``.
+        """
         reading = self._read(probs)
-        self.observe(index, reading.prediction, reading.k)
+        self.observe(index, reading.prediction, reading.k, similarity)
         return self._select(reading).target
 
     @torch.no_grad()
-    def observe(self, index: Tensor, prediction: Tensor, k: Tensor | None = None) -> Observation:
+    def observe(
+        self, index: Tensor, prediction: Tensor, k: Tensor | None = None, similarity: Tensor | None = None
+    ) -> Observation:
         """Track the predictions of a batch, then refresh the clusterings.
 
         Shapes: all (batch,). ``k`` tells ``refresh="occurring"`` which clusterings to refresh; without it, all of them.
+        ``similarity`` (K, K), symmetric float64 with zero diagonal, takes the place of the transitions.
         """
         self._follow(prediction.device)
         index, prediction, k = self._gather(index, prediction, k)
         codes = self.tracker.update(index, prediction)
         before = self.medoids.clone()
-        self._refresh(k)
+        self._refresh(k, self.counts if similarity is None else similarity)
         self.step.add_(1)
         self._has_started = True
         return Observation((codes >= 0).sum(), (self.medoids != before).sum())
@@ -216,12 +222,12 @@ class SoftLabelSelector(nn.Module):
         self.register_buffer("assignment", unlinked_assignment(medoids, self.num_classes, starts).int())
         self.register_buffer("refreshed", torch.full_like(sizes, -1))  # the step at which each clustering last was
 
-    def _refresh(self, k: Tensor | None) -> None:
+    def _refresh(self, k: Tensor | None, similarity: Tensor) -> None:
         rows, is_due = self._rows_to_refresh(k)
         old_medoids = self.medoids.index_select(0, rows)
         sizes = self.sizes.index_select(0, rows)
         found = k_medoids(
-            self.counts,
+            similarity,
             old_medoids if self.medoid_init == "warm" else self._draw_medoids(sizes, self.step),
             directed_update=self.directed_update,
             stale_seeds=self.stale_seeds,

@@ -1,0 +1,80 @@
+"""A method, its networks and a batch of random pictures, for tests of single steps."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from semifine.engine.averaging import create_teacher
+from semifine.methods import method_class
+from semifine.methods.base import Batch, DataInfo, Method
+from semifine.models.classifier import Classifier, create_classifier
+from semifine.models.networks import Networks, Output
+from semifine.models.projection import PROJECTION
+from tests.conftest import tiny_settings
+
+CLASSES, LABELLED, UNLABELLED, SIZE = 6, 18, 54, 32
+LABELLED_BATCH, UNLABELLED_BATCH = 4, 8
+LABEL = torch.arange(LABELLED) % CLASSES
+
+
+def make_method(name: str, **settings: object) -> Method:
+    """The method for 6 classes; settings are the method's own."""
+    network = make_network(name)
+    info = DataInfo(CLASSES, LABELLED, UNLABELLED, 0, LABEL, UNLABELLED_BATCH, network.feature_dim)
+    given = {f"method__{key}": value for key, value in settings.items()}
+    return method_class(name)(tiny_settings(name, **given).method_settings, info)
+
+
+def make_network(name: str, seed: int = 0) -> Classifier:
+    """A network with the heads of a method."""
+    torch.manual_seed(seed)
+    method = method_class(name)
+    heads = partial(method.heads, tiny_settings(name).method_settings)
+    return create_classifier("test_resnet", CLASSES if method.trains_classifier else 0, SIZE, heads)
+
+
+def make_networks(name: str, *, train: bool = False) -> Networks:
+    """Student, average and a frozen network, each with weights of its own."""
+    teacher, frozen = (create_teacher(make_network(name, seed)) for seed in (1, 2))
+    return Networks(make_network(name).train(train), teacher, frozen=frozen)
+
+
+class LinearNetwork(nn.Module):
+    """A network without batch norm, so that an image's output does not depend on the others."""
+
+    def __init__(self, dim: int, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.body = nn.Linear(3 * SIZE * SIZE, 12)
+        self.head = nn.Linear(12, CLASSES)
+        self.projection = nn.Linear(12, dim)
+
+    def forward(self, images: Tensor) -> Output:
+        features = self.body(images.flatten(1))
+        return Output(self.head(features), features, {PROJECTION: self.projection(features)})
+
+
+def make_linear_networks(dim: int = 128) -> Networks:
+    teacher, frozen = (create_teacher(LinearNetwork(dim, seed)) for seed in (1, 2))
+    return Networks(LinearNetwork(dim, 0), teacher, frozen=frozen)
+
+
+def make_batch(method: Method, seed: int = 0) -> Batch:
+    """Four labelled and eight unlabelled pictures of noise."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def views(names: tuple[str, ...], count: int) -> dict[str, Tensor]:
+        return {name: torch.randn(count, 3, SIZE, SIZE, generator=generator) for name in names}
+
+    labelled = torch.arange(LABELLED_BATCH)
+    return Batch(
+        # the supervised method, which others are compared with, wants the weak view
+        views(("weak",), LABELLED_BATCH),
+        LABEL[labelled],
+        views(method.unlabelled_views, UNLABELLED_BATCH),
+        torch.arange(UNLABELLED_BATCH),
+        labelled,
+    )

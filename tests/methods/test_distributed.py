@@ -1,0 +1,84 @@
+"""Two ranks that see halves of each batch hold the state of one process that sees the whole batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from semifine.methods.base import Batch, Progress
+from tests.methods.one_step import LABEL, LABELLED, UNLABELLED, make_batch, make_linear_networks, make_method
+
+STEPS, WORLD = 6, 2
+CASES = [
+    ("flexmatch", {"threshold": 0.3}),
+    ("simmatch", {}),
+    ("moco", {"groups": 1}),
+    ("soc", {"similarity": "pseudo_features"}),
+    ("soc", {"similarity": "labelled_features"}),
+]
+
+
+def make_case(case: int):
+    name, settings = CASES[case]
+    method = make_method(name, **settings)
+    if name == "soc":
+        method.centroids = type(method.centroids)(6, 12)
+    return method
+
+
+def batches(method) -> list[Batch]:
+    """Batches in which the same image may occur twice, in one rank or in both."""
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for seed in range(STEPS):
+        labelled = torch.randint(0, LABELLED, (4,), generator=generator)
+        index = torch.randint(0, UNLABELLED // 6, (8,), generator=generator)
+        made.append(replace(make_batch(method, seed), index=index, labelled_index=labelled, label=LABEL[labelled]))
+    return made
+
+
+def part(batch: Batch, rank: int) -> Batch:
+    def mine(values: torch.Tensor) -> torch.Tensor:
+        return values.chunk(WORLD)[rank]
+
+    return Batch(
+        {name: mine(view) for name, view in batch.labelled.items()},
+        mine(batch.label),
+        {name: mine(view) for name, view in batch.unlabelled.items()},
+        mine(batch.index),
+        mine(batch.labelled_index),
+    )
+
+
+def run_rank(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
+    for case in range(len(CASES)):
+        method, networks = make_case(case), make_linear_networks()
+        for step, batch in enumerate(batches(method)):
+            method(networks, part(batch, rank), Progress(step, STEPS))
+        torch.save(method.state_dict(), f"{folder}/case{case}-rank{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranks")
+    mp.spawn(run_rank, args=(str(folder),), nprocs=WORLD)
+    return folder
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=lambda case: "-".join(map(str, CASES[case])))
+def test_two_ranks_hold_the_state_of_one(case: int, folder: Path) -> None:
+    alone, networks = make_case(case), make_linear_networks()
+    for step, batch in enumerate(batches(alone)):
+        alone(networks, batch, Progress(step, STEPS))
+    for rank in range(WORLD):
+        state = torch.load(folder / f"case{case}-rank{rank}.pt", weights_only=True)
+        torch.testing.assert_close(state, dict(alone.state_dict()), rtol=1e-4, atol=1e-6)

@@ -1,0 +1,102 @@
+"""Properties of FlexMatch that its specification names."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from semifine.methods.base import Progress
+from semifine.methods.flexmatch import MAPPINGS, learning_status
+from tests.methods.one_step import CLASSES, UNLABELLED, make_batch, make_method, make_networks
+
+
+def peaked(classes: list[int], confidence: float) -> torch.Tensor:
+    probs = torch.full((len(classes), CLASSES), (1 - confidence) / (CLASSES - 1))
+    return probs.scatter_(1, torch.tensor(classes)[:, None], confidence)
+
+
+def slow_status(label: list[int], warmup: bool) -> list[float]:
+    sigma = [label.count(c) for c in range(CLASSES)]
+    largest = max(*sigma, label.count(-1)) if warmup else max(sigma)
+    return [count / largest for count in sigma]
+
+
+def test_at_the_first_step_every_label_is_used() -> None:
+    method, networks = make_method("flexmatch"), make_networks("flexmatch")
+    result = method(networks, make_batch(method), Progress(0, 10))
+    assert result.pseudo_labels.accepted.all()
+
+
+def test_equal_counts_and_few_unused_samples_make_it_fixmatch() -> None:
+    method = make_method("flexmatch")
+    method.label.copy_(torch.arange(UNLABELLED) % CLASSES)
+    method.label[:CLASSES] = -1
+    probs = torch.cat([peaked([0, 1, 2], 0.94), peaked([3, 4, 5], 0.95)])
+    labels = method.train_labels(probs, torch.arange(6))
+    expected = make_method("fixmatch").pseudo_labels(probs)
+    torch.testing.assert_close(method.thresholds(), torch.full((CLASSES,), 0.95))
+    torch.testing.assert_close(labels.accepted, expected.accepted)
+    torch.testing.assert_close(labels.target, expected.target)
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_thresholds_lie_between_zero_and_the_base(mapping: str) -> None:
+    method = make_method("flexmatch", mapping=mapping, threshold=0.8)
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        method.label.copy_(torch.randint(-1, CLASSES, (UNLABELLED,), generator=generator))
+        method.train_labels(peaked([0], 0.9), torch.tensor([0]))
+        assert (method.thresholds() >= 0).all()
+        assert (method.thresholds() <= 0.8 + 1e-6).all()
+
+
+def test_the_convex_mapping_has_its_known_values() -> None:
+    torch.testing.assert_close(MAPPINGS["convex"](torch.tensor([0, 0.5, 1])), torch.tensor([0, 1 / 3, 1]))
+
+
+@pytest.mark.parametrize("warmup", [True, False])
+def test_status_equals_a_slow_count(warmup: bool) -> None:
+    for seed in range(10):
+        label = torch.randint(-1, CLASSES, (40,), generator=torch.Generator().manual_seed(seed))
+        status = learning_status(label, torch.zeros(CLASSES), warmup)
+        torch.testing.assert_close(status, torch.tensor(slow_status(label.tolist(), warmup)))
+
+
+@pytest.mark.parametrize("same", [-1, 2])
+def test_status_stays_while_all_samples_have_the_same_label(same: int) -> None:
+    before = torch.rand(CLASSES)
+    torch.testing.assert_close(learning_status(torch.full((9,), same), before, warmup=True), before)
+
+
+def test_samples_change_only_where_the_base_threshold_is_reached() -> None:
+    method = make_method("flexmatch", threshold=0.9)
+    method.train_labels(torch.cat([peaked([1, 2], 0.89), peaked([3, 4], 0.9)]), torch.tensor([5, 6, 7, 8]))
+    assert method.label[[5, 6, 7, 8]].tolist() == [-1, -1, 3, 4]
+    assert (method.label >= 0).sum() == 2
+    method.train_labels(peaked([0], 0.5), torch.tensor([7]))
+    assert method.label[7] == 3, "an unsure prediction leaves the last confident label"
+
+
+def test_the_last_confident_label_of_a_sample_that_occurs_twice_wins() -> None:
+    method = make_method("flexmatch", threshold=0.9)
+    probs = torch.cat([peaked([1, 2], 0.95), peaked([3], 0.5), peaked([4], 0.95)])
+    method.train_labels(probs, torch.tensor([5, 5, 5, 6]))
+    assert method.label[[5, 6]].tolist() == [2, 4]
+
+
+def test_status_does_not_depend_on_the_order_of_samples() -> None:
+    label = torch.randint(-1, CLASSES, (40,))
+    shuffled = label[torch.randperm(40)]
+    zeros = torch.zeros(CLASSES)
+    torch.testing.assert_close(learning_status(label, zeros, True), learning_status(shuffled, zeros, True))
+
+
+def test_a_checkpoint_keeps_samples_and_status() -> None:
+    method, networks = make_method("flexmatch", threshold=0.1), make_networks("flexmatch")
+    for seed in range(3):
+        method(networks, make_batch(method, seed), Progress(seed, 10))
+    assert method.status.any()
+    restored = make_method("flexmatch", threshold=0.1)
+    restored.load_state_dict(method.state_dict())
+    torch.testing.assert_close(restored.label, method.label)
+    torch.testing.assert_close(restored.status, method.status)

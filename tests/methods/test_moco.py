@@ -1,0 +1,180 @@
+"""Properties of MoCo that its specification names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import semifine
+from semifine.engine.averaging import create_teacher, update_teacher
+from semifine.engine.display import Display
+from semifine.engine.training import train
+from semifine.errors import UserError
+from semifine.losses import contrast_logits, contrastive_loss
+from semifine.methods.base import DataInfo, Progress
+from semifine.methods.moco import MoCo, MoCoSettings
+from semifine.methods.ring import Ring
+from semifine.models.classifier import create_classifier
+from semifine.models.projection import PROJECTION, on_sphere
+from semifine.models.weights import load_weights_file
+from tests.conftest import tiny_settings
+from tests.methods.one_step import (
+    UNLABELLED,
+    make_batch,
+    make_linear_networks,
+    make_method,
+    make_network,
+    make_networks,
+)
+
+PROGRESS = Progress(0, 10)
+
+
+@pytest.mark.parametrize("sizes", [[4, 4, 4, 4], [3, 3, 3, 3, 3], [5, 1, 4, 5]])
+def test_the_queue_holds_the_last_keys_in_order(sizes: list[int]) -> None:
+    """Also where a batch goes round the end."""
+    ring = Ring(torch.zeros(8, 2))
+    pushed = [torch.zeros(2)] * 8
+    for size in sizes:
+        keys = torch.randn(size, 2)
+        ring.push(keys)
+        pushed += list(keys)
+    from_oldest = ring.rows.roll(-int(ring.slot), dims=0)
+    torch.testing.assert_close(from_oldest, torch.stack(pushed[-8:]))
+
+
+def test_a_step_puts_its_keys_into_the_queue() -> None:
+    method, networks = make_method("moco"), make_linear_networks()
+    batch = make_batch(method)
+    method(networks, batch, PROGRESS)
+    keys = on_sphere(networks.teacher(batch.unlabelled["moco_v2:2"]).heads[PROJECTION])
+    torch.testing.assert_close(method.queue.rows[:8], keys)
+    assert method.queue.slot == 8
+
+
+def test_the_keys_have_no_gradient() -> None:
+    method, networks = make_method("moco"), make_linear_networks()
+    batch = make_batch(method)
+    for view in batch.unlabelled.values():
+        view.requires_grad_()
+    method(networks, batch, PROGRESS).loss.backward()
+    assert batch.unlabelled["moco_v2:1"].grad.any()
+    assert batch.unlabelled["moco_v2:2"].grad is None
+    assert not method.queue.rows.requires_grad
+
+
+@pytest.mark.parametrize(("momentum", "like"), [(1.0, "the key encoder"), (0.0, "the query encoder")])
+def test_momentum_one_freezes_the_key_encoder_and_zero_copies_the_query_encoder(momentum: float, like: str) -> None:
+    query = create_classifier("test_resnet", 0, 32)
+    key = create_teacher(create_classifier("test_resnet", 0, 32))
+    expected = [p.clone() for p in (key if like == "the key encoder" else query).parameters()]
+    update_teacher(key, query, momentum)
+    torch.testing.assert_close(list(key.parameters()), expected)
+
+
+def test_logits_have_the_own_key_first() -> None:
+    query, key, others = (on_sphere(torch.randn(n, 5)) for n in (3, 3, 7))
+    logits = contrast_logits(query, key, others, temperature=0.2)
+    assert logits.shape == (3, 1 + 7)
+    torch.testing.assert_close(logits[:, 0], (query * key).sum(dim=1) / 0.2)
+    torch.testing.assert_close(logits[1, 1:], torch.stack([query[1] @ other for other in others]) / 0.2)
+    slow = -logits.log_softmax(dim=1)[:, 0].mean()
+    torch.testing.assert_close(contrastive_loss(logits), slow)
+
+
+def test_descent_lowers_the_loss() -> None:
+    method, networks = make_method("moco"), make_networks("moco", train=True)
+    networks.teacher.load_state_dict(networks.student.state_dict())
+    batch = make_batch(method)
+    optimiser = torch.optim.SGD(networks.student.parameters(), lr=0.05)
+    losses = []
+    for _ in range(8):
+        method.queue.slot.zero_()  # the same keys are replaced each time, the others stay
+        loss = method(networks, batch, PROGRESS).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[1]
+
+
+@pytest.mark.parametrize(("batch", "length"), [(8, 48), (10, 50), (54, 54), (60, 60)])
+def test_the_queue_is_as_long_as_whole_batches_of_images_allow(batch: int, length: int) -> None:
+    method = MoCo(MoCoSettings(groups=1), DataInfo(6, 18, UNLABELLED, unlabelled_batch=batch))
+    assert len(method.queue.rows) == length
+    torch.testing.assert_close(method.queue.rows.norm(dim=1), torch.ones(length))
+
+
+def test_versions_differ_in_head_temperature_and_views() -> None:
+    first, second = make_method("moco", version="v1"), make_method("moco", version="v2")
+    assert (first.temperature, second.temperature) == (0.07, 0.2)
+    assert first.unlabelled_views == ("moco_v1:1", "moco_v1:2")
+    assert second.unlabelled_views == ("moco_v2:1", "moco_v2:2")
+    heads = [str(MoCo.heads(method.settings, 64)[PROJECTION]) for method in (first, second)]
+    assert "ReLU" not in heads[0]
+    assert "ReLU" in heads[1]
+
+
+def test_batch_norm_sees_keys_in_other_groups_than_queries() -> None:
+    """Else the shared statistics of a group would tell which key belongs to a query."""
+    method = make_method("moco", groups=2)
+    asked: list[list[int]] = []
+
+    class Recorder:
+        def __call__(self, images):
+            asked.append(images[:, 0, 0, 0].int().tolist())
+            return make_linear_networks()(images)
+
+        def ask_teacher(self, images):
+            return self(images)
+
+    batch = make_batch(method)
+    for view in batch.unlabelled.values():
+        view[:, 0, 0, 0] = torch.arange(8)
+    recorder = Recorder()
+    method(recorder, batch, PROGRESS)
+    assert asked == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_groups_must_divide_the_batch() -> None:
+    with pytest.raises(UserError, match=r"method\.groups"):
+        make_method("moco", groups=3)
+    with pytest.raises(UserError, match=r"method\.queue"):
+        make_method("moco", queue=7)
+
+
+def test_another_method_starts_from_its_backbone_with_a_fresh_classifier(tmp_path: Path) -> None:
+    train(tiny_settings("moco", iterations=3), tmp_path / "moco", display=Display(quiet=True))
+    file = tmp_path / "moco" / "checkpoints" / "last" / "model.safetensors"
+    torch.manual_seed(3)
+    fresh = create_classifier("test_resnet", 6, 32)
+    head = fresh.head.weight.clone()
+    report = load_weights_file(fresh, file, keep_head=False)
+    assert (len(report.matched), report.head) == (report.total, False)
+    torch.testing.assert_close(fresh.head.weight, head)
+    result = train(tiny_settings("soc", iterations=2, weights=str(file)), tmp_path / "soc", display=Display(quiet=True))
+    assert result["top1"] is not None
+
+
+def test_simmatch_goes_on_with_its_projection(tmp_path: Path) -> None:
+    train(tiny_settings("moco", iterations=3), tmp_path / "moco", display=Display(quiet=True))
+    file = tmp_path / "moco" / "checkpoints" / "last" / "model.safetensors"
+    network = make_network("simmatch", seed=9)
+    load_weights_file(network, file, keep_head=False)
+    source = make_network("moco")
+    load_weights_file(source, file, keep_head=False)
+    torch.testing.assert_close(network.heads.state_dict(), source.heads.state_dict())
+
+
+def test_a_run_reports_no_accuracy_and_says_what_to_do(tmp_path: Path) -> None:
+    run = semifine.fit(out=tmp_path / "run", quiet=True, **tiny_settings("moco", iterations=3).as_dict())
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert "top1" not in result
+    assert result["unlabelled"] == {}
+    for ask in (run.evaluate, lambda: run.predict([np.zeros((40, 40, 3), np.uint8)])):
+        with pytest.raises(UserError, match=r"no classifier.*--weights"):
+            ask()

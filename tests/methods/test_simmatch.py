@@ -1,0 +1,205 @@
+"""Properties of SimMatch that its specification names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from semifine.engine.display import Display
+from semifine.engine.training import train
+from semifine.errors import UserError
+from semifine.losses import soft_cross_entropy
+from semifine.methods.base import Progress
+from semifine.methods.simmatch import aggregate, align, unfold
+from semifine.models.projection import PROJECTION, on_sphere
+from tests.conftest import tiny_settings
+from tests.methods.one_step import (
+    CLASSES,
+    LABEL,
+    LABELLED,
+    UNLABELLED,
+    make_batch,
+    make_linear_networks,
+    make_method,
+)
+
+PROGRESS = Progress(0, 10)
+
+
+@pytest.fixture
+def probs() -> torch.Tensor:
+    return torch.randn(8, CLASSES, generator=torch.Generator().manual_seed(0)).softmax(1)
+
+
+@pytest.fixture
+def similarity() -> torch.Tensor:
+    return torch.randn(8, LABELLED, generator=torch.Generator().manual_seed(1)).softmax(1)
+
+
+def assert_distribution(values: torch.Tensor) -> None:
+    assert (values >= 0).all()
+    torch.testing.assert_close(values.sum(dim=1), torch.ones(len(values)))
+
+
+def fill(method, networks):
+    """Shows the method every labelled image once, so that its bank is in use."""
+    for start in range(0, LABELLED, 6):
+        labelled = torch.arange(start, start + 6)
+        batch = make_batch(method, start)
+        images = torch.randn(6, *batch.labelled["weak"].shape[1:])
+        step = replace(batch, labelled={"weak": images}, label=LABEL[labelled], labelled_index=labelled)
+        method(networks, step, PROGRESS)
+
+
+def test_unfolded_and_aggregated_similarities_are_distributions(probs, similarity) -> None:
+    assert_distribution(unfold(similarity, probs, LABEL))
+    assert_distribution(aggregate(similarity, LABEL, CLASSES))
+    assert_distribution(align(probs, probs.mean(dim=0)))
+
+
+def test_labels_of_a_step_are_distributions() -> None:
+    method, networks = make_method("simmatch", threshold=0), make_linear_networks()
+    fill(method, networks)
+    assert method.ready()
+    assert_distribution(method(networks, make_batch(method), PROGRESS).pseudo_labels.target)
+
+
+def test_unfolding_and_aggregating_equal_slow_versions(probs, similarity) -> None:
+    for q, p, unfolded, aggregated in zip(
+        similarity, probs, unfold(similarity, probs, LABEL), aggregate(similarity, LABEL, CLASSES), strict=True
+    ):
+        weighted = [q[i] * p[LABEL[i]] for i in range(LABELLED)]
+        torch.testing.assert_close(unfolded, torch.stack(weighted) / sum(weighted))
+        for c in range(CLASSES):
+            torch.testing.assert_close(aggregated[c], sum(q[i] for i in range(LABELLED) if LABEL[i] == c))
+
+
+def test_full_smoothing_leaves_the_prediction() -> None:
+    method, networks = make_method("simmatch", smoothing=1.0), make_linear_networks()
+    fill(method, networks)
+    batch = make_batch(method)
+    target = method(networks, batch, PROGRESS).pseudo_labels.target
+    (weak,) = networks.ask_teacher(batch.unlabelled["weak"])
+    torch.testing.assert_close(target, align(weak.logits.softmax(1), method.alignment.rows.mean(dim=0)))
+
+
+def test_without_full_smoothing_the_bank_changes_labels_once_it_is_filled() -> None:
+    method, networks = make_method("simmatch", smoothing=0.5), make_linear_networks()
+    batch = make_batch(method)
+
+    def change() -> float:
+        target = method(networks, batch, PROGRESS).pseudo_labels.target
+        (weak,) = networks.ask_teacher(batch.unlabelled["weak"])
+        aligned = align(weak.logits.softmax(1), method.alignment.rows.mean(dim=0))
+        return (target - aligned).abs().max().item()
+
+    assert change() == pytest.approx(0, abs=1e-6)
+    fill(method, networks)
+    assert change() > 1e-3
+
+
+def test_a_uniform_prediction_does_not_change_similarities(similarity) -> None:
+    uniform = torch.full((8, CLASSES), 1 / CLASSES)
+    torch.testing.assert_close(unfold(similarity, uniform, LABEL), similarity)
+
+
+def test_a_bank_of_one_class_aggregates_to_that_class(similarity) -> None:
+    expected = torch.eye(CLASSES)[2].expand(8, -1)
+    torch.testing.assert_close(aggregate(similarity, torch.full((LABELLED,), 2), CLASSES), expected)
+
+
+def test_alignment_to_a_uniform_mean_changes_nothing(probs) -> None:
+    torch.testing.assert_close(align(probs, torch.full((CLASSES,), 0.3)), probs)
+
+
+def test_alignment_before_the_first_batch_changes_nothing(probs) -> None:
+    torch.testing.assert_close(make_method("simmatch").pseudo_labels(probs).target, probs)
+
+
+def test_alignment_uses_the_mean_of_the_last_batches() -> None:
+    method = make_method("simmatch")
+    batches = [torch.rand(8, CLASSES).softmax(1) for _ in range(3)]
+    for batch in batches:
+        aligned = method._observe(batch)
+    mean = torch.stack([batch.mean(dim=0) for batch in batches]).mean(dim=0)
+    torch.testing.assert_close(aligned, align(batches[-1], mean))
+
+
+def test_the_loss_between_images_is_at_least_the_entropy_of_its_target(similarity) -> None:
+    """Equal where the student's similarities are the target."""
+    entropy = -(similarity * similarity.log()).sum(dim=1).mean()
+    other = torch.randn(8, LABELLED)
+    assert soft_cross_entropy(other, similarity) > entropy
+    torch.testing.assert_close(soft_cross_entropy(similarity.log(), similarity), entropy)
+
+
+def test_the_loss_between_images_equals_its_formula() -> None:
+    method, networks = make_method("simmatch"), make_linear_networks()
+    fill(method, networks)
+    bank, batch = method.bank.clone(), make_batch(method)
+    loss = method(networks, batch, PROGRESS).numbers["loss_instances"]
+
+    def similarities(network, view: str) -> torch.Tensor:
+        z = on_sphere(network(batch.unlabelled[view]).heads[PROJECTION])
+        return (z @ bank.t() / 0.1).softmax(1)
+
+    q, s = similarities(networks.teacher, "weak"), similarities(networks.student, "moco_v2")
+    p = method.pseudo_labels(networks.teacher(batch.unlabelled["weak"]).logits.softmax(1)).target
+    torch.testing.assert_close(loss, -(unfold(q, p, LABEL) * s.log()).sum(dim=1).mean().detach())
+
+
+def test_in_the_first_labelled_epoch_there_is_no_loss_between_images() -> None:
+    method, networks = make_method("simmatch"), make_linear_networks()
+    losses = []
+    for start in range(0, LABELLED + 6, 6):
+        labelled = torch.arange(start, start + 6) % LABELLED
+        batch = make_batch(method, start)
+        images = torch.randn(6, *batch.labelled["weak"].shape[1:])
+        step = replace(batch, labelled={"weak": images}, label=LABEL[labelled], labelled_index=labelled)
+        losses.append(method(networks, step, PROGRESS).numbers["loss_instances"].item())
+    assert losses[:3] == [0, 0, 0]
+    assert losses[3] > 0
+
+
+def test_released_code_counts_an_epoch_of_unlabelled_images_and_knows_no_labels_at_first() -> None:
+    method = make_method("simmatch", first_epoch="unlabelled", blank_labels=True)
+    networks = make_linear_networks()
+    assert not method.bank_label.any()
+    losses = [
+        method(networks, make_batch(method, seed), PROGRESS).numbers["loss_instances"].item()
+        for seed in range(-(-UNLABELLED // 8) + 1)
+    ]
+    assert not any(losses[:-1])
+    assert losses[-1] > 0
+    assert not method.filled.all(), "part of the bank is still random then, which is the trap"
+
+
+def test_the_bank_knows_the_labels_of_labelled_images_from_the_start() -> None:
+    torch.testing.assert_close(make_method("simmatch").bank_label, LABEL)
+
+
+def test_a_row_of_the_bank_is_the_averages_projection_of_that_image() -> None:
+    method, networks = make_method("simmatch"), make_linear_networks()
+    batch = replace(make_batch(method), labelled_index=torch.tensor([7, 2, 9, 11]), label=LABEL[[7, 2, 9, 11]])
+    before = method.bank.clone()
+    method(networks, batch, PROGRESS)
+    expected = on_sphere(networks.teacher(batch.labelled["weak"]).heads[PROJECTION])
+    torch.testing.assert_close(method.bank[[7, 2, 9, 11]], expected)
+    untouched = [i for i in range(LABELLED) if i not in (7, 2, 9, 11)]
+    torch.testing.assert_close(method.bank[untouched], before[untouched])
+    assert method.filled.nonzero().flatten().tolist() == [2, 7, 9, 11]
+
+
+def test_the_student_is_what_is_evaluated_and_the_average_is_kept(tmp_path) -> None:
+    train(tiny_settings("simmatch", iterations=2), tmp_path / "run", display=Display(quiet=True))
+    state = torch.load(tmp_path / "run" / "checkpoints" / "last" / "training.pt", weights_only=True)
+    assert "teacher" in state
+    assert "student" not in state
+    assert any(name.startswith("heads.projection") for name in state["teacher"])
+
+
+def test_without_an_average_it_is_refused(tmp_path) -> None:
+    with pytest.raises(UserError, match="--ema above 0"):
+        train(tiny_settings("simmatch", ema=0), tmp_path / "run", display=Display(quiet=True))

@@ -1,0 +1,35 @@
+"""Properties of the supervised baseline and of the oracle that their specification names."""
+
+from __future__ import annotations
+
+import torch
+
+from semifine.data.catalog import Split
+from semifine.data.sources import load_catalog
+from semifine.engine.schedule import learning_rate_factor
+from semifine.losses import supervised_cross_entropy
+from tests.conftest import tiny_settings
+
+
+def test_labels_of_minus_one_are_ignored() -> None:
+    logits = torch.randn(6, 4)
+    label = torch.tensor([0, -1, 2, -1, 3, 1])
+    known = label >= 0
+    torch.testing.assert_close(
+        supervised_cross_entropy(logits, label), supervised_cross_entropy(logits[known], label[known])
+    )
+
+
+def test_the_oracle_learns_from_labelled_and_in_class_unlabelled_images() -> None:
+    settings = tiny_settings("oracle")
+    catalog = load_catalog(settings.data, settings.data_settings)
+    revealed = catalog.with_truth_revealed()
+    in_class = catalog.truth[catalog.rows(Split.UNLABELLED)] < catalog.num_classes
+    assert len(revealed.rows(Split.LABELLED)) == len(catalog.rows(Split.LABELLED)) + in_class.sum()
+    assert len(revealed.rows(Split.TEST)) == len(catalog.rows(Split.TEST))
+
+
+def test_the_half_cosine_reaches_zero_at_the_last_step() -> None:
+    settings = tiny_settings("supervised", schedule="half_cosine", iterations=100).train
+    assert learning_rate_factor(0, settings) == 1
+    assert learning_rate_factor(100, settings) == 0
