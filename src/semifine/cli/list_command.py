@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from semifine.cli.main import Parser
 
-KINDS = ("methods", "datasets", "backbones", "presets")
+KINDS = ("methods", "datasets", "backbones", "presets", "experiments")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -15,7 +15,14 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("kind", choices=KINDS, help="what to show")
     parser.add_argument("--plain", action="store_true", help="names only, one a line")
     options = parser.parse_args(arguments)
-    lines = {"methods": _methods, "datasets": _datasets, "backbones": _backbones, "presets": _presets}[options.kind]
+    kinds = {
+        "methods": _methods,
+        "datasets": _datasets,
+        "backbones": _backbones,
+        "presets": _presets,
+        "experiments": _experiments,
+    }
+    lines = kinds[options.kind]
     for name, text, settings_class in lines():
         if options.plain or not text:
             print(name)
@@ -59,3 +66,15 @@ def _presets() -> Iterator[tuple[str, str, type | None]]:
 
     for name in preset_names():
         yield name, preset_summary(name), None
+
+
+def _experiments() -> Iterator[tuple[str, str, type | None]]:
+    """Every row of every table, under every start and published data set."""
+    from semifine.experiments.tables import read_table, table_names
+
+    for name in table_names():
+        table = read_table(name)
+        for data in ("semi_aves", "semi_fungi"):
+            for init in table.inits:
+                for row in table.rows:
+                    yield f"{name}/{data}/{init}/{row.run_name or row.recipe}", f"{row.title}, {table.unlabelled}", None

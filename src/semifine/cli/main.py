@@ -23,8 +23,10 @@ VERBS = {
     "demo": "train on the embedded data set and write a result page",
     "prepare": "decode a data set once and report what is in it",
     "train": "train a classifier",
+    "experiment": "train by a published recipe of one or several stages",
+    "reproduce": "run the paper's comparison and print its tables",
     "evaluate": "measure a trained classifier on its test or validation images",
-    "list": "show methods, datasets, backbones or presets",
+    "list": "show methods, datasets, backbones, presets or experiments",
 }
 
 # 128 + signal number is what shells expect of an interrupted program

@@ -35,6 +35,7 @@ class TrainSettings:
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto", "the classifier in --weights: kept, left out, or kept if it comes from a run on the same classes"
     )
+    labels: str | None = setting(None, "CSV file (path, label) of labels for unlabelled images, which learn with them")
     lr: float = setting(0.01, "learning rate", low=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     nesterov: bool = setting(True, "Nesterov momentum")

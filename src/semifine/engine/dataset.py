@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from semifine.config import RunSettings
 from semifine.data.catalog import Catalog, Split
@@ -10,6 +11,7 @@ from semifine.data.inspection import DataReport, inspect
 from semifine.data.sources import load_catalog
 from semifine.data.store import ImageStore, open_store, set_aside_unreadable, unreadable_images
 from semifine.engine.display import Display
+from semifine.engine.extra_labels import add_labels
 from semifine.errors import UserError
 
 
@@ -33,6 +35,8 @@ def open_dataset(settings: RunSettings, display: Display) -> Dataset:
     errors = inspect(catalog, store).errors
     if errors:
         raise UserError(f"{errors[0]} 'semifine prepare' shows all problems of the data.")
+    if settings.train.labels:
+        catalog, store = add_labels(catalog, store, Path(settings.train.labels))
     return Dataset(catalog, store, [path for path, _ in broken])
 
 

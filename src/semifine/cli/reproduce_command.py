@@ -1,0 +1,99 @@
+"""semifine reproduce"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from semifine.cli.experiment_command import add_conditions, check_settings, conditions_for
+from semifine.cli.main import INTERRUPTED, Parser
+from semifine.errors import UserError
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _create_parser().parse_args(arguments)
+    if options.seeds < 1 or options.jobs < 1:
+        raise UserError("--seeds and --jobs must be at least 1.")
+
+    from rich.console import Console
+
+    from semifine.data.sources import load_catalog
+    from semifine.engine.interruption import Interrupted
+    from semifine.experiments.grid_view import GridView
+    from semifine.experiments.scheduler import State, run_jobs, unique_jobs
+    from semifine.experiments.tables import choose_rows, fill, plan_jobs, read_table
+
+    table = choose_rows(read_table(options.table), options.methods)
+    inits = options.inits or _possible_inits(table.inits, options)
+    columns = {init: conditions_for(options, init, table.unlabelled) for init in inits}
+    data = columns[inits[0]].data
+    out = options.out or Path("reproduce") / data.partition(":")[0] / table.name
+    cells = plan_jobs(table, columns, options.seeds, out.absolute(), load_catalog(data).num_classes)
+    jobs = unique_jobs([job for by_seed in cells.values() for seed in by_seed for job in seed])
+    # A cell looks at the very jobs that are run.
+    by_folder = {job.folder.path: job for job in jobs}
+    cells = {key: [[by_folder[job.folder.path] for job in seed] for seed in by_seed] for key, by_seed in cells.items()}
+    check_settings(jobs)
+    console = Console(stderr=True)
+    try:
+        with GridView(jobs, cells, console) as view:
+            run_jobs(jobs, options.jobs, options.device, view.update)
+    except Interrupted as stop:
+        print(f"Stopped by {stop} and saved; the same command goes on.")
+        return INTERRUPTED + stop.signal_number
+    filled = fill(table, cells, data)
+    _write(table, inits, filled, out, _notes(options, columns[inits[0]].profile, data))
+    return 1 if any(job.state is State.FAILED for job in jobs) else 0
+
+
+def _create_parser() -> Parser:
+    parser = Parser(
+        prog="semifine reproduce",
+        description="Run the grid of training runs behind a table of the paper and print the table, the paper's "
+        "numbers beside ours where the data set is the paper's. What is finished is not run again: the same command "
+        "goes on.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("table", metavar="TABLE", help="table1, table2, clustering, ood_scratch or ood_experts")
+    parser.add_argument("--dataset", default="synthetic", metavar="DATA", help="as 'semifine train' takes it")
+    parser.add_argument(
+        "--inits", nargs="+", choices=("scratch", "imagenet", "inat"), help="columns; default: the possible"
+    )
+    parser.add_argument("--methods", nargs="+", default=[], metavar="ROW", help="some rows only, by recipe or title")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell (default: 3)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default: 1)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: reproduce/DATASET/TABLE")
+    add_conditions(parser)
+    return parser
+
+
+def _possible_inits(inits: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """The table's columns, without those that need a file that was not given or weights that a small net has not."""
+    conditions = conditions_for(options, "scratch", "in")
+    possible = [init for init in inits if init != "inat" or options.inat_weights]
+    if conditions.profile == "small":
+        possible = [init for init in possible if init == "scratch"]
+    if not possible:
+        raise UserError("No column of this table can be run so: give --inits, --profile or --inat-weights.")
+    return possible
+
+
+def _notes(options: argparse.Namespace, profile: str, data: str) -> list[str]:
+    return [
+        f"data {data.partition(':')[0]}, profile {profile}, budget {options.budget}, seeds 0 to {options.seeds - 1}",
+        "mean ± standard deviation over the seeds of the last model's accuracy on the test images, in percent",
+        "table.csv has the best accuracy on test, too, which the paper's protocol would report",
+    ]
+
+
+def _write(table: object, inits: Sequence[str], cells: object, out: Path, notes: Sequence[str]) -> None:
+    from semifine.experiments.layout import as_csv, as_latex, as_markdown
+    from semifine.run_folder import write_atomically
+
+    markdown = as_markdown(table, inits, cells, notes)  # type: ignore[arg-type]
+    write_atomically(out / "table.md", markdown)
+    write_atomically(out / "table.csv", as_csv(table, inits, cells))  # type: ignore[arg-type]
+    write_atomically(out / "table.tex", as_latex(table, inits, cells))  # type: ignore[arg-type]
+    print(markdown)
+    print(f"Also as {out}/table.md, table.csv and table.tex")

@@ -1,0 +1,1 @@
+"""The paper's comparison: recipes of one or several training runs, and the tables they fill."""

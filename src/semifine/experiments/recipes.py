@@ -1,0 +1,153 @@
+"""The published settings of each method, fitted to a data set, a network and a budget."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from semifine.config.settings import PRESETS
+from semifine.errors import UserError
+
+FOLDER = PRESETS.parent / "experiments"
+
+BUDGETS = {"full": None, "small": 3000, "tiny": 400}
+"""Steps of SoC under each budget; the other methods keep their proportion to it."""
+
+INITS = ("scratch", "imagenet", "inat")
+
+# Methods that a profile may give equal steps, whatever passes over the data their papers took.
+TWO_VIEWS = ("fixmatch", "flexmatch", "simmatch", "soc")
+
+SMALLEST_BATCH = 4
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all runs of one column of a table share."""
+
+    data: str
+    init: str = "scratch"
+    unlabelled: str = "in"
+    seed: int = 0
+    profile: str = "paper"
+    budget: str = "full"
+    weights: str | None = None
+    """The file of a pre-trained network, where the init is one that no package carries."""
+
+    @property
+    def family(self) -> str:
+        """Which of the published settings apply."""
+        return "scratch" if self.init == "scratch" else "experts"
+
+
+def compose(recipe: str, conditions: Conditions, after_moco: bool = False) -> dict[str, Any]:
+    """The flat settings of one training run; the start is left to the stage that it is part of."""
+    published = _published(recipe, conditions.family, after_moco)
+    profile = read_profile(conditions.profile)
+    factor = budget_factor(conditions)
+    settings = {**published, **profile["settings"]}
+    if profile.get("equal_steps") and recipe in TWO_VIEWS:
+        settings["iterations"] = _published("soc", conditions.family, after_moco=False)["iterations"]
+        settings.pop("horizon", None)
+    for key in ("iterations", "horizon"):
+        if key in settings:
+            settings[key] = max(1, round(settings[key] * factor))
+    settings = _fit_to_profile(settings, profile)
+    if settings["method.name"] == "moco":
+        settings["method.groups"] = _largest_divisor(settings["batch_size"] * settings["mu"], settings["method.groups"])
+    return {**settings, **_data_settings(conditions), "seed": conditions.seed}
+
+
+def budget_factor(conditions: Conditions) -> float:
+    """By what all numbers of steps are multiplied."""
+    steps = BUDGETS.get(conditions.budget, "a number")
+    if steps is None:
+        return 1.0
+    if steps == "a number":
+        steps = _positive(conditions.budget)
+    return float(steps) / float(_published("soc", conditions.family, after_moco=False)["iterations"])
+
+
+def default_profile(data: str) -> str:
+    """What suits a data set: the published network for the published ones, smaller ones elsewhere."""
+    source = data.partition(":")[0]
+    return {"semi_aves": "paper", "semi_fungi": "paper", "semi_inat": "paper", "synthetic": "small"}.get(
+        source, "lite0"
+    )
+
+
+def recipe_names() -> list[str]:
+    return list(_read("recipes.yaml")["recipes"])
+
+
+def profile_names() -> list[str]:
+    return list(_read("profiles.yaml"))
+
+
+def read_profile(name: str) -> dict[str, Any]:
+    profiles = _read("profiles.yaml")
+    if name not in profiles:
+        raise UserError(f"Unknown profile '{name}'. Valid ones: {', '.join(profiles)}.")
+    return dict(profiles[name])
+
+
+def _published(recipe: str, family: str, after_moco: bool) -> dict[str, Any]:
+    book = _read("recipes.yaml")
+    entry = book["recipes"][recipe]
+    start = entry[family]
+    if after_moco:
+        start = entry.get(f"moco_{family}", start)
+    return {**book["families"][entry["family"]], **entry["settings"], **start}
+
+
+def _fit_to_profile(settings: dict[str, Any], profile: dict[str, Any]) -> dict[str, Any]:
+    fitted = dict(settings)
+    for key, factor in profile.get("factors", {}).items():
+        if key in fitted:
+            whole = isinstance(fitted[key], int)
+            fitted[key] = max(SMALLEST_BATCH, round(fitted[key] * factor)) if whole else fitted[key] * factor
+    for key, largest in profile.get("at_most", {}).items():
+        if key in fitted:
+            fitted[key] = min(fitted[key], largest)
+    return fitted
+
+
+def _data_settings(conditions: Conditions) -> dict[str, Any]:
+    settings: dict[str, Any] = {"data.source": conditions.data}
+    if conditions.unlabelled == "inout":
+        settings["data.unlabelled"] = "inout"
+    return settings
+
+
+def _largest_divisor(number: int, wanted: int) -> int:
+    """The largest number of batch-norm groups, not above the wanted one, that a batch can be dealt into."""
+    return max(divisor for divisor in range(1, wanted + 1) if number % divisor == 0)
+
+
+def _positive(budget: str) -> int:
+    try:
+        steps = int(budget)
+    except ValueError:
+        steps = 0
+    if steps < 1:
+        raise UserError(f"budget must be one of {', '.join(BUDGETS)}, or SoC's number of steps, not '{budget}'.")
+    return steps
+
+
+@functools.cache
+def _read(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((FOLDER / name).read_text(encoding="utf-8")))
+
+
+def check_weights_file(conditions: Conditions) -> None:
+    """A start that no package carries needs a file."""
+    if conditions.init == "inat" and not conditions.weights:
+        raise UserError(
+            "The start 'inat' needs the file of a network trained on iNaturalist: give --inat-weights FILE."
+        )
+    if conditions.weights and not Path(conditions.weights).is_file():
+        raise UserError(f"There is no weights file {conditions.weights}.")

@@ -1,0 +1,163 @@
+"""Runs many training runs, several at once, each in a process of its own, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import yaml
+
+from semifine.engine.interruption import Interrupted, watching_for_stop
+from semifine.experiments.stages import Stage, settings_in
+from semifine.run_folder import RunFolder, write_atomically
+
+POLL_SECONDS = 0.2
+
+
+class State(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass
+class Job:
+    """A stage in the folder of its conditions."""
+
+    stage: Stage
+    column: Path
+    state: State = State.WAITING
+    reason: str = ""
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.column / self.stage.name)
+
+    @property
+    def log(self) -> Path:
+        return self.column / f"{self.stage.name}.log"
+
+    @property
+    def needs(self) -> list[Path]:
+        return [self.column / name for name in self.stage.needs]
+
+    def progress(self) -> float:
+        """How much of the run is done, by its last logged step."""
+        if self.state is State.DONE:
+            return 1.0
+        last = _last_line(self.folder.metrics)
+        try:
+            return float(json.loads(last)["step"]) / float(self.stage.settings["iterations"]) if last else 0.0
+        except (json.JSONDecodeError, KeyError):
+            return 0.0
+
+
+def unique_jobs(jobs: Sequence[Job]) -> list[Job]:
+    """Recipes of one column share their stages: each is run once."""
+    return list({(job.column, job.stage.name): job for job in jobs}.values())
+
+
+def run_jobs(jobs: Sequence[Job], at_once: int, device: str, on_change: Callable[[], None]) -> None:
+    """Runs all jobs in an order that their needs allow; ``on_change`` is called whenever something may be new.
+
+    A job that fails is marked with its reason, and so are those that need it; the rest goes on. When this is
+    interrupted, the running ones are asked to stop, which saves them, and are waited for.
+    """
+    for job in jobs:
+        if job.folder.result.is_file():
+            job.state = State.DONE
+    threads = max(1, (os.cpu_count() or 1) // at_once)
+    with watching_for_stop() as stop:
+        try:
+            while any(job.state in (State.WAITING, State.RUNNING) for job in jobs):
+                if stop.signal_number:
+                    raise Interrupted(stop.signal_number)
+                _collect(jobs)
+                running = sum(job.state is State.RUNNING for job in jobs)
+                for job in _ready(jobs)[: at_once - running]:
+                    _start(job, device, threads)
+                on_change()
+                time.sleep(POLL_SECONDS)
+        finally:
+            _stop([job for job in jobs if job.state is State.RUNNING])
+    on_change()
+
+
+def _ready(jobs: Sequence[Job]) -> list[Job]:
+    """Jobs whose needs are met; those whose needs have failed fail with them."""
+    by_folder = {job.folder.path: job for job in jobs}
+    ready = []
+    for job in jobs:
+        if job.state is not State.WAITING:
+            continue
+        needed = [by_folder[path] for path in job.needs]
+        failed = next((other for other in needed if other.state is State.FAILED), None)
+        if failed is not None:
+            job.state, job.reason = State.FAILED, f"needs {failed.stage.name}, which failed"
+        elif all(other.state is State.DONE for other in needed):
+            ready.append(job)
+    return ready
+
+
+def _start(job: Job, device: str, threads: int) -> None:
+    job.column.mkdir(parents=True, exist_ok=True)
+    config = job.column / f"{job.stage.name}.yaml"
+    write_atomically(config, yaml.safe_dump(settings_in(job.stage, job.column), sort_keys=True))
+    command = [sys.executable, "-m", "semifine", "train", "--config", str(config), "--out", str(job.folder.path)]
+    command += ["--resume", "--quiet", "--device", device]
+    with job.log.open("wb") as log:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        job.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+    job.state = State.RUNNING
+
+
+def _collect(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.state is not State.RUNNING or job.process is None or job.process.poll() is None:
+            continue
+        if job.process.returncode == 0 and job.folder.result.is_file():
+            job.state = State.DONE
+        else:
+            job.state, job.reason = State.FAILED, _reason(job.log, job.process.returncode)
+
+
+def _stop(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        assert job.process is not None
+        job.process.terminate()
+    for job in jobs:
+        assert job.process is not None
+        job.process.wait()
+        job.state = State.WAITING
+
+
+def _reason(log: Path, exit_code: int) -> str:
+    """The sentence that a run said about its mistake, else its last words."""
+    lines = _last_lines(log)
+    said = [line.removeprefix("semifine: ") for line in lines if line.startswith("semifine: ")]
+    return (said or lines or [f"ended with exit code {exit_code}"])[-1]
+
+
+def _last_line(path: Path) -> str:
+    return (_last_lines(path) or [""])[-1]
+
+
+def _last_lines(path: Path) -> list[str]:
+    """The end of a file that may be long, without empty lines; nothing where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4096))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if line.strip()]

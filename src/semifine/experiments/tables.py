@@ -1,0 +1,152 @@
+"""The paper's tables: what runs fill them, and what comes out."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from semifine.errors import UserError
+from semifine.experiments.recipes import FOLDER, Conditions
+from semifine.experiments.scheduler import Job, State
+from semifine.experiments.stages import plan
+
+PAPER_CLASSES = 200
+"""The paper's k are for so many classes; elsewhere they keep their proportion."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: its title, and the recipe that fills it."""
+
+    title: str
+    recipe: str
+    settings: Mapping[str, Any]
+
+    @property
+    def run_name(self) -> str | None:
+        """Where a row changes a recipe, its runs have a name of their own."""
+        if not self.settings:
+            return None
+        told = ",".join(f"{key.removeprefix('method.')}={value}" for key, value in self.settings.items())
+        return f"{self.recipe},{told}".replace("/", ":")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper."""
+
+    name: str
+    title: str
+    unlabelled: str
+    inits: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row under one start, over the seeds."""
+
+    results: list[dict[str, Any]]
+    failures: list[str]
+    published: str | None
+
+    def numbers(self, key: str) -> list[float]:
+        return [result[key] for result in self.results if result.get(key) is not None]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.numbers("top1")
+
+    def text(self) -> str:
+        """``top-1 / top-5``, mean ± deviation over the seeds."""
+        if self.is_empty:
+            return "failed" if self.failures else "-"
+        return f"{spread(self.numbers('top1'))} / {spread(self.numbers('top5'))}"
+
+
+Jobs = dict[tuple[str, str], list[list[Job]]]
+"""(row title, init) -> for each seed the jobs of its recipe, the last of which is the result"""
+
+
+def table_names() -> list[str]:
+    return list(_read("tables.yaml"))
+
+
+def read_table(name: str) -> Table:
+    tables = _read("tables.yaml")
+    if name not in tables:
+        raise UserError(f"Unknown table '{name}'. Valid ones: {', '.join(tables)}.")
+    entry = tables[name]
+    rows = tuple(Row(line["row"], line["recipe"], line.get("settings", {})) for line in entry["rows"])
+    return Table(name, entry["title"], entry["unlabelled"], tuple(entry["inits"]), rows)
+
+
+def choose_rows(table: Table, methods: Sequence[str]) -> Table:
+    """The table with the rows of some methods only; a method is named by its recipe, or by the row's title."""
+    if not methods:
+        return table
+    known = {row.recipe for row in table.rows} | {row.title for row in table.rows}
+    for method in methods:
+        if method not in known:
+            raise UserError(f"{table.name} has no row '{method}'. Valid ones: {', '.join(sorted(known))}.")
+    return replace(table, rows=tuple(row for row in table.rows if row.recipe in methods or row.title in methods))
+
+
+def plan_jobs(table: Table, columns: Mapping[str, Conditions], seeds: int, out: Path, num_classes: int) -> Jobs:
+    """The jobs of every cell, by row and init."""
+    jobs: Jobs = {}
+    for row in table.rows:
+        overrides = fit_settings(row.settings, num_classes)
+        for init, conditions in columns.items():
+            jobs[row.title, init] = [
+                _jobs_of_seed(row, overrides, replace(conditions, seed=seed), out) for seed in range(seeds)
+            ]
+    return jobs
+
+
+def _jobs_of_seed(row: Row, overrides: dict[str, Any], conditions: Conditions, out: Path) -> list[Job]:
+    column = out / f"{conditions.init}-{conditions.unlabelled}" / f"seed-{conditions.seed}"
+    return [Job(stage, column) for stage in plan(row.recipe, conditions, overrides, row.run_name)]
+
+
+def fit_settings(settings: Mapping[str, Any], num_classes: int) -> dict[str, Any]:
+    """A row's settings for another number of classes."""
+    finest = {"method.alpha": num_classes / (num_classes - 2), "method.beta": math.log(2 - 2 / num_classes)}
+    fitted = dict(settings)
+    for key, value in settings.items():
+        if key == "method.k":
+            fitted[key] = max(2, round(value * num_classes / PAPER_CLASSES))
+        elif value == "finest":
+            fitted[key] = finest[key]
+    return fitted
+
+
+def fill(table: Table, jobs: Jobs, data: str) -> dict[tuple[str, str], Cell]:
+    """The cells as far as their runs are finished."""
+    published = _read("published.yaml").get(data.partition(":")[0], {}).get(table.name, {})
+    cells = {}
+    for (title, init), by_seed in jobs.items():
+        lasts = [seed_jobs[-1] for seed_jobs in by_seed]
+        cells[title, init] = Cell(
+            results=[job.folder.read_result() for job in lasts if job.state is State.DONE],
+            failures=[job.reason for job in lasts if job.state is State.FAILED],
+            published=published.get(init, {}).get(title),
+        )
+    return cells
+
+
+def spread(values: Sequence[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{deviation}"
+
+
+@functools.cache
+def _read(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((FOLDER / name).read_text(encoding="utf-8")))
