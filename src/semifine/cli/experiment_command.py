@@ -105,7 +105,9 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"The stage {failed.stage.name} failed: {failed.reason} ({failed.log} has more.)")
     results = {job.stage.name: job.folder.read_result() for job in jobs}
     last = results[jobs[-1].stage.name]
-    write_json(options.out / "summary.json", {"recipe": options.recipe, "result": last, "stages": results})
+    write_json(
+        options.out / f"summary-{options.recipe}.json", {"recipe": options.recipe, "result": last, "stages": results}
+    )
     print(f"{options.recipe}: test top-1 {last['top1']:.2f} %, top-5 {last['top5']:.2f} %")
-    print(f"Summary: {options.out / 'summary.json'}")
+    print(f"Summary: {options.out}/summary-{options.recipe}.json")
     return 0

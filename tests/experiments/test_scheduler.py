@@ -1,0 +1,88 @@
+"""Many runs: their order, failures, and going on after a stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from semifine.engine.interruption import Interrupted
+from semifine.experiments.grid_view import GridView
+from semifine.experiments.scheduler import Job, State, run_jobs, unique_jobs
+from semifine.experiments.stages import Stage
+from tests.conftest import tiny_settings
+
+
+def settings(method: str, **more: Any) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tiny_settings("supervised", iterations=4, **more).as_dict().items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
+        else:
+            flat[key] = value
+    return {**flat, "method.name": method}
+
+
+def test_a_student_waits_for_its_teacher_and_what_is_done_is_not_run_again(tmp_path: Path) -> None:
+    stages = [Stage("student", settings("self_training"), teacher="teacher"), Stage("teacher", settings("supervised"))]
+    jobs = [Job(stage, tmp_path) for stage in stages]
+    order: list[str] = []
+
+    def watch() -> None:
+        order.extend(job.stage.name for job in jobs if job.state is State.RUNNING and job.stage.name not in order)
+
+    run_jobs(jobs, at_once=2, device="cpu", on_change=watch)
+    assert [job.state for job in jobs] == [State.DONE, State.DONE], [job.reason for job in jobs]
+    assert order == ["teacher", "student"]
+    times = {job.stage.name: job.folder.result.stat().st_mtime_ns for job in jobs}
+    again = [Job(stage, tmp_path) for stage in stages]
+    run_jobs(again, at_once=1, device="cpu", on_change=lambda: None)
+    assert {job.stage.name: job.folder.result.stat().st_mtime_ns for job in again} == times
+
+
+def test_a_failure_has_its_reason_and_takes_only_those_that_need_it(tmp_path: Path) -> None:
+    jobs = [
+        Job(Stage("teacher", settings("supervised", backbone="no_such_net")), tmp_path),
+        Job(Stage("student", settings("self_training"), teacher="teacher"), tmp_path),
+        Job(Stage("other", settings("supervised")), tmp_path),
+    ]
+    console = Console(record=True, force_terminal=False, width=200, file=open(os.devnull, "w"))  # noqa: SIM115
+    with GridView(jobs, {("Teacher", "scratch"): [jobs[:1]]}, console) as view:
+        run_jobs(jobs, at_once=2, device="cpu", on_change=view.update)
+    teacher, student, other = jobs
+    assert teacher.state is State.FAILED
+    assert "Unknown backbone 'no_such_net'" in teacher.reason
+    assert student.state is State.FAILED
+    assert student.reason == "needs teacher, which failed"
+    assert other.state is State.DONE
+    told = console.export_text()
+    assert "no_such_net" in told
+    assert told.count("done") == 1
+
+
+def test_a_stop_saves_the_running_ones_and_they_go_on(tmp_path: Path) -> None:
+    long = settings("supervised") | {"iterations": 100_000, "save_every": 100_000, "evaluate_every": 100_000}
+    job = Job(Stage("long", long | {"log_every": 1}), tmp_path)
+
+    def stop_when_it_trains() -> None:
+        if job.progress() > 0 and not stopped.is_set():
+            stopped.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    stopped = threading.Event()
+    with pytest.raises(Interrupted):
+        run_jobs([job], at_once=1, device="cpu", on_change=stop_when_it_trains)
+    assert job.process is not None
+    assert job.process.returncode == 128 + signal.SIGTERM
+    assert (tmp_path / "long" / "checkpoints" / "last").exists()
+
+
+def test_shared_stages_are_one_job(tmp_path: Path) -> None:
+    stage = Stage("moco", {})
+    jobs = [Job(stage, tmp_path / "a"), Job(stage, tmp_path / "a"), Job(stage, tmp_path / "b")]
+    assert len(unique_jobs(jobs)) == 2

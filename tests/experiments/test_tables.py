@@ -1,0 +1,87 @@
+"""The paper's tables: rows, published numbers, layout."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import pytest
+
+from semifine.errors import UserError
+from semifine.experiments.layout import as_csv, as_latex, as_markdown
+from semifine.experiments.recipes import Conditions
+from semifine.experiments.tables import Cell, _read, choose_rows, fit_settings, plan_jobs, read_table, table_names
+
+INITS = ("scratch",)
+
+
+def test_the_tables_have_the_rows_of_the_paper() -> None:
+    assert [len(read_table(name).rows) for name in table_names()] == [13, 16, 3, 13, 9]
+
+
+@pytest.mark.parametrize("data", ["semi_aves", "semi_fungi"])
+def test_every_published_number_stands_in_a_row_of_its_table(data: str) -> None:
+    for name, by_init in _read("published.yaml")[data].items():
+        table = read_table(name)
+        for init, numbers in by_init.items():
+            assert init in table.inits
+            assert set(numbers) == {row.title for row in table.rows}, (name, init)
+
+
+def test_some_published_numbers() -> None:
+    published = _read("published.yaml")
+    assert published["semi_aves"]["table1"]["scratch"]["MoCo + SoC"] == "39.3±0.2 / 62.4±0.4"
+    assert published["semi_fungi"]["table2"]["scratch"]["alpha = 5 (SoC)"] == "39.4 / 62.5"
+    assert published["semi_fungi"]["ood_experts"]["inat"]["SoC"] == "58.9±0.3 / 82.6±0.2"
+
+
+def test_variants_fit_the_number_of_classes() -> None:
+    assert fit_settings({"method.k": 50}, 40) == {"method.k": 10}
+    assert fit_settings({"method.alpha": "finest"}, 40) == {"method.alpha": 40 / 38}
+    assert fit_settings({"method.beta": "finest"}, 40) == {"method.beta": math.log(1.95)}
+    assert fit_settings({"method.threshold": 0.8}, 40) == {"method.threshold": 0.8}
+
+
+def test_rows_can_be_chosen_by_recipe_or_title() -> None:
+    table = choose_rows(read_table("table1"), ["soc", "FixMatch"])
+    assert [row.title for row in table.rows] == ["FixMatch", "SoC"]
+    with pytest.raises(UserError, match="table1 has no row 'cnn'"):
+        choose_rows(read_table("table1"), ["cnn"])
+
+
+def test_cells_of_a_column_share_stages_and_seeds_do_not(tmp_path: Path) -> None:
+    table = choose_rows(read_table("table1"), ["moco", "moco+soc"])
+    jobs = plan_jobs(table, {"scratch": Conditions("synthetic", profile="small")}, 2, tmp_path, 40)
+    folders = {job.folder.path for by_seed in jobs.values() for seed in by_seed for job in seed}
+    assert len(folders) == 2 * 3, "moco, moco+supervised, moco+soc for each seed"
+
+
+def test_variants_have_folders_of_their_own(tmp_path: Path) -> None:
+    jobs = plan_jobs(read_table("table2"), {"scratch": Conditions("synthetic", profile="small")}, 1, tmp_path, 40)
+    folders = [seed[-1].folder.path for by_seed in jobs.values() for seed in by_seed]
+    assert len(set(folders)) == 16
+    assert all(folder.parent == tmp_path / "scratch-in" / "seed-0" for folder in folders)
+
+
+def cells() -> dict[tuple[str, str], Cell]:
+    results = [{"top1": 50.0, "top5": 80.0, "seconds": 10}, {"top1": 52.0, "top5": 81.0, "seconds": 12}]
+    return {
+        ("FixMatch", "scratch"): Cell([], ["loss is not finite"], "32.2±1.0 / 57.0±1.2"),
+        ("SoC", "scratch"): Cell(results, [], None),
+    }
+
+
+def test_a_table_reads_the_same_in_all_three_forms() -> None:
+    table = choose_rows(read_table("table1"), ["soc", "fixmatch"])
+    markdown = as_markdown(table, INITS, cells(), ["a note"])
+    assert "| SoC | 51.0 ± 1.4 / 80.5 ± 0.7 | - |" in markdown
+    assert "| FixMatch | failed | 32.2±1.0 / 57.0±1.2 |" in markdown
+    assert "- a note" in markdown
+    lines = list(csv.DictReader(io.StringIO(as_csv(table, INITS, cells()))))
+    assert [(line["row"], line["top1"], line["failure"]) for line in lines] == [
+        ("FixMatch", "", "loss is not finite"),
+        ("SoC", "51.00", ""),
+    ]
+    assert r"SoC & 51.0 $\pm$ 1.4 / 80.5 $\pm$ 0.7 & - \\" in as_latex(table, INITS, cells())
