@@ -23,7 +23,11 @@ def profiling(folder: Path, say: Callable[[str], None]) -> Iterator[Callable[[],
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
     order = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
 
+    finished = False
+
     def finish(profiler: profile) -> None:
+        nonlocal finished
+        finished = True
         trace = folder / "trace.json.gz"
         profiler.export_chrome_trace(str(trace))
         say(profiler.key_averages().table(sort_by=order, row_limit=ROWS, max_name_column_width=60))
@@ -32,3 +36,5 @@ def profiling(folder: Path, say: Callable[[str], None]) -> Iterator[Callable[[],
     steps = schedule(skip_first=SKIPPED, wait=0, warmup=WARM_UP, active=ACTIVE, repeat=1)
     with profile(activities=activities, schedule=steps, on_trace_ready=finish) as profiler:
         yield profiler.step
+    if not finished:
+        say(f"The run was too short to be profiled: that takes {SKIPPED + WARM_UP + ACTIVE} steps.")
