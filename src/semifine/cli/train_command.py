@@ -132,6 +132,8 @@ def run(arguments: Sequence[str]) -> int:
     except Interrupted as stop:
         display.say(f"Stopped by {stop} and saved; go on with: semifine train --out {options.out} --resume")
         return INTERRUPTED + stop.signal_number
+    if not result:
+        return 0  # one of several processes, of which the first speaks
     if options.json:
         print(json.dumps(result))
     else:

@@ -62,6 +62,8 @@ class TrainSettings:
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", "auto: bf16 on a GPU that has it, else fp32")
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "where to train")
+    devices: int = setting(1, "processes of the run, on GPUs one each; they share every batch", low=1)
+    sync_bn: bool = setting(False, "batch norm over the batches of all processes, not of each by itself")
     seed: int = setting(0, "seed of weights, sample order, augmentation and first medoids", low=0, high=2**32 - 1)
     evaluate_every: int | None = setting(None, "steps between evaluations; default: a tenth of the run", low=1)
     save_every: int | None = setting(None, "steps between checkpoints; default: as evaluations", low=1)

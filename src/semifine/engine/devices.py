@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,15 @@ from semifine.errors import UserError
 
 try:
     from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
 except ImportError:  # the distribution named "lightning" carries Fabric under its own name
     from lightning.fabric import Fabric  # type: ignore[no-redef]
+    from lightning.fabric.strategies.ddp import DDPStrategy  # type: ignore[no-redef]
+
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+PATIENCE = timedelta(minutes=10)
+"""How long processes wait for one that does not answer."""
+RANK_NAMES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 
 PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -31,7 +40,34 @@ def create_fabric(settings: TrainSettings) -> Fabric:
     if device == "cuda":
         # TF32 in what is left in float32; the heart is integer arithmetic and does not notice
         torch.set_float32_matmul_precision("high")
-    return Fabric(accelerator=device, devices=1, precision=PRECISIONS[precision])
+    devices, nodes = _processes(settings.devices)
+    if settings.sync_bn and device == "cpu":
+        raise UserError("sync_bn is for GPUs; leave it out on the CPU.")
+    if device == "cuda" and devices > torch.cuda.device_count():
+        raise UserError(f"devices is {devices}, but there are {torch.cuda.device_count()} GPUs here.")
+    strategy: Any = "auto"
+    if devices * nodes > 1:
+        # Several forward passes precede a backward pass, and a broadcast of buffers in between would break it.
+        strategy = DDPStrategy(broadcast_buffers=False, process_group_backend=BACKENDS[device], timeout=PATIENCE)
+    return Fabric(
+        accelerator=device, devices=devices, num_nodes=nodes, strategy=strategy, precision=PRECISIONS[precision]
+    )
+
+
+def process_rank() -> int:
+    """This process's number among those of the run, known from the environment before anything is connected."""
+    return int(next((os.environ[name] for name in RANK_NAMES if name in os.environ), 0))
+
+
+def _processes(wanted: int) -> tuple[int, int]:
+    """Processes on this machine, and machines: as torchrun or SLURM started them, else as the settings want."""
+    if "LOCAL_WORLD_SIZE" in os.environ:
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        return here, int(os.environ["WORLD_SIZE"]) // here
+    if "SLURM_NTASKS" in os.environ and "SLURM_PROCID" in os.environ:
+        nodes = int(os.environ.get("SLURM_NNODES", "1"))
+        return int(os.environ["SLURM_NTASKS"]) // nodes, nodes
+    return wanted, 1
 
 
 def resolve_device(wanted: str) -> str:

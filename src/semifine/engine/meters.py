@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from semifine.methods.base import PseudoLabels
+
+
+def sum_over_processes(sums: Tensor) -> Tensor:
+    """The sum over all processes, which must all ask for it; in a single one the numbers themselves."""
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        sums = sums.clone()
+        dist.all_reduce(sums)
+    return sums
 
 
 class NumberMeter:
@@ -27,7 +36,7 @@ class NumberMeter:
         """The means since the last reading; the one place that waits for the device."""
         if self._sums is None:
             return {}
-        *sums, steps = self._sums.tolist()
+        *sums, steps = sum_over_processes(self._sums).tolist()
         self._sums.zero_()
         return {name: value / steps for name, value in zip(self._names, sums, strict=True)} if steps else {}
 
@@ -64,7 +73,7 @@ class PseudoLabelMeter:
 
     def read(self) -> dict[str, float]:
         """Means since the last reading: over all images, and over in-class ones with a known truth."""
-        count, size, accepted, known, correct, hit, taken, taken_correct = self._sums.tolist()
+        count, size, accepted, known, correct, hit, taken, taken_correct = sum_over_processes(self._sums).tolist()
         self._sums.zero_()
         if not count:
             return {}

@@ -117,6 +117,8 @@ class Trainer:
         classifier.to(self.fabric.device)
         self.classifier = classifier
         self.teacher = create_teacher(classifier) if self.settings.ema else None
+        if self.settings.sync_bn and self.fabric.world_size > 1:
+            classifier = nn.SyncBatchNorm.convert_sync_batchnorm(classifier)
         if self.acceleration.compiled:
             torch.backends.cudnn.benchmark = True  # the search takes about as long as compiling
             classifier.compile(dynamic=False)
@@ -186,10 +188,20 @@ class Trainer:
                 self._log()
             if self._due(self.settings.evaluation_interval):
                 self._evaluate()
-            if self._due(self.settings.save_interval) or stop.signal_number:
+            stopped_by = self._agree_to_stop(stop.signal_number)
+            if self._due(self.settings.save_interval) or stopped_by:
                 self.save()
-            if stop.signal_number:
-                raise Interrupted(stop.signal_number)
+            if stopped_by:
+                raise Interrupted(stopped_by)
+
+    def _agree_to_stop(self, signal_number: int | None) -> int | None:
+        """The signal that ends the run; several processes ask each other when they log, so that all end together."""
+        if self.fabric.world_size == 1:
+            return signal_number
+        if not self._due(self.settings.log_every):
+            return None
+        seen = torch.tensor(float(signal_number or 0), device=self.fabric.device)
+        return round(float(self.fabric.all_reduce(seen, reduce_op="max"))) or None  # type: ignore[arg-type]
 
     def _as_graph(self, step: TrainStep) -> StepFunction:
         return GraphedStep(step, self.display.say) if self.acceleration.graphs else step
@@ -212,7 +224,8 @@ class Trainer:
         numbers["images_per_second"] = images / (now - self._clock)
         self.seconds += now - self._clock
         self._clock = now
-        self.folder.append_metrics({"kind": "train", "step": self.step, **numbers})
+        if self.fabric.is_global_zero:
+            self.folder.append_metrics({"kind": "train", "step": self.step, **numbers})
         self.display.training_numbers(self.step, numbers)
 
     def scores(self, network: nn.Module) -> dict[str, float]:
@@ -227,7 +240,7 @@ class Trainer:
         return scores
 
     def _evaluate(self) -> None:
-        if not self.method.trains_classifier:
+        if not self.method.trains_classifier or not self.fabric.is_global_zero:
             return
         record: dict[str, Any] = {"kind": "evaluation", "step": self.step, **self.scores(self.evaluated)}
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
@@ -247,7 +260,9 @@ class Trainer:
         return [record for record in self.folder.read_metrics() if record["kind"] == "evaluation"]
 
     def save(self) -> None:
-        """A checkpoint from which training goes on bit for bit."""
+        """A checkpoint from which training goes on bit for bit; what it holds is the same in all processes."""
+        if not self.fabric.is_global_zero:
+            return
         state = {
             "step": self.step,
             "seconds": self.seconds,
@@ -264,7 +279,7 @@ class Trainer:
         """Takes up the newest checkpoint, where there is one."""
         last = self.folder.checkpoints / "last"
         if not last.exists():
-            self.folder.keep_metrics_until(0)
+            self._keep_metrics()
             return
         state = load_training_state(last)
         self.evaluated.load_state_dict(load_weights(last))
@@ -277,7 +292,12 @@ class Trainer:
         if "random_cuda" in state and self.fabric.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"], self.fabric.device)
         self.step, self.seconds = state["step"], state["seconds"]
-        self.folder.keep_metrics_until(self.step)
+        self._keep_metrics()
+
+    def _keep_metrics(self) -> None:
+        if self.fabric.is_global_zero:
+            self.folder.keep_metrics_until(self.step)
+        self.fabric.barrier()
 
     def write_facts(self) -> dict[str, float]:
         """What reports need beyond the metrics: facts of every unlabelled image, and of the classes."""

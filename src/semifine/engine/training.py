@@ -13,8 +13,8 @@ import torch
 
 from semifine.config import RunSettings, read_settings_file, resolve, write_settings
 from semifine.data.catalog import Split
-from semifine.engine.dataset import describe, open_dataset
-from semifine.engine.devices import create_fabric, describe_hardware
+from semifine.engine.dataset import Dataset, describe, open_dataset
+from semifine.engine.devices import create_fabric, describe_hardware, process_rank
 from semifine.engine.display import Display
 from semifine.engine.lock import locked
 from semifine.engine.profiling import profiling
@@ -33,6 +33,7 @@ from semifine.version import code_version
 # Settings that change how a run is watched or where it runs, not what it computes.
 CHANGEABLE = {
     "device",
+    "devices",
     "store",
     "compile",
     "cuda_graphs",
@@ -58,15 +59,18 @@ def train(
 ) -> dict[str, Any]:
     """Trains, or goes on training, in the folder ``out``, and returns what ``result.json`` holds.
 
+    With several processes the first one writes, speaks and returns the result; the others return nothing.
     ``profile`` watches some steps and leaves their trace in the folder; ``started`` is the moment, on
     ``time.perf_counter``, from which the time to the first step counts.
     """
-    display = display or Display()
+    is_first = process_rank() == 0
+    display = display if display and is_first else Display(quiet=not is_first)
     started = time.perf_counter() if started is None else started
-    _check_folder(out, resume)
-    with locked(out):
+    if is_first:
+        _check_folder(out, resume)
+    with locked(out) if is_first else nullcontext():
         folder = RunFolder(out)
-        if folder.settings.exists():
+        if is_first and folder.settings.exists():
             _check_same_settings(settings, folder)
         if resume and folder.result.exists():
             display.say(f"{out} is finished already.")
@@ -76,6 +80,7 @@ def train(
 
 def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
     fabric = create_fabric(settings.train)
+    fabric.launch()
     dataset = open_dataset(settings, display)
     display.say(describe(dataset.catalog))
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
@@ -83,13 +88,9 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         display.say(f"weights: {report}")
     frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
-    # Only now, when nothing of what was asked for is wrong, does the folder become that of a run.
-    environment = {"semifine": code_version(), **describe_hardware(fabric.device.type)}
-    write_json(folder.environment, environment)
-    write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
-    if report:
-        write_json(folder.weights, report.as_dict())
-    write_settings(settings, folder.settings)
+    environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
+    if fabric.is_global_zero:
+        _begin_folder(settings, folder, dataset, environment, report)
     trainer.resume()
     display.say(
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
@@ -99,6 +100,9 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         display.say(f"learns from a network with {_in_words(trainer.scores(trainer.frozen))}")
     with profiling(folder.path / "profile", display.say) if profile else nullcontext() as after_step:
         trainer.run(started, after_step)
+    if not fabric.is_global_zero:
+        fabric.barrier()  # the first process still writes
+        return {}
     unlabelled = trainer.write_facts()
     result = {
         "method": settings.method,
@@ -114,7 +118,19 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         "environment": environment,
     }
     write_json(folder.result, result)
+    fabric.barrier()
     return result
+
+
+def _begin_folder(
+    settings: RunSettings, folder: RunFolder, dataset: Dataset, environment: dict[str, Any], report: LoadReport | None
+) -> None:
+    """Only now, when nothing of what was asked for is wrong, does the folder become that of a run."""
+    write_json(folder.environment, environment)
+    write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
+    if report:
+        write_json(folder.weights, report.as_dict())
+    write_settings(settings, folder.settings)
 
 
 def _create_network(
