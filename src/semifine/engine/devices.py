@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import os
 import platform
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from semifine.config import TrainSettings
 from semifine.errors import UserError
@@ -26,6 +29,12 @@ except ImportError:  # the distribution named "lightning" carries Fabric under i
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 PATIENCE = timedelta(minutes=10)
 """How long processes wait for one that does not answer."""
+# torch renamed it after 2.11
+_OPTIONS = inspect.signature(DistributedDataParallel.__init__).parameters
+_BUFFER_OPTION = "forward_sync_buffers" if "forward_sync_buffers" in _OPTIONS else "broadcast_buffers"
+# What Fabric says about itself at every start is nothing that a person needs.
+for _name in ("lightning_fabric", "lightning.fabric"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
 RANK_NAMES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 
 PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -48,7 +57,8 @@ def create_fabric(settings: TrainSettings) -> Fabric:
     strategy: Any = "auto"
     if devices * nodes > 1:
         # Several forward passes precede a backward pass, and a broadcast of buffers in between would break it.
-        strategy = DDPStrategy(broadcast_buffers=False, process_group_backend=BACKENDS[device], timeout=PATIENCE)
+        keep_buffers: dict[str, Any] = {_BUFFER_OPTION: False}
+        strategy = DDPStrategy(process_group_backend=BACKENDS[device], timeout=PATIENCE, **keep_buffers)
     return Fabric(
         accelerator=device, devices=devices, num_nodes=nodes, strategy=strategy, precision=PRECISIONS[precision]
     )
