@@ -62,6 +62,9 @@ class TrainSettings:
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", "auto: bf16 on a GPU that has it, else fp32")
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "where to train")
+    on_nonfinite: Literal["stop", "skip"] = setting(
+        "stop", "when a loss is not a finite number: stop, or learn nothing from that batch and go on"
+    )
     devices: int = setting(1, "processes of the run, on GPUs one each; they share every batch", low=1)
     sync_bn: bool = setting(False, "batch norm over the batches of all processes, not of each by itself")
     seed: int = setting(0, "seed of weights, sample order, augmentation and first medoids", low=0, high=2**32 - 1)

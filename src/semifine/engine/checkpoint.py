@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -15,26 +18,73 @@ from semifine.errors import UserError
 
 WEIGHTS = "model.safetensors"
 TRAINING = "training.pt"
+CHECKSUMS = "checksums.json"
 KEPT = 2
 
 
 def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], training: dict[str, Any]) -> None:
     """Writes ``step-N`` beside the others, then points ``last`` at it, then drops the oldest."""
-    folder.mkdir(parents=True, exist_ok=True)
     name = f"step-{step:08d}"
     partial = folder / f".{name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    save_weights(weights, partial / WEIGHTS)
-    torch.save(training, partial / TRAINING)
-    for file in partial.iterdir():
-        _sync(file)
+    try:
+        partial.mkdir(parents=True)
+        _write(partial, weights, training)
+    except (OSError, RuntimeError, SafetensorError) as error:  # each of the writers has its own kind
+        shutil.rmtree(partial, ignore_errors=True)
+        free = shutil.disk_usage(folder).free if folder.exists() else 0
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"The checkpoint {folder / name} could not be written ({reason}; {free / 1e6:.0f} MB are free there); the "
+            "one before it is intact: make room and go on with --resume."
+        ) from error
     shutil.rmtree(folder / name, ignore_errors=True)  # a run that died before it could point at this one
     os.replace(partial, folder / name)
     _point_at(folder / "last", name)
     _sync(folder)
     for old in sorted(folder.glob("step-*"))[:-KEPT]:
         shutil.rmtree(old)
+
+
+def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any]) -> None:
+    save_weights(weights, folder / WEIGHTS)
+    torch.save(training, folder / TRAINING)
+    checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir())}
+    (folder / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
+    for file in folder.iterdir():
+        _sync(file)
+
+
+def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that is whole, and a sentence about each newer one that is not."""
+    last = folder / "last"
+    newest = last.resolve().name if last.exists() else ""
+    remarks: list[str] = []
+    for checkpoint in sorted((path for path in folder.glob("step-*") if path.name <= newest), reverse=True):
+        damage = _damage(checkpoint)
+        if not damage:
+            return checkpoint, remarks
+        remarks.append(f"The checkpoint {checkpoint} is damaged ({damage}) and left aside.")
+    return None, remarks
+
+
+def _damage(checkpoint: Path) -> str:
+    """What is wrong with the files of a checkpoint; nothing where they are as they were written."""
+    try:
+        checksums = json.loads((checkpoint / CHECKSUMS).read_text(encoding="utf-8"))
+        return next(
+            (f"{name} has changed" for name, checksum in checksums.items() if _checksum(checkpoint / name) != checksum),
+            "",
+        )
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError, AttributeError):
+        return f"{CHECKSUMS} cannot be read"
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:

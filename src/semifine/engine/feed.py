@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from semifine.config import TrainSettings
@@ -70,6 +71,13 @@ class Feed:
             self._unlabelled_rows[index], self._method.unlabelled_views, step, "unlabelled", **self._share
         )
         return Batch(labelled, label, unlabelled, self._to_device(index), self._to_device(position))
+
+    def rows(self, step: int) -> NDArray[np.int64]:
+        """The rows of the catalog that a step's batch is made of, labelled ones first."""
+        labelled: NDArray[np.int64] = self._labelled_rows[np.asarray(self._labelled.batch(step))]
+        if not self._method.unlabelled_views or step < self.labelled_only_steps:
+            return labelled
+        return np.concatenate([labelled, self._unlabelled_rows[np.asarray(self._unlabelled.batch(step))]])
 
     def _to_device(self, values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
         tensor = torch.from_numpy(values)

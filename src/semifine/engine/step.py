@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from semifine.engine.averaging import update_teacher
 from semifine.engine.devices import Fabric
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
+from semifine.engine.nonfinite import NonFiniteWatch, undone_unless
 from semifine.methods.base import Batch, Method, Progress
 from semifine.models.networks import Networks
 
@@ -30,11 +32,17 @@ class TrainStep:
     ema: float
     numbers: NumberMeter
     pseudo_labels: PseudoLabelMeter
+    watch: NonFiniteWatch
+    skips: bool
+    """Whether a batch whose loss is not finite leaves no trace in the network."""
 
     def __call__(self, batch: Batch, progress: Progress) -> None:
         self.optimiser.zero_grad()
-        result = self.method(self.networks, batch, progress)
-        self.fabric.backward(result.loss)
+        finite: list[Tensor] = []
+        with undone_unless(self.classifier, finite) if self.skips else nullcontext():
+            result = self.method(self.networks, batch, progress)
+            self.fabric.backward(result.loss)
+            finite.append(self.watch.see(result.loss))
         self.optimiser.step()
         if self.teacher is not None:
             update_teacher(self.teacher, self.classifier, self.ema)

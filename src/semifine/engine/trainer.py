@@ -15,7 +15,13 @@ from semifine.config import RunSettings
 from semifine.data.catalog import Split
 from semifine.engine.acceleration import choose_acceleration
 from semifine.engine.averaging import create_teacher
-from semifine.engine.checkpoint import load_training_state, load_weights, save_checkpoint, save_weights
+from semifine.engine.checkpoint import (
+    load_training_state,
+    load_weights,
+    newest_checkpoint,
+    save_checkpoint,
+    save_weights,
+)
 from semifine.engine.dataset import Dataset
 from semifine.engine.devices import Fabric, resolve_precision, training_stream
 from semifine.engine.display import Display
@@ -25,6 +31,7 @@ from semifine.engine.feed import Feed, check_images
 from semifine.engine.graphs import GraphedStep
 from semifine.engine.interruption import Interrupted, StopRequest, watching_for_stop
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
+from semifine.engine.nonfinite import NonFiniteWatch
 from semifine.engine.optimiser import create_optimiser, keep_learning_rate_on, set_learning_rate
 from semifine.engine.placement import place_store
 from semifine.engine.prefetch import Prefetcher
@@ -40,6 +47,8 @@ from semifine.models.classifier import Classifier, normalisation
 from semifine.models.networks import Networks
 from semifine.run_folder import RunFolder
 from semifine.views import ViewMaker, ViewSettings
+
+SHOWN_PATHS = 5
 
 
 class Trainer:
@@ -90,6 +99,7 @@ class Trainer:
         self.evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
         truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELLED)]).to(fabric.device)
         self.pseudo_labels = PseudoLabelMeter(truth, seen.num_classes)
+        self.watch = NonFiniteWatch(fabric.device)
         self.labelled_step = self._create_step(Supervised(NoSettings(), info))
         self.full_step = self._create_step(self.method)
         for remark in [*self.acceleration.remarks, *self.method.remarks()]:
@@ -143,6 +153,8 @@ class Trainer:
             self.settings.ema,
             NumberMeter(),
             self.pseudo_labels,
+            self.watch,
+            self.settings.on_nonfinite == "skip",
         )
 
     @property
@@ -171,6 +183,7 @@ class Trainer:
 
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
+        self.watch.begin_at(first)
         run_labelled, run_full = (self._as_graph(step) for step in (self.labelled_step, self.full_step))
         for step in range(first, total):
             batch = self.batches.take(step)
@@ -214,7 +227,26 @@ class Trainer:
     def _due(self, interval: int) -> bool:
         return self.step % interval == 0 or self.step == self.settings.iterations
 
+    def _check_losses(self) -> None:
+        """Ends the run where a loss was not finite, before anything of it is saved, unless such batches are skipped."""
+        step, count = self.watch.read()
+        if step is None:
+            return
+        if self.settings.on_nonfinite == "skip":
+            self.display.say(
+                f"{count} steps so far had a loss that is not finite, and were skipped; the first was {step}."
+            )
+            return
+        rows = self.batches.feed.rows(step)
+        shown = ", ".join(str(self.catalog.paths[row]) for row in rows[:SHOWN_PATHS])
+        raise UserError(
+            f"The loss of step {step} is not a finite number; its batch of {len(rows)} images begins with {shown}. "
+            "The last checkpoint is from before it: lower --lr or look at these images and go on with --resume, or "
+            "leave such batches out with --on-nonfinite skip."
+        )
+
     def _log(self) -> None:
+        self._check_losses()
         numbers = {**self.labelled_step.read_numbers(), **self.full_step.read_numbers()}
         now = time.perf_counter()
         steps = (self.step - 1) % self.settings.log_every + 1
@@ -261,6 +293,7 @@ class Trainer:
 
     def save(self) -> None:
         """A checkpoint from which training goes on bit for bit; what it holds is the same in all processes."""
+        self._check_losses()
         if not self.fabric.is_global_zero:
             return
         state = {
@@ -277,12 +310,14 @@ class Trainer:
 
     def resume(self) -> None:
         """Takes up the newest checkpoint, where there is one."""
-        last = self.folder.checkpoints / "last"
-        if not last.exists():
+        newest, remarks = newest_checkpoint(self.folder.checkpoints)
+        for remark in remarks:
+            self.display.say(remark)
+        if newest is None:
             self._keep_metrics()
             return
-        state = load_training_state(last)
-        self.evaluated.load_state_dict(load_weights(last))
+        state = load_training_state(newest)
+        self.evaluated.load_state_dict(load_weights(newest))
         for name, network in self._unevaluated().items():
             network.load_state_dict(state[name])
         self.optimiser.load_state_dict(state["optimiser"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ import torch
 
 from semifine.config import RunSettings, read_settings_file, resolve, write_settings
 from semifine.data.catalog import Split
+from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
 from semifine.engine.devices import create_fabric, describe_hardware, process_rank
 from semifine.engine.display import Display
@@ -42,6 +44,7 @@ CHANGEABLE = {
     "evaluate_every",
     "save_every",
     "skip_unreadable",
+    "on_nonfinite",
 }
 
 # What an attempt leaves that ended before its run began.
@@ -75,7 +78,19 @@ def train(
         if resume and folder.result.exists():
             display.say(f"{out} is finished already.")
             return folder.read_result()
-        return _train(settings, folder, display, started, profile)
+        try:
+            return _train(settings, folder, display, started, profile)
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                "The GPU's memory does not suffice: lower --batch-size, --mu or --image-size, take a smaller "
+                "--backbone, or keep the images elsewhere with --store host."
+            ) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise UserError(
+                f"The disk is full ({error.filename or out}): make room and go on with --resume."
+            ) from error
 
 
 def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
@@ -142,7 +157,7 @@ def _create_network(
     num_classes = len(class_names) if method.trains_classifier else 0
     heads = partial(method.heads, settings.method_settings)
     classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
-    if (folder.checkpoints / "last").exists():
+    if newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
     return classifier, load_starting_weights(classifier, train, class_names)
 

@@ -1,0 +1,149 @@
+"""Damaged checkpoints, losses that are not finite, full disks, memory that does not suffice."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from semifine.engine import checkpoint as checkpoint_module
+from semifine.engine.checkpoint import newest_checkpoint
+from semifine.engine.display import Display
+from semifine.engine.training import train
+from semifine.errors import UserError
+from semifine.methods.fixmatch import FixMatch
+from tests.conftest import tiny_settings
+
+
+class Notes(Display):
+    """Keeps what would be said."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def run(out: Path, *, resume: bool = False, display: Display | None = None, **more: Any) -> dict[str, Any]:
+    return train(tiny_settings(**more), out, resume=resume, display=display or Display(quiet=True))
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "checkpoints" / "last" / "model.safetensors")
+
+
+def damage(file: Path, how: str) -> None:
+    content = bytearray(file.read_bytes())
+    if how == "bit flipped":
+        content[len(content) // 2] ^= 4
+    elif how == "truncated":
+        content = content[:-10]
+    if how == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["bit flipped", "truncated", "missing"])
+@pytest.mark.parametrize("file", ["model.safetensors", "training.pt", "checksums.json"])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(file: str, how: str, tmp_path: Path) -> None:
+    run(tmp_path / "whole")
+    run(tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    damage(tmp_path / "run" / "checkpoints" / "last" / file, how)
+    notes = Notes()
+    run(tmp_path / "run", resume=True, display=notes)
+    assert any("is damaged" in text and "step-00000012" in text for text in notes.said)
+    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+
+
+def test_with_no_whole_checkpoint_a_run_begins_anew(tmp_path: Path) -> None:
+    run(tmp_path / "whole")
+    run(tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    for checkpoint in (tmp_path / "run" / "checkpoints").glob("step-*"):
+        damage(checkpoint / "training.pt", "truncated")
+    found, remarks = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert found is None
+    assert len(remarks) == 2
+    run(tmp_path / "run", resume=True)
+    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+
+
+@pytest.fixture
+def _bad_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sixth step's loss is not a number."""
+    forward = FixMatch.forward
+
+    def broken(self: FixMatch, networks: Any, batch: Any, progress: Any) -> Any:
+        result = forward(self, networks, batch, progress)
+        if progress.step == 5:
+            object.__setattr__(result, "loss", result.loss * float("nan"))
+        return result
+
+    monkeypatch.setattr(FixMatch, "forward", broken)
+
+
+@pytest.mark.usefixtures("_bad_loss")
+def test_a_loss_that_is_no_number_stops_before_anything_of_it_is_saved(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"The loss of step 5 is not a finite number; its batch of 12 images begins with"
+    ):
+        run(tmp_path / "run", method="fixmatch")
+    found, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert found is not None
+    assert found.name == "step-00000004"
+    assert all(torch.isfinite(value).all() for value in weights(tmp_path / "run").values())
+
+
+@pytest.mark.usefixtures("_bad_loss")
+def test_such_a_batch_can_be_skipped(tmp_path: Path) -> None:
+    notes = Notes()
+    result = run(tmp_path / "run", method="fixmatch", on_nonfinite="skip", display=notes)
+    assert result["top1"] is not None
+    assert all(torch.isfinite(value).all() for value in weights(tmp_path / "run").values())
+    assert any("1 steps so far" in text and "the first was 5" in text for text in notes.said)
+
+
+def test_skipping_changes_nothing_where_all_losses_are_finite(tmp_path: Path) -> None:
+    run(tmp_path / "stop", method="fixmatch")
+    run(tmp_path / "skip", method="fixmatch", on_nonfinite="skip")
+    torch.testing.assert_close(weights(tmp_path / "skip"), weights(tmp_path / "stop"), rtol=0, atol=0)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "whole")
+    save = checkpoint_module.save_weights
+    calls = 0
+
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        nonlocal calls
+        calls += "step" in path.parent.name
+        if calls == 2:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        save(tensors, path)
+
+    monkeypatch.setattr(checkpoint_module, "save_weights", full)
+    with pytest.raises(UserError, match=r"could not be written .*No space left on device.*go on with --resume"):
+        run(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("*step*")] == ["step-00000004"]
+    run(tmp_path / "run", resume=True)
+    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+
+
+def test_memory_that_does_not_suffice_says_what_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(FixMatch, "forward", exhausted)
+    with pytest.raises(UserError, match="lower --batch-size, --mu or --image-size"):
+        run(tmp_path / "run", method="fixmatch")
