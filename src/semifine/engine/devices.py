@@ -49,6 +49,10 @@ def create_fabric(settings: TrainSettings) -> Fabric:
     if device == "cuda":
         # TF32 in what is left in float32; the heart is integer arithmetic and does not notice
         torch.set_float32_matmul_precision("high")
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs to repeat itself
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
     devices, nodes = _processes(settings.devices)
     if settings.sync_bn and device == "cpu":
         raise UserError("sync_bn is for GPUs; leave it out on the CPU.")

@@ -10,7 +10,7 @@ from torch import Tensor
 from semifine.config import TrainSettings
 from semifine.data.catalog import Catalog, Split
 from semifine.data.streams import IndexStream
-from semifine.engine.seeds import derive_seed
+from semifine.engine.seeds import seed_for
 from semifine.errors import UserError
 from semifine.methods.base import Batch, Method
 from semifine.views import ViewMaker
@@ -49,13 +49,16 @@ class Feed:
         self._label = catalog.label[self._labelled_rows]
         # a method without labelled images has nothing to begin with but the unlabelled ones
         self.labelled_only_steps = settings.labelled_only_steps if method.labelled_views else 0
-        self._labelled = self._stream(len(self._labelled_rows), settings.batch_size, settings.seed, "labelled")
+        self._labelled = self._stream(
+            len(self._labelled_rows), settings.batch_size, seed_for("order", settings, "labelled")
+        )
         if method.unlabelled_views:
             size = settings.batch_size * settings.mu
-            self._unlabelled = self._stream(len(self._unlabelled_rows), size, settings.seed, "unlabelled")
+            seed = seed_for("order", settings, "unlabelled")
+            self._unlabelled = self._stream(len(self._unlabelled_rows), size, seed)
 
-    def _stream(self, num_samples: int, batch_size: int, seed: int, name: str) -> IndexStream:
-        return IndexStream(num_samples, batch_size, derive_seed(seed, f"{name} order"), **self._share)
+    def _stream(self, num_samples: int, batch_size: int, seed: int) -> IndexStream:
+        return IndexStream(num_samples, batch_size, seed, **self._share)
 
     def batch(self, step: int) -> Batch:
         """The batch of a step, on the device."""

@@ -37,7 +37,7 @@ from semifine.engine.placement import place_store
 from semifine.engine.prefetch import Prefetcher
 from semifine.engine.sample_table import write_sample_table
 from semifine.engine.schedule import learning_rate_factor
-from semifine.engine.seeds import derive_seed
+from semifine.engine.seeds import seed_for
 from semifine.engine.step import StepFunction, TrainStep
 from semifine.errors import UserError
 from semifine.methods import method_class
@@ -87,7 +87,7 @@ class Trainer:
             num_classes=seen.num_classes,
             num_labelled=len(seen.rows(Split.LABELLED)),
             num_unlabelled=len(seen.rows(Split.UNLABELLED)),
-            seed=derive_seed(self.settings.seed, "method"),
+            seed=seed_for("method", self.settings),
             label=torch.from_numpy(seen.label[seen.rows(Split.LABELLED)]),
             unlabelled_batch=self.settings.batch_size * self.settings.mu,
             feature_dim=classifier.feature_dim,
@@ -116,7 +116,7 @@ class Trainer:
         return ViewMaker(
             store,
             view_settings,
-            seed=derive_seed(self.settings.seed, "views"),
+            seed=seed_for("views", self.settings),
             device=self.fabric.device,
         )
 
@@ -130,7 +130,9 @@ class Trainer:
         if self.settings.sync_bn and self.fabric.world_size > 1:
             classifier = nn.SyncBatchNorm.convert_sync_batchnorm(classifier)
         if self.acceleration.compiled:
-            torch.backends.cudnn.benchmark = True  # the search takes about as long as compiling
+            torch.backends.cudnn.benchmark = (
+                not self.settings.deterministic
+            )  # the search takes about as long as compiling
             classifier.compile(dynamic=False)
         optimiser = create_optimiser(classifier, self.settings, fused=on_gpu)
         student, self.optimiser = self.fabric.setup(classifier, optimiser)

@@ -21,7 +21,7 @@ from semifine.engine.display import Display
 from semifine.engine.lock import locked
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
-from semifine.engine.seeds import derive_seed
+from semifine.engine.seeds import seed_for
 from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trained import load_frozen
 from semifine.engine.trainer import Trainer
@@ -152,7 +152,7 @@ def _create_network(
     settings: RunSettings, folder: RunFolder, class_names: Sequence[str]
 ) -> tuple[Classifier, LoadReport | None]:
     train = settings.train
-    torch.manual_seed(derive_seed(train.seed, "weights"))
+    torch.manual_seed(seed_for("weights", train))
     method = method_class(settings.method)
     num_classes = len(class_names) if method.trains_classifier else 0
     heads = partial(method.heads, settings.method_settings)
