@@ -17,7 +17,7 @@ from semifine.engine.dataset import open_dataset
 from semifine.engine.devices import create_fabric
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, accuracy
-from semifine.engine.trained import class_names, load_trained
+from semifine.engine.trained import load_trained
 from semifine.errors import UserError
 from semifine.inference.images import ImageInput, store_of_images
 from semifine.inference.prediction import Prediction
@@ -37,7 +37,7 @@ class Run:
     ) -> None:
         self.folder = RunFolder.open(path)
         self.settings = replace(read_train_settings(self.folder.settings), device=device)
-        self.class_names = class_names(self.folder)
+        self.class_names = self.folder.read_class_names()
         self._fabric = create_fabric(self.settings)
         self._network = load_trained(self.folder, checkpoint).to(self._fabric.device)
 
