@@ -5,6 +5,7 @@
     RUN/
       settings.yaml        every resolved setting; the file alone repeats the run
       environment.json     code version, hardware, libraries
+      log.jsonl            what was said, warnings and endings, with their times; a resumed run adds to it
       metrics.jsonl        one JSON object a line: training numbers and evaluations
       result.json          the final numbers, honestly named
       classes.json         class names and, where known, their groups
@@ -33,6 +34,7 @@ class RunFolder:
         self.path = path
         self.settings = path / "settings.yaml"
         self.environment = path / "environment.json"
+        self.log = path / "log.jsonl"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
         self.classes = path / "classes.json"

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from semifine.cli.main import main
+from semifine.config import TrainSettings
+from semifine.config.schema import field_names
 from tests.faults.bad_files import (
     bomb,
     encoded,
@@ -130,52 +132,64 @@ def option(rng: random.Random, _: Path) -> Case:
 
 
 def table(rng: random.Random, folder: Path) -> Case:
-    """A CSV with wrong columns, labels, splits and paths, of images that are there."""
-    (folder / "a.jpg").write_bytes(encoded((20, 16), (9, 9, 9), "JPEG"))
-    write_image(rng, folder / "b.jpg")
-    headers = [
-        "path,label",
-        "path,label,split",
-        "path,label,split,truth",
-        "file,label",
-        "path",
-        "",
-        "path;label",
-        "path,path",
-    ]
-    labels = ["a", "b", *NAMES, *VALUES]
-    splits = ["", "", "train", "test", "val", "unlabelled", "none", "TEST "]
-
-    def row() -> str:
-        cells = [rng.choice(["a.jpg", "b.jpg", *NAMES]), rng.choice(labels), rng.choice(splits), rng.choice(labels)]
-        quoted = [f'"{cell}"' if "\n" in cell or rng.random() < 0.1 else cell for cell in cells]
-        return ",".join(quoted[: rng.choice([2, 2, 3, 3, 4, 1])])
-
-    rows = [rng.choice(headers[:3] + headers), *(row() for _ in range(rng.randint(0, 6)))]
-    file = folder / rng.choice(["t.csv", "t.csv", "t.tsv"])
-    file.write_bytes(_bytes(rng, "\n".join(rows)))
-    return Case(_prepare(folder, str(file)), [str(folder), "a.jpg", "b.jpg", "Class"])
+    """A good CSV of which a few cells, its header or its bytes are wrong."""
+    images = ["a.jpg", "b.jpg", "c.jpg"]
+    for number, image in enumerate(images):
+        (folder / image).write_bytes(encoded((20, 16), (9, 90 * number, 9), "JPEG"))
+    rows = [["path", "label", "split", "truth"], ["a.jpg", "a", "train", ""], ["b.jpg", "b", "", ""]]
+    rows += [["c.jpg", "", "unlabelled", "a"]]
+    cells = [*images, "train", "test", "val", "unlabelled", "TEST ", "a", "b", *NAMES, *VALUES]
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        change = rng.choice(["cell", "cell", "cell", "row", "column", "no row"])
+        if change == "cell":
+            line = rng.choice(rows)
+            line[rng.randrange(len(line))] = rng.choice(cells)
+        elif change == "row":
+            rows.append([rng.choice(cells) for _ in range(rng.randint(1, 5))])
+        elif change == "no row" and len(rows) > 1:
+            rows.pop(rng.randrange(len(rows)))
+        else:
+            line = rng.choice(rows)
+            line[len(line) // 2 :] = []
+            line += [""] * (not line)
+    quoted = [[f'"{cell}"' if "\n" in cell or rng.random() < 0.1 else cell for cell in line] for line in rows]
+    file = folder / rng.choice(["t.csv", "t.csv", "t.csv", "t.tsv"])
+    file.write_bytes(_bytes(rng, "\n".join(",".join(line) for line in quoted)))
+    return Case(_prepare(folder, str(file)), [str(folder), *images, "Class"])
 
 
 def list_files(rng: random.Random, folder: Path) -> Case:
-    """List files of a published data set with wrong lines."""
-    source = rng.choice(["semi_cub", "semi_aves", "semi_fungi", "semi_inat"])
-    images = ["001.A/a.jpg", "003.B/b.jpg", "u_train/c.jpg"]
-    for image in images:
+    """Good list files of a published data set, but for a few lines and files."""
+    images = ["001.A/a.jpg", "003.B/b.jpg", "u_train/001.jpg", "test/d.jpg", "test/e.jpg"]
+    for number, image in enumerate(images):
         (folder / image).parent.mkdir(exist_ok=True)
-        write_image(rng, folder / image)
-    names = ["l_train_val", "u_train_in", "test", "l_train", "val", "u_train_in_oracle", "species_names"]
-    for name in names:
-        if rng.random() < 0.8:
-            labels = ["0", "1"] + [rng.choice([*VALUES, "0", "1"]) for _ in range(rng.choice([0, 0, 1, 3]))]
-            lines = [
-                f"{rng.choice(images + images + NAMES)}{rng.choice([' ', ' ', ' ', '', '  '])}{label}"
-                for label in labels
-            ]
-            (folder / f"{name}.txt").write_bytes(_bytes(rng, "\n".join(lines[rng.choice([0, 0, 0, 2]) :])))
-    if rng.random() < 0.3:
-        (folder / "all_taxa_info.json").write_bytes(_bytes(rng, rng.choice(["{}", "[]", '{"0": 3}', "3", "{"])))
-    return Case(_prepare(folder, f"{source}:{folder}"), [str(folder), *images, "Class"])
+        (folder / image).write_bytes(encoded((20, 16), (9, 50 * number, 9), "JPEG"))
+    files = {
+        "l_train_val": [f"{images[0]} 0", f"{images[1]} 1"],
+        "u_train_in": [f"{images[2]} -1"],
+        "test": [f"{images[3]} 0", f"{images[4]} 1"],
+        "u_train_in_oracle": [f"{images[2]} 1"],
+        "species_names": ["0 A_a", "1 B_b"],
+        "all_taxa_info": ['{"0": {"species": "A a", "genus": "A"},', '"1": {"species": "B b", "genus": "B"}}'],
+    }
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        lines = files[rng.choice(sorted(files))]
+        line = f"{rng.choice(images + NAMES)}{rng.choice([' ', ' ', '', '  '])}{rng.choice([*VALUES, '0', '1'])}"
+        change = rng.choice(["line", "line", "add", "drop", "drop all"])
+        if change == "line" and lines:
+            lines[rng.randrange(len(lines))] = line
+        elif change == "drop" and lines:
+            lines.pop(rng.randrange(len(lines)))
+        elif change == "drop all":
+            lines.clear()
+        else:
+            lines.append(line)
+    for name, lines in files.items():
+        if rng.random() < 0.95:
+            suffix = "json" if name == "all_taxa_info" else "txt"
+            (folder / f"{name}.{suffix}").write_bytes(_bytes(rng, "\n".join(lines)))
+    source = rng.choice(["semi_cub", "semi_aves", "semi_fungi", "semi_inat"])
+    return Case(_prepare(folder, f"{source}:{folder}"), [str(folder), *images, "Class", "data.images"])
 
 
 def photos(rng: random.Random, folder: Path) -> Case:
@@ -188,6 +202,8 @@ def photos(rng: random.Random, folder: Path) -> Case:
         for number in range(rng.randint(0, 3)):
             stem, suffix = rng.choice(["", "n\nl", "ü"]), rng.choice([".jpg", ".png", ".JPG", ".txt", ""])
             write_image(rng, root / place / f"{stem}{number}{suffix}")
+        if place.count("/") and rng.random() < 0.8:
+            (root / place / "good.jpg").write_bytes(encoded((20, 16), (len(place), ord(place[-1]), 0), "JPEG"))
     root.mkdir(exist_ok=True)
     return Case(_prepare(folder, str(root)), [str(folder), *places, "Class", "labeled/"])
 
@@ -239,7 +255,7 @@ def run_folder(rng: random.Random, folder: Path) -> Case:
         (out / "result.json").unlink(missing_ok=True) if not (out / "result.json").is_dir() else None
     evaluate = ["evaluate", str(out), "--device", "cpu", "--checkpoint", rng.choice(["last", "best_val"])]
     resume = ["train", "--out", str(out), "--resume", "--quiet", "--device", "cpu"]
-    return Case(rng.choice([evaluate, resume]), [str(out), "setting"])
+    return Case(rng.choice([evaluate, resume]), [str(out), "setting", *field_names(TrainSettings)])
 
 
 def _prepare(folder: Path, data: str) -> list[str]:
@@ -248,7 +264,7 @@ def _prepare(folder: Path, data: str) -> list[str]:
 
 def _bytes(rng: random.Random, text: str) -> bytes:
     """Mostly UTF-8; sometimes another encoding, or cut short, or with a byte changed."""
-    content = bytearray(text.encode(rng.choice(["utf-8"] * 6 + ["utf-16", "utf-8-sig"])))
+    content = bytearray(text.encode(rng.choice(["utf-8"] * 18 + ["utf-16", "utf-8-sig"])))
     if content and rng.random() < 0.1:
         content = content[: rng.randrange(len(content))]
     if content and rng.random() < 0.1:
