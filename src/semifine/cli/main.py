@@ -25,6 +25,7 @@ VERBS = {
     "demo": "train on the embedded data set and write a result page",
     "prepare": "decode a data set once and report what is in it",
     "train": "train a classifier",
+    "ray": "train in the workers of a Ray cluster",
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
     "evaluate": "measure a trained classifier on its test or validation images",
