@@ -12,7 +12,8 @@ import torch
 from semifine.errors import UserError
 
 # What the libraries that carry messages between processes say of themselves; their errors have no kind of their own.
-CARRIERS = ("gloo", "nccl", "connection", "store")
+CARRIERS = ("gloo", "nccl", "connection", "tcpstore")
+ENDED = "Another process of the run has ended"
 
 
 @contextmanager
@@ -26,21 +27,20 @@ def lost_processes_explained(log: Path, process: int) -> Iterator[None]:
         if not any(carrier in str(error).lower() for carrier in CARRIERS):
             raise
         raise UserError(
-            f"Another process of the run has ended ({_reason(log, process)}), so this one ends, too; "
-            "go on with --resume from the last checkpoint."
+            f"{ENDED} ({_reason(log, process)}), so this one ends, too; go on with --resume from the last checkpoint."
         ) from error
 
 
 def _reason(log: Path, process: int) -> str:
-    """What the log has last from another process, if that is an error since the run was started."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    for line in reversed(lines):
+    """The first cause: an error that is the last word of another process, and is no echo of a third one's."""
+    last_words: dict[int, dict[str, str]] = {}
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+            last_words[record["process"]] = record
+        except (ValueError, KeyError, TypeError):  # cut short when an earlier process ended
             continue
-        if record["process"] != process:
-            if record["kind"] == "error":
-                return f"process {record['process']}: {record['text'].rstrip('.')}"
-            break
+    for other, record in last_words.items():
+        if other != process and record["kind"] == "error" and not record["text"].startswith(ENDED):
+            return f"process {other}: {record['text'].rstrip('.')}"
     return "it left no reason, as when it is killed from outside"
