@@ -10,6 +10,7 @@
       classes.json         class names and, where known, their groups
       weights.json         which tensors the network started from, where it did not start fresh
       classes.safetensors  confusion matrix on test, and what the method learnt about classes
+      calibration.json     temperature and thresholds, fitted on validation images, for each set of weights
       samples.parquet      per-sample facts of the unlabelled set
       checkpoints/last     the newest checkpoint: model.safetensors (evaluated weights), training.pt
       checkpoints/best_val weights of the best evaluation on validation images, where there are any
@@ -38,6 +39,7 @@ class RunFolder:
         self.classes = path / "classes.json"
         self.weights = path / "weights.json"
         self.class_facts = path / "classes.safetensors"
+        self.calibration = path / "calibration.json"
         self.samples = path / "samples.parquet"
         self.checkpoints = path / "checkpoints"
 

@@ -26,6 +26,8 @@ VERBS = {
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
     "evaluate": "measure a trained classifier on its test or validation images",
+    "predict": "say what is in images, how sure that is, and what else they could be",
+    "export": "write a trained classifier as one file for other programs",
     "doctor": "say what is installed, what devices there are, and what would go wrong",
     "list": "show methods, datasets, backbones, presets or experiments",
 }

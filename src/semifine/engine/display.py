@@ -22,7 +22,7 @@ class Display:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
-    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Display]:
+    def bar(self, title: str, total: int | None, done: int = 0) -> Iterator[Display]:
         """A progress bar for the time of the context."""
         columns = (
             TextColumn("[bold]{task.description}"),
