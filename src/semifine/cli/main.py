@@ -25,6 +25,7 @@ VERBS = {
     "train": "train a classifier",
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
+    "studio": "label what a run is unsure of, on a page in the browser",
     "evaluate": "measure a trained classifier on its test or validation images",
     "doctor": "say what is installed, what devices there are, and what would go wrong",
     "list": "show methods, datasets, backbones, presets or experiments",
