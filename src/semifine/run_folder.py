@@ -9,6 +9,7 @@
       result.json          the final numbers, honestly named
       classes.json         class names and, where known, their groups
       weights.json         which tensors the network started from, where it did not start fresh
+      labels.csv           the labels that people had given in the studio when the run began, where it uses them
       classes.safetensors  confusion matrix on test, and what the method learnt about classes
       calibration.json     temperature and thresholds, fitted on validation images, for each set of weights
       samples.parquet      per-sample facts of the unlabelled set
@@ -38,6 +39,7 @@ class RunFolder:
         self.result = path / "result.json"
         self.classes = path / "classes.json"
         self.weights = path / "weights.json"
+        self.labels = path / "labels.csv"
         self.class_facts = path / "classes.safetensors"
         self.calibration = path / "calibration.json"
         self.samples = path / "samples.parquet"

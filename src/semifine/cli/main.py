@@ -25,6 +25,7 @@ VERBS = {
     "train": "train a classifier",
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
+    "studio": "label what a run is unsure of, on a page in the browser",
     "evaluate": "measure a trained classifier on its test or validation images",
     "predict": "say what is in images, how sure that is, and what else they could be",
     "export": "write a trained classifier as one file for other programs",

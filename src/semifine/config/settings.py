@@ -35,7 +35,9 @@ class TrainSettings:
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto", "the classifier in --weights: kept, left out, or kept if it comes from a run on the same classes"
     )
-    labels: str | None = setting(None, "CSV file (path, label) of labels for unlabelled images, which learn with them")
+    labels: str | None = setting(
+        None, "labels for unlabelled images, which learn with them: the studio's log, or a CSV file (path, label)"
+    )
     lr: float = setting(0.01, "learning rate", low=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     nesterov: bool = setting(True, "Nesterov momentum")
@@ -151,8 +153,7 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
             raise unknown_key(key, all_keys(data_settings_class, method_settings_class))
         groups[group][name] = value
     train = build(TrainSettings, groups[""])
-    if train.weights:
-        train = dataclasses.replace(train, weights=str(Path(train.weights).expanduser().absolute()))
+    train = dataclasses.replace(train, weights=_absolute(train.weights), labels=_absolute(train.labels))
     return RunSettings(
         data=f"{source_name}:{root}" if root else source_name,  # absolute, to be found from any folder
         method=method,
@@ -160,6 +161,11 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
         data_settings=build(data_settings_class, groups["data"], "data."),
         method_settings=build(method_settings_class, groups["method"], "method."),
     )
+
+
+def _absolute(path: str | None) -> str | None:
+    """The path in a form that can be found from any folder."""
+    return str(Path(path).expanduser().absolute()) if path else path
 
 
 def all_keys(data_settings_class: type, method_settings_class: type) -> list[str]:

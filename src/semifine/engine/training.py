@@ -16,8 +16,9 @@ from semifine.config import RunSettings, read_settings_file, resolve, write_sett
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
-from semifine.engine.devices import create_fabric, describe_hardware, process_rank
+from semifine.engine.devices import Fabric, create_fabric, describe_hardware, process_rank
 from semifine.engine.display import Display
+from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log
 from semifine.engine.lock import locked
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
@@ -48,7 +49,7 @@ CHANGEABLE = {
 }
 
 # What an attempt leaves that ended before its run began.
-BEFORE_A_RUN = {".lock", "environment.json", "classes.json", "weights.json", ".settings.yaml.partial"}
+BEFORE_A_RUN = {".lock", "environment.json", "classes.json", "weights.json", "labels.csv", ".settings.yaml.partial"}
 
 
 def train(
@@ -96,7 +97,7 @@ def train(
 def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
     fabric = create_fabric(settings.train)
     fabric.launch()
-    dataset = open_dataset(settings, display)
+    dataset = open_dataset(settings, display, _labels_of_the_run(settings, folder, fabric))
     display.say(describe(dataset.catalog))
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
@@ -135,6 +136,17 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     write_json(folder.result, result)
     fabric.barrier()
     return result
+
+
+def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:
+    """Somebody may be labelling: all processes, and a resumed run, keep to what the log said when the run began."""
+    if not settings.train.labels:
+        return None
+    labels = None
+    if fabric.is_global_zero and not folder.settings.exists():
+        labels = freeze_log(Path(settings.train.labels), folder.labels)
+    fabric.barrier()
+    return labels or read_frozen_log(folder.labels)
 
 
 def _begin_folder(
