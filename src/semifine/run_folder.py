@@ -5,6 +5,7 @@
     RUN/
       settings.yaml        every resolved setting; the file alone repeats the run
       environment.json     code version, hardware, libraries
+      log.jsonl            what was said, warnings and endings, with their times; a resumed run adds to it
       metrics.jsonl        one JSON object a line: training numbers and evaluations
       result.json          the final numbers, honestly named
       classes.json         class names and, where known, their groups
@@ -35,6 +36,7 @@ class RunFolder:
         self.path = path
         self.settings = path / "settings.yaml"
         self.environment = path / "environment.json"
+        self.log = path / "log.jsonl"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
         self.classes = path / "classes.json"
@@ -61,11 +63,14 @@ class RunFolder:
         """The records in order; a last line that a crash cut short is left out."""
         if not self.metrics.exists():
             return
-        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                yield json.loads(line)
+                record = json.loads(line)
             except json.JSONDecodeError:
                 return
+            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+                raise UserError(f"{self.metrics} is damaged: this line is no record of training: {line[:60]}")
+            yield record
 
     def keep_metrics_until(self, step: int) -> None:
         """Drops what was logged after a checkpoint, because the resumed run will log it again."""
@@ -75,7 +80,27 @@ class RunFolder:
     def read_result(self) -> dict[str, Any]:
         if not self.result.is_file():
             raise UserError(f"{self.path} has no result.json yet: the run is not finished; continue it with --resume.")
-        return dict(json.loads(self.result.read_text(encoding="utf-8")))
+        return read_json(self.result)
+
+    def read_class_names(self) -> list[str]:
+        """The classes that the run learnt, in the order of their ids."""
+        names = read_json(self.classes).get("names")
+        if not isinstance(names, list):
+            raise UserError(f"{self.classes} is damaged: it has no list of names.")
+        return [str(name) for name in names]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a JSON file of ours holds; a clear UserError where it is damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}.") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged: it holds no names with values.")
+    return value
 
 
 def write_json(path: Path, value: Any) -> None:

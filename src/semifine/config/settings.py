@@ -210,7 +210,10 @@ def read_settings_file(path: Path) -> dict[str, Any]:
 def read_train_settings(path: Path) -> TrainSettings:
     """The training settings of a settings file alone: the data need not be there any more."""
     values = {key: value for key, value in read_settings_file(path).items() if "." not in key}
-    return build(TrainSettings, values)
+    try:
+        return build(TrainSettings, values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def preset_names() -> list[str]:

@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from semifine.config import RunSettings
 from semifine.data.catalog import Split
@@ -291,7 +289,7 @@ class Trainer:
 
     def evaluations(self) -> list[dict[str, Any]]:
         """All evaluations so far, those before a resume included."""
-        return [record for record in self.folder.read_metrics() if record["kind"] == "evaluation"]
+        return [record for record in self.folder.read_metrics() if record.get("kind") == "evaluation"]
 
     def save(self) -> None:
         """A checkpoint from which training goes on bit for bit; what it holds is the same in all processes."""
@@ -318,8 +316,18 @@ class Trainer:
         if newest is None:
             self._keep_metrics()
             return
-        state = load_training_state(newest)
-        self.evaluated.load_state_dict(load_weights(newest))
+        weights, state = load_weights(newest), load_training_state(newest)
+        try:
+            self._take_up(weights, state)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise UserError(
+                f"The checkpoint {newest} does not fit the run that {self.folder.settings} and the data describe: "
+                "they have changed since it was written."
+            ) from error
+        self._keep_metrics()
+
+    def _take_up(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        self.evaluated.load_state_dict(weights)
         for name, network in self._unevaluated().items():
             network.load_state_dict(state[name])
         self.optimiser.load_state_dict(state["optimiser"])
@@ -329,7 +337,6 @@ class Trainer:
         if "random_cuda" in state and self.fabric.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"], self.fabric.device)
         self.step, self.seconds = state["step"], state["seconds"]
-        self._keep_metrics()
 
     def _keep_metrics(self) -> None:
         if self.fabric.is_global_zero:
@@ -346,9 +353,9 @@ class Trainer:
         return summarise(facts, self.catalog.num_classes) if facts is not None else {}
 
     def _write_class_facts(self) -> None:
-        facts = {name: value.cpu().contiguous() for name, value in self.method.class_facts().items()}
+        facts = dict(self.method.class_facts())
         rows = self.catalog.rows(Split.TEST)
         if len(rows):
             probs = torch.cat(list(self.evaluator.predict(self.evaluated, rows))).cpu()
             facts["confusion"] = confusion_matrix(probs, torch.from_numpy(self.catalog.label[rows]))
-        save_file(facts or {"none": torch.from_numpy(np.zeros(0))}, self.folder.class_facts)
+        save_weights(facts or {"none": torch.zeros(0)}, self.folder.class_facts)

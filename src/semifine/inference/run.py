@@ -21,7 +21,7 @@ from semifine.engine.devices import create_fabric
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, accuracy
 from semifine.engine.extra_labels import read_frozen_log
-from semifine.engine.trained import class_names, load_trained
+from semifine.engine.trained import load_trained
 from semifine.errors import UserError
 from semifine.inference.calibrating import calibration_of, weights_identity
 from semifine.inference.calibration import Calibration
@@ -60,7 +60,7 @@ class Run:
         self.folder = RunFolder.open(path)
         self._checkpoint = self.folder.checkpoints / checkpoint
         self.settings = replace(read_train_settings(self.folder.settings), device=device)
-        self.class_names = class_names(self.folder)
+        self.class_names = self.folder.read_class_names()
         self._fabric = create_fabric(self.settings)
         self.network = load_trained(self.folder, checkpoint).to(self._fabric.device)
 
