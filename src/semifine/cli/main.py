@@ -26,6 +26,7 @@ VERBS = {
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
     "evaluate": "measure a trained classifier on its test or validation images",
+    "report": "write a page about finished runs, and the figures of the paper",
     "doctor": "say what is installed, what devices there are, and what would go wrong",
     "list": "show methods, datasets, backbones, presets or experiments",
 }
