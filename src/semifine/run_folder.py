@@ -13,7 +13,9 @@
       labels.csv           the labels that people had given in the studio when the run began, where it uses them
       classes.safetensors  confusion matrix on test, and what the method learnt about classes
       calibration.json     temperature and thresholds, fitted on validation images, for each set of weights
-      samples.parquet      per-sample facts of the unlabelled set
+      data.json            what is in the data and what was found to be wrong with it
+      samples.parquet      per-sample facts of the unlabelled set at the end
+      samples/STEP.parquet the same at every evaluation, on request (--keep-facts every)
       checkpoints/last     the newest checkpoint: model.safetensors (evaluated weights), training.pt
       checkpoints/best_val weights of the best evaluation on validation images, where there are any
 """
@@ -44,6 +46,7 @@ class RunFolder:
         self.labels = path / "labels.csv"
         self.class_facts = path / "classes.safetensors"
         self.calibration = path / "calibration.json"
+        self.data = path / "data.json"
         self.samples = path / "samples.parquet"
         self.checkpoints = path / "checkpoints"
 
@@ -54,6 +57,10 @@ class RunFolder:
         if not folder.settings.is_file():
             raise UserError(f"{path} is not a run folder: it has no settings.yaml.")
         return folder
+
+    def samples_at(self, step: int) -> Path:
+        """The facts at one evaluation."""
+        return self.path / "samples" / f"{step:08d}.parquet"
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with self.metrics.open("a", encoding="utf-8") as file:

@@ -30,6 +30,7 @@ VERBS = {
     "evaluate": "measure a trained classifier on its test or validation images",
     "predict": "say what is in images, how sure that is, and what else they could be",
     "export": "write a trained classifier as one file for other programs",
+    "report": "write a page about finished runs, and the figures of the paper",
     "doctor": "say what is installed, what devices there are, and what would go wrong",
     "list": "show methods, datasets, backbones, presets or experiments",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
 from semifine.engine.feed import Feed, check_images
 from semifine.engine.graphs import GraphedStep
+from semifine.engine.history import LabelHistory
 from semifine.engine.interruption import Interrupted, StopRequest, watching_for_stop
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.nonfinite import NonFiniteWatch
@@ -97,6 +99,8 @@ class Trainer:
         self.evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
         truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELLED)]).to(fabric.device)
         self.pseudo_labels = PseudoLabelMeter(truth, seen.num_classes)
+        unlabelled = len(self.catalog.rows(Split.UNLABELLED))
+        self.history = LabelHistory(unlabelled, seen.num_classes).to(fabric.device)
         self.watch = NonFiniteWatch(fabric.device)
         self.labelled_step = self._create_step(Supervised(NoSettings(), info))
         self.full_step = self._create_step(self.method)
@@ -153,6 +157,7 @@ class Trainer:
             self.settings.ema,
             NumberMeter(),
             self.pseudo_labels,
+            self.history,
             self.watch,
             self.settings.on_nonfinite == "skip",
         )
@@ -272,9 +277,14 @@ class Trainer:
         return scores
 
     def _evaluate(self) -> None:
+        counts = self.history.take_class_counts()
         if not self.method.trains_classifier or not self.fabric.is_global_zero:
             return
+        if any(counts["predicted"]):
+            self.folder.append_metrics({"kind": "classes", "step": self.step, **counts})
         record: dict[str, Any] = {"kind": "evaluation", "step": self.step, **self.scores(self.evaluated)}
+        if self.settings.keep_facts == "every":
+            record["unlabelled"] = self._write_sample_facts(self.folder.samples_at(self.step))
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
             self._save_best()
@@ -301,6 +311,7 @@ class Trainer:
             "seconds": self.seconds,
             "optimiser": self.optimiser.state_dict(),
             "method": self.method.state_dict(),
+            "history": self.history.state_dict(),
             "random": torch.get_rng_state(),
         }
         if self.fabric.device.type == "cuda":
@@ -333,6 +344,8 @@ class Trainer:
         self.optimiser.load_state_dict(state["optimiser"])
         self._prepare_learning_rate()
         self.method.load_state_dict(state["method"])
+        if "history" in state:  # runs of before it was kept go on without
+            self.history.load_state_dict(state["history"])
         torch.set_rng_state(state["random"])
         if "random_cuda" in state and self.fabric.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"], self.fabric.device)
@@ -343,13 +356,18 @@ class Trainer:
             self.folder.keep_metrics_until(self.step)
         self.fabric.barrier()
 
-    def write_facts(self) -> dict[str, float]:
+    def write_facts(self) -> dict[str, Any]:
         """What reports need beyond the metrics: facts of every unlabelled image, and of the classes."""
         if not self.method.trains_classifier:
             return {}
         self._write_class_facts()
-        batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method)
-        facts = write_sample_table(self.folder.samples, batches)
+        return self._write_sample_facts(self.folder.samples)
+
+    def _write_sample_facts(self, path: Path) -> dict[str, Any]:
+        """The table of all unlabelled images, and its means."""
+        changes = self.history.changes.cpu().numpy()
+        batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method, changes)
+        facts = write_sample_table(path, batches)
         return summarise(facts, self.catalog.num_classes) if facts is not None else {}
 
     def _write_class_facts(self) -> None:

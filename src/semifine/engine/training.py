@@ -45,12 +45,21 @@ CHANGEABLE = {
     "log_every",
     "evaluate_every",
     "save_every",
+    "keep_facts",
     "skip_unreadable",
     "on_nonfinite",
 }
 
 # What an attempt leaves that ended before its run began.
-BEFORE_A_RUN = {".lock", "environment.json", "classes.json", "weights.json", "labels.csv", ".settings.yaml.partial"}
+BEFORE_A_RUN = {
+    ".lock",
+    ".settings.yaml.partial",
+    "classes.json",
+    "data.json",
+    "environment.json",
+    "labels.csv",
+    "weights.json",
+}
 
 
 def train(
@@ -157,6 +166,8 @@ def _begin_folder(
     """Only now, when nothing of what was asked for is wrong, does the folder become that of a run."""
     write_json(folder.environment, environment)
     write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
+    if dataset.report:
+        write_json(folder.data, dataset.report.as_dict())
     if report:
         write_json(folder.weights, report.as_dict())
     write_settings(settings, folder.settings)
