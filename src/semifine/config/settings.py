@@ -35,7 +35,9 @@ class TrainSettings:
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto", "the classifier in --weights: kept, left out, or kept if it comes from a run on the same classes"
     )
-    labels: str | None = setting(None, "CSV file (path, label) of labels for unlabelled images, which learn with them")
+    labels: str | None = setting(
+        None, "labels for unlabelled images, which learn with them: the studio's log, or a CSV file (path, label)"
+    )
     lr: float = setting(0.01, "learning rate", low=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     nesterov: bool = setting(True, "Nesterov momentum")
@@ -76,6 +78,9 @@ class TrainSettings:
     evaluate_every: int | None = setting(None, "steps between evaluations; default: a tenth of the run", low=1)
     save_every: int | None = setting(None, "steps between checkpoints; default: as evaluations", low=1)
     log_every: int = setting(50, "steps between lines of metrics.jsonl", low=1)
+    keep_facts: Literal["last", "every"] = setting(
+        "last", "facts of each unlabelled image: at the end of the run, or at every evaluation, too"
+    )
     skip_unreadable: bool = setting(False, "leave out unreadable labelled images instead of stopping")
     cache: str | None = setting(None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine")
 
@@ -151,8 +156,7 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
             raise unknown_key(key, all_keys(data_settings_class, method_settings_class))
         groups[group][name] = value
     train = build(TrainSettings, groups[""])
-    if train.weights:
-        train = dataclasses.replace(train, weights=str(Path(train.weights).expanduser().absolute()))
+    train = dataclasses.replace(train, weights=_absolute(train.weights), labels=_absolute(train.labels))
     return RunSettings(
         data=f"{source_name}:{root}" if root else source_name,  # absolute, to be found from any folder
         method=method,
@@ -160,6 +164,11 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
         data_settings=build(data_settings_class, groups["data"], "data."),
         method_settings=build(method_settings_class, groups["method"], "method."),
     )
+
+
+def _absolute(path: str | None) -> str | None:
+    """The path in a form that can be found from any folder."""
+    return str(Path(path).expanduser().absolute()) if path else path
 
 
 def all_keys(data_settings_class: type, method_settings_class: type) -> list[str]:
@@ -204,7 +213,10 @@ def read_settings_file(path: Path) -> dict[str, Any]:
 def read_train_settings(path: Path) -> TrainSettings:
     """The training settings of a settings file alone: the data need not be there any more."""
     values = {key: value for key, value in read_settings_file(path).items() if "." not in key}
-    return build(TrainSettings, values)
+    try:
+        return build(TrainSettings, values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def preset_names() -> list[str]:

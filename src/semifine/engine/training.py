@@ -16,11 +16,13 @@ from semifine.config import RunSettings, read_settings_file, resolve, write_sett
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
-from semifine.engine.devices import create_fabric, describe_hardware, process_rank
+from semifine.engine.devices import Fabric, create_fabric, describe_hardware, process_rank
 from semifine.engine.display import Display
+from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log
 from semifine.engine.lock import locked
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
+from semifine.engine.run_log import recording
 from semifine.engine.seeds import seed_for
 from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trained import load_frozen
@@ -43,12 +45,21 @@ CHANGEABLE = {
     "log_every",
     "evaluate_every",
     "save_every",
+    "keep_facts",
     "skip_unreadable",
     "on_nonfinite",
 }
 
 # What an attempt leaves that ended before its run began.
-BEFORE_A_RUN = {".lock", "environment.json", "classes.json", "weights.json", ".settings.yaml.partial"}
+BEFORE_A_RUN = {
+    ".lock",
+    ".settings.yaml.partial",
+    "classes.json",
+    "data.json",
+    "environment.json",
+    "labels.csv",
+    "weights.json",
+}
 
 
 def train(
@@ -79,7 +90,8 @@ def train(
             display.say(f"{out} is finished already.")
             return folder.read_result()
         try:
-            return _train(settings, folder, display, started, profile)
+            with recording(folder.log, display, process_rank()):
+                return _train(settings, folder, display, started, profile)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 "The GPU's memory does not suffice: lower --batch-size, --mu or --image-size, take a smaller "
@@ -96,7 +108,7 @@ def train(
 def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
     fabric = create_fabric(settings.train)
     fabric.launch()
-    dataset = open_dataset(settings, display)
+    dataset = open_dataset(settings, display, _labels_of_the_run(settings, folder, fabric))
     display.say(describe(dataset.catalog))
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
@@ -137,12 +149,25 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     return result
 
 
+def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:
+    """Somebody may be labelling: all processes, and a resumed run, keep to what the log said when the run began."""
+    if not settings.train.labels:
+        return None
+    labels = None
+    if fabric.is_global_zero and not folder.settings.exists():
+        labels = freeze_log(Path(settings.train.labels), folder.labels)
+    fabric.barrier()
+    return labels or read_frozen_log(folder.labels)
+
+
 def _begin_folder(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, environment: dict[str, Any], report: LoadReport | None
 ) -> None:
     """Only now, when nothing of what was asked for is wrong, does the folder become that of a run."""
     write_json(folder.environment, environment)
     write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
+    if dataset.report:
+        write_json(folder.data, dataset.report.as_dict())
     if report:
         write_json(folder.weights, report.as_dict())
     write_settings(settings, folder.settings)
@@ -175,7 +200,7 @@ def _check_folder(out: Path, resume: bool) -> None:
     """A folder that holds anything is only touched to resume the run in it."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; --out names a folder for the run.")
-    if not out.exists() or {path.name for path in out.iterdir()} <= BEFORE_A_RUN:
+    if not out.exists() or {path.name for path in out.iterdir()} <= {*BEFORE_A_RUN, RunFolder(out).log.name}:
         return
     if not RunFolder(out).settings.exists():
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")

@@ -20,7 +20,8 @@ from semifine.engine.dataset import Dataset, open_dataset
 from semifine.engine.devices import create_fabric
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, accuracy
-from semifine.engine.trained import class_names, load_trained
+from semifine.engine.extra_labels import read_frozen_log
+from semifine.engine.trained import load_trained
 from semifine.errors import UserError
 from semifine.inference.calibrating import calibration_of, weights_identity
 from semifine.inference.calibration import Calibration
@@ -59,7 +60,7 @@ class Run:
         self.folder = RunFolder.open(path)
         self._checkpoint = self.folder.checkpoints / checkpoint
         self.settings = replace(read_train_settings(self.folder.settings), device=device)
-        self.class_names = class_names(self.folder)
+        self.class_names = self.folder.read_class_names()
         self._fabric = create_fabric(self.settings)
         self.network = load_trained(self.folder, checkpoint).to(self._fabric.device)
 
@@ -75,7 +76,8 @@ class Run:
     @cached_property
     def dataset(self) -> Dataset:
         """Catalog and decoded images that the run learnt from."""
-        return open_dataset(resolve([read_settings_file(self.folder.settings)]), Display(quiet=True))
+        settings = resolve([read_settings_file(self.folder.settings)])
+        return open_dataset(settings, Display(quiet=True), read_frozen_log(self.folder.labels))
 
     def scores(self, rows: NDArray[np.int64]) -> Iterator[Scores]:
         """Features and probabilities of rows of the run's own catalog, batch after batch, in their order."""
