@@ -8,12 +8,15 @@ import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from semifine.cli.main import INTERRUPTED, STARTED, Parser
 from semifine.config.schema import describe_type, type_hints
 from semifine.config.settings import RunSettings, TrainSettings, read_preset, read_settings_file, resolve
 from semifine.errors import UserError
+
+if TYPE_CHECKING:
+    from semifine.engine.display import Display
 
 DATA_HELP = (
     "a folder with labeled/<class>/ and unlabeled/ or with one folder a class, a CSV or TSV file with the columns path "
@@ -150,11 +153,22 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED + stop.signal_number
     if not result:
         return 0  # one of several processes, of which the first speaks
+    if result["images"]["val"]:
+        _calibrate(options.out, settings, display)
     if options.json:
         print(json.dumps(result))
     else:
         print(result_line(result, options.out))
     return 0
+
+
+def _calibrate(out: Path, settings: RunSettings, display: Display) -> None:
+    """Now, since the photos may lie elsewhere, or nowhere, when the run is used."""
+    from semifine.inference.run import load
+
+    run = load(out, device=settings.train.device)
+    if run.network.num_classes:
+        display.say(run.calibration_note)
 
 
 def result_line(result: dict[str, Any], out: Path) -> str:

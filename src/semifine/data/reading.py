@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms, UnidentifiedImageError
 
 from semifine.data.paths import PathColumn
+
+ResultT = TypeVar("ResultT")
 
 MISSING = "missing"
 DIGEST_BYTES = 16
@@ -105,14 +108,24 @@ def decode_file(file: str, shorter_side: int | None) -> Decoded:
 
 
 def read_exif(file: str) -> Image.Exif | None:
-    """What the camera wrote into a file; None where it cannot be read: that is said when its pixels are read."""
+    """What the camera wrote into a file; None where it cannot be read."""
+    return _look_into(file, lambda image: image.getexif())
+
+
+def read_size(file: str) -> tuple[int, int] | None:
+    """Width and height of an image, without decoding it; None where it cannot be read."""
+    return _look_into(file, lambda image: image.size)
+
+
+def _look_into(file: str, look: Callable[[Image.Image], ResultT]) -> ResultT | None:
+    """What is wrong with a file is said when its pixels are read."""
     try:
         with open(file, "rb") as opened:
             _learn_format(opened.read(12))
             opened.seek(0)
             with Image.open(opened) as image:
-                return image.getexif()
-    except Exception:  # as above, in a dozen ways
+                return look(image)
+    except Exception:  # as in decode_file
         return None
 
 
