@@ -68,8 +68,8 @@ def test_times_and_places_are_those_of_the_camera(package: Path) -> None:
     deployments = {row["deploymentID"]: row for row in read(package / "deployments.csv")}
     ridge, other = deployments["card/ridge"], deployments["card"]
     assert (ridge["deploymentStart"], ridge["deploymentEnd"]) == (
-        "2024-05-06T07:08:03+0200",
-        "2024-05-06T07:08:09+0200",
+        "2024-05-06T07:08:03+02:00",
+        "2024-05-06T07:08:09+02:00",
     )
     assert (float(ridge["latitude"]), float(ridge["longitude"])) == (-33.51, 18.25)
     assert (ridge["cameraModel"], ridge["timestampIssues"]) == ("Reconyx-PC800", "false")
