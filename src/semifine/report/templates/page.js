@@ -113,11 +113,15 @@
     }
 
     tipLines(step) {
-      const head = document.createElement("strong");
-      head.textContent = `step ${Math.round(step)}`;
-      return [head, ...this.lines.map((line) => {
+      const nearest = (line) => {
         let near = 0;
         line.steps.forEach((at, place) => { if (Math.abs(at - step) < Math.abs(line.steps[near] - step)) near = place; });
+        return near;
+      };
+      const head = document.createElement("strong");
+      head.textContent = `step ${this.lines[0].steps[nearest(this.lines[0])]}`;
+      return [head, ...this.lines.map((line) => {
+        const near = nearest(line);
         const row = document.createElement("span");
         const dot = document.createElement("i");
         dot.className = "dot";
