@@ -37,6 +37,16 @@ def test_summary_uses_in_class_images_only_where_truth_is_needed() -> None:
     assert math.isclose(means["candidates"], 5 / 3)
 
 
+def test_summary_tells_in_class_and_out_of_class_images_apart() -> None:
+    means = summarise({name: value.numpy() for name, value in example().items()}, num_classes=3)
+    assert (means["in_class"]["images"], means["out_of_class"]["images"]) == (2, 1)
+    assert means["in_class"]["candidate_hit_rate"] == 50.0
+    assert "candidate_hit_rate" not in means["out_of_class"]
+    assert means["out_of_class"]["candidates"] == 2
+    assert means["k"] == {"2": 2, "3": 1}
+    assert means["within_lemma"] == 1.0
+
+
 def test_summary_without_any_truth() -> None:
     facts = {name: value.numpy() for name, value in example().items()}
     facts["truth"][:] = -1

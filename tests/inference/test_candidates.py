@@ -44,9 +44,9 @@ def test_most_probable_classes_hold_the_mass_and_none_is_spare() -> None:
 def test_a_run_gives_features_probabilities_and_candidates_of_its_own_rows(soc_run: Run) -> None:
     rows = soc_run.dataset.catalog.rows(Split.UNLABELLED)
     (scores,) = soc_run.scores(rows)
-    assert scores.features.shape == (len(rows), soc_run._network.feature_dim)
+    assert scores.features.shape == (len(rows), soc_run.network.feature_dim)
     np.testing.assert_allclose(scores.probabilities.sum(1), 1, rtol=1e-5)
-    head = soc_run._network.head
+    head = soc_run.network.head
     logits = scores.features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
     np.testing.assert_allclose(scores.logits, logits, atol=1e-4)
     chosen = soc_run.candidates(scores.probabilities)

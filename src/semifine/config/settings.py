@@ -78,6 +78,9 @@ class TrainSettings:
     evaluate_every: int | None = setting(None, "steps between evaluations; default: a tenth of the run", low=1)
     save_every: int | None = setting(None, "steps between checkpoints; default: as evaluations", low=1)
     log_every: int = setting(50, "steps between lines of metrics.jsonl", low=1)
+    keep_facts: Literal["last", "every"] = setting(
+        "last", "facts of each unlabelled image: at the end of the run, or at every evaluation, too"
+    )
     skip_unreadable: bool = setting(False, "leave out unreadable labelled images instead of stopping")
     cache: str | None = setting(None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine")
 
@@ -210,7 +213,10 @@ def read_settings_file(path: Path) -> dict[str, Any]:
 def read_train_settings(path: Path) -> TrainSettings:
     """The training settings of a settings file alone: the data need not be there any more."""
     values = {key: value for key, value in read_settings_file(path).items() if "." not in key}
-    return build(TrainSettings, values)
+    try:
+        return build(TrainSettings, values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def preset_names() -> list[str]:

@@ -70,13 +70,7 @@ class FileReader:
 
     def decode(self, row: int, shorter_side: int | None) -> Decoded:
         """The image with a shorter side of at most ``shorter_side``; raises OSError that names the file."""
-        file = self.file(row)
-        with open(file, "rb") as opened:
-            data = opened.read()
-        try:
-            return decode_image(data, shorter_side)
-        except Exception as error:  # a broken file can fail in Pillow's plugins in a dozen ways
-            raise OSError(f"{file} cannot be read as an image ({_reason(error)})") from error
+        return decode_file(self.file(row), shorter_side)
 
     def fingerprint(self) -> list[str]:
         """Size and time of last change of each file, or "missing"."""
@@ -95,6 +89,16 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "not an image format that Pillow knows"  # its own text shows only a memory address
     return str(error) or type(error).__name__
+
+
+def decode_file(file: str, shorter_side: int | None) -> Decoded:
+    """The image in a file, see ``decode_image``; raises OSError that names the file."""
+    with open(file, "rb") as opened:
+        data = opened.read()
+    try:
+        return decode_image(data, shorter_side)
+    except Exception as error:  # a broken file can fail in Pillow's plugins in a dozen ways
+        raise OSError(f"{file} cannot be read as an image ({_reason(error)})") from error
 
 
 def decode_image(data: bytes, shorter_side: int | None) -> Decoded:

@@ -23,6 +23,8 @@ class Dataset:
     store: ImageStore
     set_aside: list[str]
     """Paths of unreadable images that were left out."""
+    report: DataReport | None = None
+    """What is in the data, and what is wrong with it."""
 
 
 def open_dataset(settings: RunSettings, display: Display, labels: ExtraLabels | None = None) -> Dataset:
@@ -35,13 +37,13 @@ def open_dataset(settings: RunSettings, display: Display, labels: ExtraLabels | 
     catalog, store = set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
     for path, reason in broken:
         display.say(f"left out {path}: {reason}")
-    errors = inspect(catalog, store).errors
-    if errors:
-        raise UserError(f"{errors[0]} 'semifine prepare' shows all problems of the data.")
+    report = inspect(catalog, store)
+    if report.errors:
+        raise UserError(f"{report.errors[0]} 'semifine prepare' shows all problems of the data.")
     if settings.train.labels:
         catalog, store, note = add_labels(catalog, store, labels or read_labels(Path(settings.train.labels)))
         display.say(note)
-    return Dataset(catalog, store, [path for path, _ in broken])
+    return Dataset(catalog, store, [path for path, _ in broken], report)
 
 
 def inspect_data(settings: RunSettings, display: Display) -> DataReport:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from semifine.config import RunSettings
 from semifine.data.catalog import Split
@@ -29,6 +28,7 @@ from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
 from semifine.engine.feed import Feed, check_images
 from semifine.engine.graphs import GraphedStep
+from semifine.engine.history import LabelHistory
 from semifine.engine.interruption import Interrupted, StopRequest, watching_for_stop
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.nonfinite import NonFiniteWatch
@@ -99,6 +99,8 @@ class Trainer:
         self.evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
         truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELLED)]).to(fabric.device)
         self.pseudo_labels = PseudoLabelMeter(truth, seen.num_classes)
+        unlabelled = len(self.catalog.rows(Split.UNLABELLED))
+        self.history = LabelHistory(unlabelled, seen.num_classes).to(fabric.device)
         self.watch = NonFiniteWatch(fabric.device)
         self.labelled_step = self._create_step(Supervised(NoSettings(), info))
         self.full_step = self._create_step(self.method)
@@ -155,6 +157,7 @@ class Trainer:
             self.settings.ema,
             NumberMeter(),
             self.pseudo_labels,
+            self.history,
             self.watch,
             self.settings.on_nonfinite == "skip",
         )
@@ -274,9 +277,14 @@ class Trainer:
         return scores
 
     def _evaluate(self) -> None:
+        counts = self.history.take_class_counts()
         if not self.method.trains_classifier or not self.fabric.is_global_zero:
             return
+        if any(counts["predicted"]):
+            self.folder.append_metrics({"kind": "classes", "step": self.step, **counts})
         record: dict[str, Any] = {"kind": "evaluation", "step": self.step, **self.scores(self.evaluated)}
+        if self.settings.keep_facts == "every":
+            record["unlabelled"] = self._write_sample_facts(self.folder.samples_at(self.step))
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
             self._save_best()
@@ -291,7 +299,7 @@ class Trainer:
 
     def evaluations(self) -> list[dict[str, Any]]:
         """All evaluations so far, those before a resume included."""
-        return [record for record in self.folder.read_metrics() if record["kind"] == "evaluation"]
+        return [record for record in self.folder.read_metrics() if record.get("kind") == "evaluation"]
 
     def save(self) -> None:
         """A checkpoint from which training goes on bit for bit; what it holds is the same in all processes."""
@@ -303,6 +311,7 @@ class Trainer:
             "seconds": self.seconds,
             "optimiser": self.optimiser.state_dict(),
             "method": self.method.state_dict(),
+            "history": self.history.state_dict(),
             "random": torch.get_rng_state(),
         }
         if self.fabric.device.type == "cuda":
@@ -318,37 +327,53 @@ class Trainer:
         if newest is None:
             self._keep_metrics()
             return
-        state = load_training_state(newest)
-        self.evaluated.load_state_dict(load_weights(newest))
+        weights, state = load_weights(newest), load_training_state(newest)
+        try:
+            self._take_up(weights, state)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise UserError(
+                f"The checkpoint {newest} does not fit the run that {self.folder.settings} and the data describe: "
+                "they have changed since it was written."
+            ) from error
+        self._keep_metrics()
+
+    def _take_up(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        self.evaluated.load_state_dict(weights)
         for name, network in self._unevaluated().items():
             network.load_state_dict(state[name])
         self.optimiser.load_state_dict(state["optimiser"])
         self._prepare_learning_rate()
         self.method.load_state_dict(state["method"])
+        if "history" in state:  # runs of before it was kept go on without
+            self.history.load_state_dict(state["history"])
         torch.set_rng_state(state["random"])
         if "random_cuda" in state and self.fabric.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"], self.fabric.device)
         self.step, self.seconds = state["step"], state["seconds"]
-        self._keep_metrics()
 
     def _keep_metrics(self) -> None:
         if self.fabric.is_global_zero:
             self.folder.keep_metrics_until(self.step)
         self.fabric.barrier()
 
-    def write_facts(self) -> dict[str, float]:
+    def write_facts(self) -> dict[str, Any]:
         """What reports need beyond the metrics: facts of every unlabelled image, and of the classes."""
         if not self.method.trains_classifier:
             return {}
         self._write_class_facts()
-        batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method)
-        facts = write_sample_table(self.folder.samples, batches)
+        return self._write_sample_facts(self.folder.samples)
+
+    def _write_sample_facts(self, path: Path) -> dict[str, Any]:
+        """The table of all unlabelled images, and its means."""
+        changes = self.history.changes.cpu().numpy()
+        batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method, changes)
+        facts = write_sample_table(path, batches)
         return summarise(facts, self.catalog.num_classes) if facts is not None else {}
 
     def _write_class_facts(self) -> None:
-        facts = {name: value.cpu().contiguous() for name, value in self.method.class_facts().items()}
+        facts = dict(self.method.class_facts())
         rows = self.catalog.rows(Split.TEST)
         if len(rows):
             probs = torch.cat(list(self.evaluator.predict(self.evaluated, rows))).cpu()
             facts["confusion"] = confusion_matrix(probs, torch.from_numpy(self.catalog.label[rows]))
-        save_file(facts or {"none": torch.from_numpy(np.zeros(0))}, self.folder.class_facts)
+        save_weights(facts or {"none": torch.zeros(0)}, self.folder.class_facts)

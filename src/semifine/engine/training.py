@@ -22,6 +22,7 @@ from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_lo
 from semifine.engine.lock import locked
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
+from semifine.engine.run_log import recording
 from semifine.engine.seeds import seed_for
 from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trained import load_frozen
@@ -44,12 +45,21 @@ CHANGEABLE = {
     "log_every",
     "evaluate_every",
     "save_every",
+    "keep_facts",
     "skip_unreadable",
     "on_nonfinite",
 }
 
 # What an attempt leaves that ended before its run began.
-BEFORE_A_RUN = {".lock", "environment.json", "classes.json", "weights.json", "labels.csv", ".settings.yaml.partial"}
+BEFORE_A_RUN = {
+    ".lock",
+    ".settings.yaml.partial",
+    "classes.json",
+    "data.json",
+    "environment.json",
+    "labels.csv",
+    "weights.json",
+}
 
 
 def train(
@@ -80,7 +90,8 @@ def train(
             display.say(f"{out} is finished already.")
             return folder.read_result()
         try:
-            return _train(settings, folder, display, started, profile)
+            with recording(folder.log, display, process_rank()):
+                return _train(settings, folder, display, started, profile)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 "The GPU's memory does not suffice: lower --batch-size, --mu or --image-size, take a smaller "
@@ -155,6 +166,8 @@ def _begin_folder(
     """Only now, when nothing of what was asked for is wrong, does the folder become that of a run."""
     write_json(folder.environment, environment)
     write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
+    if dataset.report:
+        write_json(folder.data, dataset.report.as_dict())
     if report:
         write_json(folder.weights, report.as_dict())
     write_settings(settings, folder.settings)
@@ -187,7 +200,7 @@ def _check_folder(out: Path, resume: bool) -> None:
     """A folder that holds anything is only touched to resume the run in it."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; --out names a folder for the run.")
-    if not out.exists() or {path.name for path in out.iterdir()} <= BEFORE_A_RUN:
+    if not out.exists() or {path.name for path in out.iterdir()} <= {*BEFORE_A_RUN, RunFolder(out).log.name}:
         return
     if not RunFolder(out).settings.exists():
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")

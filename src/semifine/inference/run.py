@@ -21,11 +21,18 @@ from semifine.engine.devices import create_fabric
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, accuracy
 from semifine.engine.extra_labels import read_frozen_log
-from semifine.engine.trained import class_names, load_trained
+from semifine.engine.trained import load_trained
 from semifine.errors import UserError
+from semifine.inference.calibrating import calibration_of, weights_identity
+from semifine.inference.calibration import Calibration
 from semifine.inference.candidates import Chosen, ClassClusters, Probabilities, candidates
-from semifine.inference.images import ImageInput, store_of_images
-from semifine.inference.prediction import Prediction
+from semifine.inference.images import ImageInput, decode_given
+from semifine.inference.knowledge import Knowledge
+from semifine.inference.prediction import Prediction, Questions, predict_from_logits
+from semifine.inference.stream import answer
+from semifine.inference.taxonomy import read_taxonomy
+from semifine.inference.view import Pixels
+from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import normalisation
 from semifine.run_folder import RunFolder
 from semifine.views import ViewMaker, ViewSettings
@@ -51,10 +58,11 @@ class Run:
         self, path: Path, checkpoint: Literal["last", "best_val"], device: Literal["auto", "cpu", "cuda"]
     ) -> None:
         self.folder = RunFolder.open(path)
+        self._checkpoint = self.folder.checkpoints / checkpoint
         self.settings = replace(read_train_settings(self.folder.settings), device=device)
-        self.class_names = class_names(self.folder)
+        self.class_names = self.folder.read_class_names()
         self._fabric = create_fabric(self.settings)
-        self._network = load_trained(self.folder, checkpoint).to(self._fabric.device)
+        self.network = load_trained(self.folder, checkpoint).to(self._fabric.device)
 
     @property
     def result(self) -> dict[str, Any]:
@@ -90,6 +98,58 @@ class Run:
         """
         return candidates(probs, self.clusters)
 
+    @cached_property
+    def identity(self) -> str:
+        """A hash of the weights."""
+        return weights_identity(self._checkpoint)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What validation images say about confidences; fitted on first use and kept in the folder."""
+        return self._calibrated[0]
+
+    @property
+    def calibration_note(self) -> str:
+        """One sentence about it."""
+        return self._calibrated[1]
+
+    @cached_property
+    def _calibrated(self) -> tuple[Calibration, str]:
+        self._check_classifier()
+        return calibration_of(self, self.identity)
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        """Everything beside the network that predictions need."""
+        return replace(self.uncalibrated, calibration=self.calibration)
+
+    @cached_property
+    def uncalibrated(self) -> Knowledge:
+        """The same without a look at validation images."""
+        colours = normalisation(self.network)
+        return Knowledge(
+            class_names=tuple(self.class_names),
+            image_size=self.settings.image_size,
+            stored_side=self.settings.stored_side,
+            mean=colours.mean,
+            std=colours.std,
+            backbone=self.settings.backbone,
+            clusters=self.clusters,
+        )
+
+    def logits(self, views: Pixels) -> NDArray[np.float32]:
+        """(N, S, S, 3) levels of test views -> (N, K)."""
+        self._check_classifier()
+        with torch.inference_mode(), self._fabric.autocast():
+            _, logits, _ = self.view_classifier(torch.from_numpy(views).to(self._fabric.device))
+        found: NDArray[np.float32] = logits.cpu().numpy()
+        return found
+
+    @cached_property
+    def view_classifier(self) -> ViewClassifier:
+        """The network with the normalisation before it, in eval mode."""
+        return ViewClassifier(self.network).to(self._fabric.device).eval()
+
     def evaluate(self, split: str = "test") -> dict[str, Any]:
         """Top-1 and top-5 in percent on a split of the run's data set."""
         catalog = self.dataset.catalog
@@ -100,28 +160,40 @@ class Run:
         label = torch.from_numpy(catalog.label[rows])
         return {"split": split, "images": len(rows), **accuracy(torch.from_numpy(probs), label)}
 
-    def predict(self, images: Sequence[ImageInput], top: int = 5) -> list[Prediction]:
-        """The most probable classes of each image; images are paths, Pillow images or (H, W, 3) arrays."""
-        store = store_of_images(images, self.settings.stored_side)
-        probs = np.concatenate([scores.probabilities for scores in self._scores(store, np.arange(len(images)))])
-        classes = np.argsort(-probs, axis=1, kind="stable")[:, :top]
-        values = np.take_along_axis(probs, classes, axis=1)
-        return [
-            Prediction(names=[self.class_names[c] for c in row_classes], probabilities=row_values)
-            for row_classes, row_values in zip(classes.tolist(), values.tolist(), strict=True)
-        ]
+    def predict(
+        self,
+        images: Sequence[ImageInput],
+        top: int = 5,
+        *,
+        coverage: float = 0.9,
+        taxonomy: str | Path | None = None,
+    ) -> list[Prediction]:
+        """What the run says about each image; images are paths, Pillow images or (H, W, 3) arrays.
+
+        ``coverage`` is how often the conformal set holds the true class, ``taxonomy`` a CSV file of higher ranks.
+        """
+        if not len(images):
+            raise UserError("There are no images to predict.")
+        ranks = read_taxonomy(Path(taxonomy), self.class_names) if taxonomy else None
+        questions = Questions(top=top, coverage=coverage, taxonomy=ranks)
+        predictions: list[Prediction] = []
+        for answered in answer(self.logits, self.knowledge, images, decode_given):
+            for place, reason in answered.problems.items():
+                raise UserError(f"Image {len(predictions) + place} cannot be used: {reason}.")
+            predictions += predict_from_logits(answered.logits, self.knowledge, questions)
+        return predictions
 
     def _scores(self, store: ImageStore, rows: NDArray[np.int64]) -> Iterator[Scores]:
         self._check_classifier()
-        colours = normalisation(self._network)
+        colours = normalisation(self.network)
         view_settings = ViewSettings(size=self.settings.image_size, mean=colours.mean, std=colours.std)
         views = ViewMaker(store, view_settings, seed=0, device=self._fabric.device)
-        for output in Evaluator(views, self._fabric.autocast, BATCH).outputs(self._network, rows):
+        for output in Evaluator(views, self._fabric.autocast, BATCH).outputs(self.network, rows):
             probs = torch.softmax(output.logits, dim=1)
             yield Scores(output.features.cpu().numpy(), output.logits.cpu().numpy(), probs.cpu().numpy())
 
     def _check_classifier(self) -> None:
-        if not self._network.num_classes:
+        if not self.network.num_classes:
             raise UserError(
                 f"The run in {self.folder.path} learnt features and no classifier; train one from them with "
                 f"--weights {self.folder.checkpoints / 'last' / 'model.safetensors'}."
