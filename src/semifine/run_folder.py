@@ -87,7 +87,11 @@ class RunFolder:
     def read_result(self) -> dict[str, Any]:
         if not self.result.is_file():
             raise UserError(f"{self.path} has no result.json yet: the run is not finished; continue it with --resume.")
-        return read_json(self.result)
+        result = read_json(self.result)
+        missing = {"method", "data", "seed", *(["top5"] if result.get("top1") is not None else [])} - result.keys()
+        if missing:
+            raise UserError(f"{self.result} is damaged: it does not say {min(missing)!r}.")
+        return result
 
     def read_class_names(self) -> list[str]:
         """The classes that the run learnt, in the order of their ids."""

@@ -210,7 +210,11 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
     """A resumed run must be the run that was begun."""
-    before = resolve([read_settings_file(folder.settings)]).as_dict()
+    written = read_settings_file(folder.settings)
+    missing = [key for key in ("data.source", "method.name", "iterations") if key not in written]
+    if missing:
+        raise UserError(f"{folder.settings} is damaged: it does not say '{missing[0]}'; bring back the whole file.")
+    before = resolve([written]).as_dict()
     for key, now in settings.as_dict().items():
         if key not in CHANGEABLE and before.get(key) != now:
             raise UserError(
