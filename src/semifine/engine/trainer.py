@@ -27,6 +27,7 @@ from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
 from semifine.engine.feed import Feed, check_images
+from semifine.engine.forecast import Pace
 from semifine.engine.graphs import GraphedStep
 from semifine.engine.history import LabelHistory
 from semifine.engine.interruption import Interrupted, StopRequest, watching_for_stop
@@ -189,6 +190,7 @@ class Trainer:
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
         self.watch.begin_at(first)
+        pace = Pace(self.display.say, total, self.fabric.device)
         run_labelled, run_full = (self._as_graph(step) for step in (self.labelled_step, self.full_step))
         for step in range(first, total):
             batch = self.batches.take(step)
@@ -200,6 +202,9 @@ class Trainer:
                 self.batches.prepare(self.step)
             if step == first and started is not None:
                 self._say_first_step(started)
+            if step == self.batches.feed.labelled_only_steps:
+                pace.restart()
+            pace.step_done(self.step)
             if after_step is not None:
                 after_step()
             if self._due(self.settings.log_every):

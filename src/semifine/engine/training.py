@@ -16,9 +16,10 @@ from semifine.config import RunSettings, read_settings_file, resolve, write_sett
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
-from semifine.engine.devices import Fabric, create_fabric, describe_hardware, process_rank
+from semifine.engine.devices import Fabric, create_fabric, describe_hardware, process_rank, resolve_precision
 from semifine.engine.display import Display
 from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log
+from semifine.engine.forecast import memory_sentence
 from semifine.engine.lock import locked
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
@@ -109,10 +110,12 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     fabric = create_fabric(settings.train)
     fabric.launch()
     dataset = open_dataset(settings, display, _labels_of_the_run(settings, folder, fabric))
-    display.say(describe(dataset.catalog))
+    for remark in (describe(dataset.catalog), *settings.remarks):
+        display.say(remark)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
         display.say(f"weights: {report}")
+    display.say(_memory(settings, classifier, dataset, fabric.device.type))
     frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
@@ -185,6 +188,19 @@ def _create_network(
     if newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
     return classifier, load_starting_weights(classifier, train, class_names)
+
+
+def _memory(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
+    train, precision = settings.train, resolve_precision(settings.train.precision, device)
+    sentence = memory_sentence(
+        classifier,
+        train.image_size,
+        train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabelled_views)),
+        has_average=bool(train.ema),
+        number_bytes=4 if precision == "fp32" else 2,
+        stored_bytes=dataset.store.nbytes,
+    )
+    return f"{sentence}; precision {precision}"
 
 
 def _load_frozen(settings: RunSettings, classifier: Classifier, classes: tuple[str, ...]) -> Classifier | None:
