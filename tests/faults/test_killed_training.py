@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from semifine.cli.main import main
 from semifine.engine.display import Display
 from semifine.engine.interruption import watching_for_stop
+from semifine.engine.lock import locked
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = (
@@ -79,3 +80,21 @@ def test_a_stop_at_once_has_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr("semifine.engine.training.train", impatient)
     assert main(["train", "--out", "nowhere"]) == 130
     assert capsys.readouterr().err == "semifine: stopped at once\n"
+
+
+def test_a_second_training_in_a_folder_is_refused_until_the_first_ends_however_it_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    reader, writer = os.pipe()
+    first = os.fork()
+    if not first:
+        with locked(out):
+            os.write(writer, b"!")
+            signal.pause()
+    assert os.read(reader, 1) == b"!"
+    assert main(["train", "--out", str(out), *OPTIONS]) == 2
+    assert f"Another training is running in {out}" in capsys.readouterr().err
+    os.kill(first, signal.SIGKILL)
+    os.waitpid(first, 0)
+    assert main(["train", "--out", str(out), *OPTIONS]) == 0

@@ -314,6 +314,7 @@ class Trainer:
         state = {
             "step": self.step,
             "seconds": self.seconds,
+            "images": self._image_counts(),
             "optimiser": self.optimiser.state_dict(),
             "method": self.method.state_dict(),
             "history": self.history.state_dict(),
@@ -333,6 +334,12 @@ class Trainer:
             self._keep_metrics()
             return
         weights, state = load_weights(newest), load_training_state(newest)
+        then, now = state.get("images"), self._image_counts()
+        if then != now:
+            raise UserError(
+                f"The run in {self.folder.path} would go on with other images than it began with (then: {then}, "
+                f"now: {now}): bring them back, or begin another run."
+            )
         try:
             self._take_up(weights, state)
         except (RuntimeError, ValueError, KeyError) as error:
@@ -341,6 +348,9 @@ class Trainer:
                 "they have changed since it was written."
             ) from error
         self._keep_metrics()
+
+    def _image_counts(self) -> dict[str, int]:
+        return {split.name.lower(): len(self.catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED)}
 
     def _take_up(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
         self.evaluated.load_state_dict(weights)
