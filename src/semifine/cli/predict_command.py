@@ -6,16 +6,18 @@ import dataclasses
 import json
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semifine.cli.main import INTERRUPTED, Parser
+from semifine.version import __version__
 
 if TYPE_CHECKING:
     import argparse
 
     from semifine.engine.display import Display
+    from semifine.inference.journal import Record
     from semifine.inference.model import Model
     from semifine.inference.prediction import Questions
 
@@ -45,6 +47,9 @@ def create_parser() -> Parser:
     parser.add_argument(
         "--sure", type=float, default=0.9, metavar="P", help="probability from which on a taxon is named (default: 0.9)"
     )
+    parser.add_argument(
+        "--camtrap-dp", type=Path, metavar="FOLDER", help="write a Camera Trap Data Package, too; needs --out"
+    )
     parser.add_argument("--null", action="store_true", help="names from stdin end with a NUL, as find -print0 writes")
     parser.add_argument("--checkpoint", choices=("last", "best_val"), default="last", help="weights (default: last)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
@@ -58,12 +63,13 @@ def create_parser() -> Parser:
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser()
     options = parser.parse_args(arguments)
-    if options.out is None and (options.json or options.resume):
-        parser.error("--json and --resume need --out")
+    if options.out is None and (options.json or options.resume or options.camtrap_dp):
+        parser.error("--json, --resume and --camtrap-dp need --out")
     if options.batch_size < 1 or (options.workers is not None and options.workers < 1):
         parser.error("--batch-size and --workers must be at least 1")
 
     from semifine.engine.display import Display
+    from semifine.inference.camtrap import check_folder
     from semifine.inference.inputs import find_files
     from semifine.inference.model import open_model
     from semifine.inference.prediction import Questions
@@ -76,6 +82,8 @@ def run(arguments: Sequence[str]) -> int:
         if options.resume and options.out.exists():
             display.say(f"{options.out} is finished already.")
             return 0
+    if options.camtrap_dp:
+        check_folder(options.camtrap_dp)
     model = open_model(options.model, options.checkpoint, options.device)
     questions = Questions(
         top=options.top,
@@ -114,7 +122,13 @@ def _print_lines(model: Model, files: Iterable[str], questions: Questions, optio
 def _write_table(
     model: Model, files: Iterable[str], questions: Questions, options: argparse.Namespace, display: Display
 ) -> int:
+    from semifine.inference.camtrap import write_package
     from semifine.inference.predicting import predict_into, unreadable_list
+
+    def write_camtrap(records: Iterator[Record]) -> None:
+        name = f"semifine {__version__}, {options.model.resolve().name}"
+        for gap in write_package(records, options.camtrap_dp, name, questions.taxonomy is not None):
+            display.say(gap)
 
     with display.bar("predicting", None):
         tally = predict_into(
@@ -126,6 +140,7 @@ def _write_table(
             batch=options.batch_size,
             workers=options.workers,
             progress=display.advance,
+            also=write_camtrap if options.camtrap_dp else None,
         )
     if tally.unreadable:
         print(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from semifine.data.in_order import map_in_order, usable_cores
+from semifine.data.photo_facts import camera_name, camera_serial, taken_at
 from semifine.data.reading import FileReader, read_exif
 
 Groups = NDArray[np.int64]
@@ -17,8 +16,6 @@ Groups = NDArray[np.int64]
 
 FOLDER = "folder"
 BURST = "exif-burst"
-
-_MODEL, _EXIF, _TAKEN, _SERIAL, _SUBSECOND = 0x0110, 0x8769, 0x9003, 0xA431, 0x9291
 
 
 def groups_of(keys: Sequence[Hashable | None]) -> Groups:
@@ -49,21 +46,10 @@ def burst_groups(reader: FileReader, gap_seconds: float) -> Groups:
     return groups_of(keys)
 
 
-def taken_at(exif: Image.Exif) -> datetime | None:
-    """When a photo was taken, by the clock of the camera; None where it does not say."""
-    details = exif.get_ifd(_EXIF)
-    try:
-        time = datetime.strptime(str(details[_TAKEN]).strip("\0 "), "%Y:%m:%d %H:%M:%S")
-        fraction = float(f"0.{int(str(details.get(_SUBSECOND, 0)).strip())}")
-    except (KeyError, ValueError):
-        return None
-    return time.replace(microsecond=int(fraction * 1e6))
-
-
 def _shot(file: str) -> tuple[str, float] | None:
     """The camera and the moment, in seconds."""
     exif = read_exif(file)
     time = taken_at(exif) if exif is not None else None
     if exif is None or time is None:
         return None
-    return f"{exif.get(_MODEL, '')} {exif.get_ifd(_EXIF).get(_SERIAL, '')}", time.timestamp()
+    return f"{camera_name(exif)} {camera_serial(exif)}", time.timestamp()

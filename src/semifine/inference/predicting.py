@@ -61,8 +61,12 @@ def predict_into(
     batch: int = BATCH,
     workers: int | None = None,
     progress: Callable[[int], object] | None = None,
+    also: Callable[[Iterator[Record]], object] | None = None,
 ) -> Tally:
-    """Predicts the files into a CSV, JSON lines or Parquet file; unreadable ones go into a list beside it."""
+    """Predicts the files into a CSV, JSON lines or Parquet file; unreadable ones go into a list beside it.
+
+    ``also`` gets the records of the table as well, to write them in another form.
+    """
     check_suffix(out)
     started = time.perf_counter()
     journal = Journal(out)
@@ -73,7 +77,7 @@ def predict_into(
         journal.append([_record(file, result) for file, result in some])
         if progress is not None:
             progress(journal.done)
-    tally = _write(journal, out)
+    tally = _write(journal, out, also)
     tally.seconds = time.perf_counter() - started
     return tally
 
@@ -120,14 +124,19 @@ def _as_plain(questions: Questions) -> Record:
     return plain
 
 
-def _write(journal: Journal, out: Path) -> Tally:
+def _write(journal: Journal, out: Path, also: Callable[[Iterator[Record]], object] | None) -> Tally:
+    def readable() -> Iterator[Record]:
+        return (record for record in journal.records() if "error" not in record)
+
     problems = [record for record in journal.records() if "error" in record]
     if problems:
         with unreadable_list(out).open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["path", "reason"])
             writer.writerows([problem["path"], as_text(problem["error"])] for problem in problems)
-    write_table((record for record in journal.records() if "error" not in record), out)
-    strange = sum(bool(record.get("is_ood")) for record in journal.records())
+    if also is not None:
+        also(readable())
+    write_table(readable(), out)
+    strange = sum(bool(record["is_ood"]) for record in readable())
     journal.finish()
     return Tally(journal.done, len(problems), strange)
