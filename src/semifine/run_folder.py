@@ -16,6 +16,8 @@
       data.json            what is in the data and what was found to be wrong with it
       samples.parquet      per-sample facts of the unlabelled set at the end
       samples/STEP.parquet the same at every evaluation, on request (--keep-facts every)
+      loggers.json         by which names Weights & Biases and MLflow know this run, where it is sent there
+      tensorboard/         event files, where TensorBoard is installed
       checkpoints/last     the newest checkpoint: model.safetensors (evaluated weights), training.pt
       checkpoints/best_val weights of the best evaluation on validation images, where there are any
 """
@@ -48,6 +50,7 @@ class RunFolder:
         self.calibration = path / "calibration.json"
         self.data = path / "data.json"
         self.samples = path / "samples.parquet"
+        self.loggers = path / "loggers.json"
         self.checkpoints = path / "checkpoints"
 
     @staticmethod
