@@ -5,11 +5,14 @@
     RUN/
       settings.yaml        every resolved setting; the file alone repeats the run
       environment.json     code version, hardware, libraries
+      log.jsonl            what was said, warnings and endings, with their times; a resumed run adds to it
       metrics.jsonl        one JSON object a line: training numbers and evaluations
       result.json          the final numbers, honestly named
       classes.json         class names and, where known, their groups
       weights.json         which tensors the network started from, where it did not start fresh
+      labels.csv           the labels that people had given in the studio when the run began, where it uses them
       classes.safetensors  confusion matrix on test, and what the method learnt about classes
+      calibration.json     temperature and thresholds, fitted on validation images, for each set of weights
       data.json            what is in the data and what was found to be wrong with it
       samples.parquet      per-sample facts of the unlabelled set at the end
       samples/STEP.parquet the same at every evaluation, on request (--keep-facts every)
@@ -37,11 +40,14 @@ class RunFolder:
         self.path = path
         self.settings = path / "settings.yaml"
         self.environment = path / "environment.json"
+        self.log = path / "log.jsonl"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
         self.classes = path / "classes.json"
         self.weights = path / "weights.json"
+        self.labels = path / "labels.csv"
         self.class_facts = path / "classes.safetensors"
+        self.calibration = path / "calibration.json"
         self.data = path / "data.json"
         self.samples = path / "samples.parquet"
         self.loggers = path / "loggers.json"
@@ -67,11 +73,14 @@ class RunFolder:
         """The records in order; a last line that a crash cut short is left out."""
         if not self.metrics.exists():
             return
-        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                yield json.loads(line)
+                record = json.loads(line)
             except json.JSONDecodeError:
                 return
+            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+                raise UserError(f"{self.metrics} is damaged: this line is no record of training: {line[:60]}")
+            yield record
 
     def keep_metrics_until(self, step: int) -> None:
         """Drops what was logged after a checkpoint, because the resumed run will log it again."""
@@ -81,7 +90,31 @@ class RunFolder:
     def read_result(self) -> dict[str, Any]:
         if not self.result.is_file():
             raise UserError(f"{self.path} has no result.json yet: the run is not finished; continue it with --resume.")
-        return dict(json.loads(self.result.read_text(encoding="utf-8")))
+        result = read_json(self.result)
+        missing = {"method", "data", "seed", *(["top5"] if result.get("top1") is not None else [])} - result.keys()
+        if missing:
+            raise UserError(f"{self.result} is damaged: it does not say {min(missing)!r}.")
+        return result
+
+    def read_class_names(self) -> list[str]:
+        """The classes that the run learnt, in the order of their ids."""
+        names = read_json(self.classes).get("names")
+        if not isinstance(names, list):
+            raise UserError(f"{self.classes} is damaged: it has no list of names.")
+        return [str(name) for name in names]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a JSON file of ours holds; a clear UserError where it is damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}.") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged: it holds no names with values.")
+    return value
 
 
 def write_json(path: Path, value: Any) -> None:

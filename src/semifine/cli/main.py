@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +27,10 @@ VERBS = {
     "train": "train a classifier",
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
+    "studio": "label what a run is unsure of, on a page in the browser",
     "evaluate": "measure a trained classifier on its test or validation images",
+    "predict": "say what is in images, how sure that is, and what else they could be",
+    "export": "write a trained classifier as one file for other programs",
     "report": "write a page about finished runs, and the figures of the paper",
     "doctor": "say what is installed, what devices there are, and what would go wrong",
     "list": "show methods, datasets, backbones, presets or experiments",
@@ -57,9 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"semifine: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before there is anything to save, or for the second time
+        print("semifine: stopped at once", file=sys.stderr)
+        return INTERRUPTED + signal.SIGINT
     except BrokenPipeError:  # the reader of our output, say `head`, has gone
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"semifine: {_file_problem(error)}", file=sys.stderr)
+        return 2
 
 
 def _run_verb(verb: str, arguments: list[str]) -> int:
@@ -67,6 +80,17 @@ def _run_verb(verb: str, arguments: list[str]) -> int:
         raise UserError(f"Unknown command '{verb}'. Valid ones: {', '.join(VERBS)}.")
     module = import_module(f"semifine.cli.{verb}_command")
     return int(module.run(arguments) or 0)
+
+
+def _file_problem(error: OSError) -> str:
+    """What the system refuses about a file is the user's to mend, whichever file it is."""
+    file = os.fsdecode(error.filename2 or error.filename or "A file")
+    advice = {
+        errno.ENOSPC: "make room on that disk",
+        errno.EDQUOT: "make room in your quota",
+        errno.EACCES: "look at the permissions of it and of the folders above",
+    }.get(error.errno or 0, "look at what is there")
+    return f"{file} cannot be used: {error.strerror}; {advice}."
 
 
 def help_text() -> str:

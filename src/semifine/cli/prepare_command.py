@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from semifine.data.inspection import DataReport
 
 MOST_CLASSES = 60
+MOST_PAIRS = 20
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -56,5 +57,7 @@ def _print_report(report: DataReport, console: Console) -> None:
         console.print(f"unreadable: {path}: {reason}", markup=False, highlight=False, soft_wrap=True)
     for group in report.duplicates:
         console.print(f"exact copies: {', '.join(group)}", markup=False, highlight=False, soft_wrap=True)
+    for pair in report.near_duplicates[:MOST_PAIRS]:
+        console.print(f"look alike: {', '.join(pair)}", markup=False, highlight=False, soft_wrap=True)
     for text in report.warnings:
         console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)

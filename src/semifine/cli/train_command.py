@@ -8,16 +8,20 @@ import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from semifine.cli.main import INTERRUPTED, STARTED, Parser
 from semifine.config.schema import describe_type, type_hints
 from semifine.config.settings import RunSettings, TrainSettings, read_preset, read_settings_file, resolve
 from semifine.errors import UserError
 
+if TYPE_CHECKING:
+    from semifine.engine.display import Display
+
 DATA_HELP = (
-    "a folder with labeled/<class>/ and unlabeled/, a CSV or TSV file with the columns path and label, "
-    "or a known source: synthetic, semi_cub:PATH, semi_aves:PATH, semi_fungi:PATH, semi_inat:PATH (default: synthetic)"
+    "a folder with labeled/<class>/ and unlabeled/ or with one folder a class, a CSV or TSV file with the columns path "
+    "and label, or a known source: synthetic, semi_cub:PATH, semi_aves:PATH, semi_fungi:PATH, semi_inat:PATH "
+    "(default: synthetic)"
 )
 
 
@@ -33,6 +37,20 @@ def create_parser(verb: str = "train") -> Parser:
     )
     parser.add_argument("data", nargs="?", metavar="DATA", help=DATA_HELP)
     parser.add_argument("--method", metavar="NAME", help="how to learn, see 'semifine list methods' (default: soc)")
+    parser.add_argument(
+        "--labels-per-class",
+        dest="data.labels_per_class",
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="own photos: labels to use of each class",
+    )
+    parser.add_argument(
+        "--group-by",
+        dest="data.group_by",
+        default=argparse.SUPPRESS,
+        metavar="WHAT",
+        help="own photos: folder, exif-burst or a column; such groups are not divided by the hold-out for validation",
+    )
     parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="shipped settings, repeatable")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in a YAML file")
     add_settings(parser)
@@ -62,7 +80,8 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
     dotted, rest = split_dotted(arguments)
     _check_options(parser, rest)
     options = parser.parse_args(rest)
-    overrides = {name: value for name, value in vars(options).items() if name in type_hints(TrainSettings)}
+    known = type_hints(TrainSettings)
+    overrides = {name: value for name, value in vars(options).items() if name in known or name.startswith("data.")}
     if options.data is not None:
         overrides["data.source"] = options.data
     if options.method is not None:
@@ -134,11 +153,22 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED + stop.signal_number
     if not result:
         return 0  # one of several processes, of which the first speaks
+    if result["images"]["val"]:
+        _calibrate(options.out, settings, display)
     if options.json:
         print(json.dumps(result))
     else:
         print(result_line(result, options.out))
     return 0
+
+
+def _calibrate(out: Path, settings: RunSettings, display: Display) -> None:
+    """Now, since the photos may lie elsewhere, or nowhere, when the run is used."""
+    from semifine.inference.run import load
+
+    run = load(out, device=settings.train.device)
+    if run.network.num_classes:
+        display.say(run.calibration_note)
 
 
 def result_line(result: dict[str, Any], out: Path) -> str:

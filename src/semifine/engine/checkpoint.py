@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from semifine.errors import UserError
@@ -30,7 +31,7 @@ def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], trainin
     try:
         partial.mkdir(parents=True)
         _write(partial, weights, training)
-    except (OSError, RuntimeError, SafetensorError) as error:  # each of the writers has its own kind
+    except (OSError, RuntimeError) as error:  # torch.save has its own kind
         shutil.rmtree(partial, ignore_errors=True)
         free = shutil.disk_usage(folder).free if folder.exists() else 0
         reason = " ".join(str(error).split())
@@ -90,7 +91,8 @@ def _checksum(path: Path) -> str:
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
     """Weights alone, as safetensors; written beside and moved, so that a reader never sees half a file."""
     partial = path.with_name(f".{path.name}.partial")
-    save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, partial)
+    # Through Python's own files: what the system refuses then is an OSError that names the file.
+    partial.write_bytes(save({name: value.detach().cpu().contiguous() for name, value in weights.items()}))
     os.replace(partial, path)
 
 
@@ -99,12 +101,21 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     path = folder / WEIGHTS
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}.")
-    return load_file(path)
+    damage = _damage(folder) if (folder / CHECKSUMS).exists() else ""
+    try:
+        if not damage:
+            return load_file(path)
+    except SafetensorError as error:
+        damage = " ".join(str(error).split())
+    raise UserError(f"The checkpoint {path} is damaged ({damage}): go on with --resume from the one before it.")
 
 
 def load_training_state(folder: Path) -> dict[str, Any]:
     """What training needs to go on, besides the evaluated weights."""
-    return dict(torch.load(folder / TRAINING, map_location="cpu", weights_only=True))
+    try:
+        return dict(torch.load(folder / TRAINING, map_location="cpu", weights_only=True))
+    except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise UserError(f"{folder / TRAINING} is no training state of ours, and nothing in it is run.") from error
 
 
 def _point_at(link: Path, name: str) -> None:

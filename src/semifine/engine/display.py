@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,12 +22,24 @@ class Display:
         self._task = TaskID(0)
         self._dashboard: Dashboard | None = None
         self._warned: set[str] = set()
+        self._log: Callable[[str], None] | None = None
+
+    @contextmanager
+    def logged(self, log: Callable[[str], None]) -> Iterator[None]:
+        """For the time of the context all that is said also goes to ``log``, even when quiet."""
+        before, self._log = self._log, log
+        try:
+            yield
+        finally:
+            self._log = before
 
     def say(self, text: str) -> None:
+        if self._log is not None:
+            self._log(text)
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
-    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Display]:
+    def bar(self, title: str, total: int | None, done: int = 0) -> Iterator[Display]:
         """A progress bar for the time of the context."""
         columns = (
             TextColumn("[bold]{task.description}"),

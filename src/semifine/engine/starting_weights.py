@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,5 +51,5 @@ def classes_of(path: Path) -> list[str] | None:
     """The class names of the run that a file of weights lies in; None for a file from elsewhere."""
     if path.name != WEIGHTS or path.parent.parent.name != "checkpoints":
         return None
-    classes = RunFolder(path.parent.parent.parent).classes
-    return list(json.loads(classes.read_text(encoding="utf-8"))["names"]) if classes.is_file() else None
+    folder = RunFolder(path.parent.parent.parent)
+    return folder.read_class_names() if folder.classes.is_file() else None

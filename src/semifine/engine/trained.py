@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from semifine.config import TrainSettings, read_train_settings
@@ -17,9 +16,15 @@ def load_trained(folder: RunFolder, checkpoint: str = "last") -> Classifier:
     """The evaluated network of a run, in eval mode, without the heads that only training needs."""
     settings = read_train_settings(folder.settings)
     weights = load_weights(folder.checkpoints / checkpoint)
-    num_classes = len(class_names(folder)) if "head.weight" in weights else 0
+    num_classes = len(folder.read_class_names()) if "head.weight" in weights else 0
     network = create_classifier(settings.backbone, num_classes, settings.image_size)
-    network.load_state_dict({name: value for name, value in weights.items() if not name.startswith("heads.")})
+    try:
+        network.load_state_dict({name: value for name, value in weights.items() if not name.startswith("heads.")})
+    except RuntimeError as error:
+        raise UserError(
+            f"The weights in {folder.checkpoints / checkpoint} are not of the network that {folder.settings} and "
+            f"{folder.classes} describe ({settings.backbone}, {num_classes} classes): a file is of another run."
+        ) from error
     return network.eval()
 
 
@@ -31,7 +36,7 @@ def load_frozen(path: Path, like: Classifier, classes: tuple[str, ...], settings
     """
     if path.is_dir():
         folder = RunFolder.open(path)
-        if class_names(folder) != list(classes):
+        if folder.read_class_names() != list(classes):
             raise UserError(f"The run in {path} learnt other classes than those of the data.")
         network = load_trained(folder)
         if not network.num_classes:
@@ -42,8 +47,3 @@ def load_frozen(path: Path, like: Classifier, classes: tuple[str, ...], settings
     if normalisation(network) != normalisation(like):
         raise UserError(f"The network in {path} expects other image colours than '{settings.backbone}' does.")
     return network.requires_grad_(False)
-
-
-def class_names(folder: RunFolder) -> list[str]:
-    """The classes that a run learnt."""
-    return [str(name) for name in json.loads(folder.classes.read_text(encoding="utf-8"))["names"]]

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from semifine.config import RunSettings
 from semifine.data.catalog import Split
@@ -29,6 +27,7 @@ from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
 from semifine.engine.feed import Feed, check_images
+from semifine.engine.forecast import Pace
 from semifine.engine.graphs import GraphedStep
 from semifine.engine.health import find_warnings
 from semifine.engine.history import LabelHistory
@@ -198,6 +197,7 @@ class Trainer:
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
         self.watch.begin_at(first)
+        pace = Pace(self.display.say, total, self.fabric.device)
         run_labelled, run_full = (self._as_graph(step) for step in (self.labelled_step, self.full_step))
         for step in range(first, total):
             batch = self.batches.take(step)
@@ -209,6 +209,9 @@ class Trainer:
                 self.batches.prepare(self.step)
             if step == first and started is not None:
                 self._say_first_step(started)
+            if step == self.batches.feed.labelled_only_steps:
+                pace.restart()
+            pace.step_done(self.step)
             if after_step is not None:
                 after_step()
             if self._due(self.settings.log_every):
@@ -315,7 +318,7 @@ class Trainer:
 
     def evaluations(self) -> list[dict[str, Any]]:
         """All evaluations so far, those before a resume included."""
-        return [record for record in self.folder.read_metrics() if record["kind"] == "evaluation"]
+        return [record for record in self.folder.read_metrics() if record.get("kind") == "evaluation"]
 
     def save(self) -> None:
         """A checkpoint from which training goes on bit for bit; what it holds is the same in all processes."""
@@ -325,6 +328,7 @@ class Trainer:
         state = {
             "step": self.step,
             "seconds": self.seconds,
+            "images": self._image_counts(),
             "optimiser": self.optimiser.state_dict(),
             "method": self.method.state_dict(),
             "history": self.history.state_dict(),
@@ -343,8 +347,27 @@ class Trainer:
         if newest is None:
             self._keep_metrics()
             return
-        state = load_training_state(newest)
-        self.evaluated.load_state_dict(load_weights(newest))
+        weights, state = load_weights(newest), load_training_state(newest)
+        then, now = state.get("images"), self._image_counts()
+        if then != now:
+            raise UserError(
+                f"The run in {self.folder.path} would go on with other images than it began with (then: {then}, "
+                f"now: {now}): bring them back, or begin another run."
+            )
+        try:
+            self._take_up(weights, state)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise UserError(
+                f"The checkpoint {newest} does not fit the run that {self.folder.settings} and the data describe: "
+                "they have changed since it was written."
+            ) from error
+        self._keep_metrics()
+
+    def _image_counts(self) -> dict[str, int]:
+        return {split.name.lower(): len(self.catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED)}
+
+    def _take_up(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        self.evaluated.load_state_dict(weights)
         for name, network in self._unevaluated().items():
             network.load_state_dict(state[name])
         self.optimiser.load_state_dict(state["optimiser"])
@@ -356,7 +379,6 @@ class Trainer:
         if "random_cuda" in state and self.fabric.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"], self.fabric.device)
         self.step, self.seconds = state["step"], state["seconds"]
-        self._keep_metrics()
 
     def _keep_metrics(self) -> None:
         if self.fabric.is_global_zero:
@@ -378,9 +400,9 @@ class Trainer:
         return summarise(facts, self.catalog.num_classes) if facts is not None else {}
 
     def _write_class_facts(self) -> None:
-        facts = {name: value.cpu().contiguous() for name, value in self.method.class_facts().items()}
+        facts = dict(self.method.class_facts())
         rows = self.catalog.rows(Split.TEST)
         if len(rows):
             probs = torch.cat(list(self.evaluator.predict(self.evaluated, rows))).cpu()
             facts["confusion"] = confusion_matrix(probs, torch.from_numpy(self.catalog.label[rows]))
-        save_file(facts or {"none": torch.from_numpy(np.zeros(0))}, self.folder.class_facts)
+        save_weights(facts or {"none": torch.zeros(0)}, self.folder.class_facts)

@@ -16,12 +16,15 @@ from semifine.config import RunSettings, read_settings_file, resolve, write_sett
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
-from semifine.engine.devices import create_fabric, describe_hardware, process_rank
+from semifine.engine.devices import Fabric, create_fabric, describe_hardware, process_rank, resolve_precision
 from semifine.engine.display import Display
+from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log
+from semifine.engine.forecast import memory_sentence
 from semifine.engine.lock import locked
 from semifine.engine.loggers import Loggers, chosen_loggers
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
+from semifine.engine.run_log import recording
 from semifine.engine.seeds import seed_for
 from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trained import load_frozen
@@ -51,7 +54,15 @@ CHANGEABLE = {
 }
 
 # What an attempt leaves that ended before its run began.
-BEFORE_A_RUN = {".lock", "environment.json", "classes.json", "data.json", "weights.json", ".settings.yaml.partial"}
+BEFORE_A_RUN = {
+    ".lock",
+    ".settings.yaml.partial",
+    "classes.json",
+    "data.json",
+    "environment.json",
+    "labels.csv",
+    "weights.json",
+}
 
 
 def train(
@@ -82,7 +93,8 @@ def train(
             display.say(f"{out} is finished already.")
             return folder.read_result()
         try:
-            return _train(settings, folder, display, started, profile)
+            with recording(folder.log, display, process_rank()):
+                return _train(settings, folder, display, started, profile)
         except torch.OutOfMemoryError as error:
             raise UserError(
                 "The GPU's memory does not suffice: lower --batch-size, --mu or --image-size, take a smaller "
@@ -100,11 +112,13 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     logger_names = chosen_loggers(settings.train.loggers)
     fabric = create_fabric(settings.train)
     fabric.launch()
-    dataset = open_dataset(settings, display)
-    display.say(describe(dataset.catalog))
+    dataset = open_dataset(settings, display, _labels_of_the_run(settings, folder, fabric))
+    for remark in (describe(dataset.catalog), *settings.remarks):
+        display.say(remark)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
         display.say(f"weights: {report}")
+    display.say(_memory(settings, classifier, dataset, fabric.device.type))
     frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
@@ -143,6 +157,17 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     return result
 
 
+def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:
+    """Somebody may be labelling: all processes, and a resumed run, keep to what the log said when the run began."""
+    if not settings.train.labels:
+        return None
+    labels = None
+    if fabric.is_global_zero and not folder.settings.exists():
+        labels = freeze_log(Path(settings.train.labels), folder.labels)
+    fabric.barrier()
+    return labels or read_frozen_log(folder.labels)
+
+
 def _begin_folder(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, environment: dict[str, Any], report: LoadReport | None
 ) -> None:
@@ -170,6 +195,19 @@ def _create_network(
     return classifier, load_starting_weights(classifier, train, class_names)
 
 
+def _memory(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
+    train, precision = settings.train, resolve_precision(settings.train.precision, device)
+    sentence = memory_sentence(
+        classifier,
+        train.image_size,
+        train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabelled_views)),
+        has_average=bool(train.ema),
+        number_bytes=4 if precision == "fp32" else 2,
+        stored_bytes=dataset.store.nbytes,
+    )
+    return f"{sentence}; precision {precision}"
+
+
 def _load_frozen(settings: RunSettings, classifier: Classifier, classes: tuple[str, ...]) -> Classifier | None:
     path = method_class(settings.method).frozen_network(settings.method_settings)
     return load_frozen(Path(path), classifier, classes, settings.train) if path else None
@@ -183,7 +221,7 @@ def _check_folder(out: Path, resume: bool) -> None:
     """A folder that holds anything is only touched to resume the run in it."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; --out names a folder for the run.")
-    if not out.exists() or {path.name for path in out.iterdir()} <= BEFORE_A_RUN:
+    if not out.exists() or {path.name for path in out.iterdir()} <= {*BEFORE_A_RUN, RunFolder(out).log.name}:
         return
     if not RunFolder(out).settings.exists():
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
@@ -193,7 +231,11 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
     """A resumed run must be the run that was begun."""
-    before = resolve([read_settings_file(folder.settings)]).as_dict()
+    written = read_settings_file(folder.settings)
+    missing = [key for key in ("data.source", "method.name", "iterations") if key not in written]
+    if missing:
+        raise UserError(f"{folder.settings} is damaged: it does not say '{missing[0]}'; bring back the whole file.")
+    before = resolve([written]).as_dict()
     for key, now in settings.as_dict().items():
         if key not in CHANGEABLE and before.get(key) != now:
             raise UserError(

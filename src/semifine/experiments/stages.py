@@ -7,7 +7,6 @@ recipes in one folder share them: MoCo is trained once for all the methods that 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +136,7 @@ def write_confident_labels(run: Path, share: float, file: Path) -> None:
 
     folder = RunFolder.open(run)
     table = pq.read_table(folder.samples, columns=["path", "prediction", "confidence"])
-    names = json.loads(folder.classes.read_text(encoding="utf-8"))["names"]
+    names = folder.read_class_names()
     kept = np.argsort(-table["confidence"].to_numpy(), kind="stable")[: round(table.num_rows * share)]
     paths, predictions = table["path"].to_pylist(), table["prediction"].to_numpy()
     partial = file.with_name(f".{file.name}.partial")

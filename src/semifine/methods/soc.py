@@ -107,4 +107,8 @@ class SoC(Method):
         ]
 
     def class_facts(self) -> dict[str, Tensor]:
-        return {"transitions": self.selector.counts}
+        return {
+            "transitions": self.selector.counts,
+            "clusters": self.selector.assignment,
+            "cluster_confidence": self.selector.granularity.first_confidences(),
+        }

@@ -18,6 +18,8 @@ from semifine.data.reading import FileReader
 from semifine.data.sources.scan import any_exists
 from semifine.errors import UserError
 
+MOST_CLASSES = 1_000_000
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -84,14 +86,21 @@ def read_list(file: Path) -> ListFile:
         path, space, label = line.rpartition(" ")
         if not space or not path:
             raise UserError(f"{file}, line {number}: expected 'path label', found '{line}'.")
-        try:
-            labels.append(int(label))
-        except ValueError:
-            raise UserError(f"{file}, line {number}: the label '{label}' is not a whole number.") from None
+        labels.append(_label(label, f"{file}, line {number}"))
         paths.append(path)
     if not paths:
         raise UserError(f"{file} is empty.")
     return ListFile(file, paths, np.array(labels, np.int64))
+
+
+def _label(text: str, where: str) -> int:
+    try:
+        label = int(text)
+    except ValueError:
+        raise UserError(f"{where}: the label '{text}' is not a whole number.") from None
+    if not UNKNOWN <= label < MOST_CLASSES:
+        raise UserError(f"{where}: the label {text} is outside of -1 (unknown) to {MOST_CLASSES - 1}.")
+    return label
 
 
 def _lines(file: Path) -> list[tuple[int, str]]:

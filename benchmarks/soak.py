@@ -1,0 +1,92 @@
+"""A long run of a tiny network: memory must stay flat, whatever the number of steps.
+
+python benchmarks/soak.py --steps 200000 --out runs/soak --json benchmarks/results/soak.json
+
+Logging, evaluations and checkpoints go on as in any run; stopped with Ctrl-C, the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from semifine.config import resolve
+from semifine.engine.display import Display
+from semifine.engine.interruption import Interrupted
+from semifine.engine.training import train
+
+SETTINGS = {
+    "data.genera": 2,
+    "data.species": 2,
+    "data.labelled_per_class": 4,
+    "data.unlabelled_per_class": 16,
+    "data.val_per_class": 2,
+    "data.test_per_class": 4,
+    "data.image_side": 16,
+    "image_size": 16,
+    "backbone": "test_resnet",
+    "batch_size": 2,
+    "mu": 1,
+    "labelled_first": 0.0,
+    "device": "cpu",
+}
+WARM = 1_000
+"""Steps before memory is compared: libraries fill their caches first."""
+ALLOWED = 20.0
+"""Megabytes by which memory may grow after that."""
+
+
+class MemoryWatch(Display):
+    """Notes the memory that the process holds, each time the run logs."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.samples: list[tuple[int, float]] = []
+
+    def training_numbers(self, step: int, numbers: dict[str, Any]) -> None:
+        super().training_numbers(step, numbers)
+        self.samples.append((step, resident_megabytes()))
+
+
+def resident_megabytes() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--method", default="soc")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="add the memory of this part of the run there")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    every = {"log_every": 500, "evaluate_every": 5_000}
+    settings = resolve([{**SETTINGS, **every, "method.name": options.method, "iterations": options.steps}])
+    watch, began = MemoryWatch(), time.perf_counter()
+    try:
+        train(settings, options.out, resume=True, display=watch)
+    except Interrupted as stop:
+        print(f"stopped by {stop}")
+    first, last = watch.samples[0][0], watch.samples[-1][0]
+    warm = [memory for step, memory in watch.samples if step >= first + WARM]
+    growth = max(warm) - warm[0]
+    print(f"steps {first} to {last} of {options.method} in {time.perf_counter() - began:.0f} s: {warm[0]:.0f} MB when")
+    print(f"warm, {warm[-1]:.0f} MB at the end, at most {growth:+.1f} MB in between; {ALLOWED:.0f} MB are allowed")
+    if options.json:
+        parts = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else []
+        samples = [[step, round(memory, 1)] for step, memory in watch.samples]
+        parts.append({"method": options.method, "growth_megabytes": round(growth, 1), "megabytes": samples})
+        options.json.write_text(json.dumps(parts) + "\n", encoding="utf-8")
+    sys.exit(growth > ALLOWED)
+
+
+if __name__ == "__main__":
+    main()

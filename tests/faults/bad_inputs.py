@@ -1,0 +1,304 @@
+"""Random wrong input of many kinds, and the one demand on all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import encodings.cp437  # noqa: F401 (zip archives want it, and 'nobody' may not be able to read it)
+import io
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from semifine.cli.main import main
+from semifine.config import TrainSettings
+from semifine.config.schema import field_names
+from tests.faults.bad_files import (
+    bomb,
+    encoded,
+    finished_run,
+    weights_of_another_network,
+    write_damaged_run,
+    write_image,
+)
+
+SECONDS = 30
+"""A case that takes longer hangs; most take a few hundredths."""
+NOBODY = 65534
+NAMES = [
+    "a",
+    "b c",
+    "ü",
+    "class\nnew",
+    "..",
+    "x" * 200,
+    "-1",
+    "0",
+    "",
+    "  ",
+    "labeled",
+    "A.JPG",
+    "日本",
+    "a/../b",
+    "\x1b[",
+]
+VALUES = [
+    *("-1", "0", "1e9", "nan", "inf", "none", "[]", "{}", "true", "soc", "''", "0.5", "9" * 40, "\\x00", "ä", "2"),
+    *("-0.0", "1e-400", "2020-01-01", "!!python/object/apply:os.system [false]", "[[[", "{a: {b: 1}}", "0x10", "~"),
+]
+KEYS = [
+    *("iterations", "lr", "method", "method.alpha", "data", "backbone", "image_size", "ema", "seed", "colour", "mu"),
+    *("method.window", "data.genera", "data.image_side", "data.unlabelled_per_class", "crop_scale", "cache", "weights"),
+    *("store_size", "batch_size", "labels", "schedule", "horizon", "summary", "3", "method.name", "data.source"),
+]
+# 'prepare' reads all settings of a run and draws only these few images.
+FEW_IMAGES = (
+    "--data.genera 2 --data.species 1 --data.labelled-per-class 1 --data.unlabelled-per-class 1 "
+    "--data.val-per-class 0 --data.test-per-class 1"
+).split()
+
+
+@dataclass
+class Case:
+    """A command line, and words of which the sentence about it must hold one."""
+
+    arguments: list[str]
+    clues: list[str]
+    as_nobody: bool = False
+
+
+def try_case(kind: str, rng: random.Random, folder: Path) -> int:
+    """Runs one case; fails unless it ends in time with 0, or with 2 and a sentence that names the thing."""
+    place = folder / kind
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    case = KINDS[kind](rng, place)
+    said = io.StringIO()
+    with (
+        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(io.StringIO()),
+        _no_longer_than(SECONDS),
+        _as_nobody() if case.as_nobody else contextlib.nullcontext(),
+    ):
+        code = main(case.arguments)
+    assert code in (0, 2), f"{case.arguments} ended with {code}"
+    assert "Traceback" not in said.getvalue(), said.getvalue()
+    if code == 2:
+        before, _, sentence = said.getvalue().partition("semifine: ")
+        assert "Error" not in before, before
+        assert any(clue in sentence for clue in case.clues), f"{case.arguments} were answered with: {sentence}"
+    return code
+
+
+def settings_file(rng: random.Random, folder: Path) -> Case:
+    """A YAML file of wrong keys, types, values, or no YAML at all."""
+    keys = [rng.choice(KEYS) for _ in range(rng.randint(1, 4))]
+    lines = [f"{key}: {rng.choice(VALUES)}" for key in keys]
+    if rng.random() < 0.2:
+        lines.append(rng.choice([": :", "- a", "{", "\t- x", "a: b: c", "&x *y", "? [a]\n: b", "1: 2", "method: 3: 4"]))
+    file = folder / "settings.yaml"
+    file.write_bytes(_bytes(rng, "\n".join(lines)))
+    clues = [str(file), *keys, *(key.rpartition(".")[2] for key in keys), "Unknown setting", "data source", "method"]
+    return Case(["prepare", *FEW_IMAGES, "--config", str(file)], clues)
+
+
+def option(rng: random.Random, _: Path) -> Case:
+    """Options that are misspelt, lack a value, or have a wrong one."""
+    names = [f"--{key.replace('_', '-')}" for key in KEYS] + [
+        "--itertions",
+        "--preset",
+        "--config",
+        "--",
+        "-x",
+        "--json",
+    ]
+    words = [word for _ in range(rng.randint(1, 3)) for word in (rng.choice(names), rng.choice(VALUES))]
+    if rng.random() < 0.3:
+        words.pop()
+    verb = rng.choice(["prepare", "prepare", "prepare", "evaluate", "doctor", "list", "train", rng.choice(NAMES)])
+    few = FEW_IMAGES if verb == "prepare" else ["--iterations", "0"] if verb == "train" else []
+    clues = [
+        *words,
+        *(word.strip("-").replace("-", "_").rpartition(".")[2] for word in words),
+        verb,
+        "data source",
+        "PATH",
+        "command",
+    ]
+    return Case([verb, *words, *few], [clue for clue in clues if clue])
+
+
+def table(rng: random.Random, folder: Path) -> Case:
+    """A good CSV of which a few cells, its header or its bytes are wrong."""
+    images = ["a.jpg", "b.jpg", "c.jpg"]
+    for number, image in enumerate(images):
+        (folder / image).write_bytes(encoded((20, 16), (9, 90 * number, 9), "JPEG"))
+    rows = [["path", "label", "split", "truth"], ["a.jpg", "a", "train", ""], ["b.jpg", "b", "", ""]]
+    rows += [["c.jpg", "", "unlabelled", "a"]]
+    cells = [*images, "train", "test", "val", "unlabelled", "TEST ", "a", "b", *NAMES, *VALUES]
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        change = rng.choice(["cell", "cell", "cell", "row", "column", "no row"])
+        if change == "cell":
+            line = rng.choice(rows)
+            line[rng.randrange(len(line))] = rng.choice(cells)
+        elif change == "row":
+            rows.append([rng.choice(cells) for _ in range(rng.randint(1, 5))])
+        elif change == "no row" and len(rows) > 1:
+            rows.pop(rng.randrange(len(rows)))
+        else:
+            line = rng.choice(rows)
+            line[len(line) // 2 :] = []
+            line += [""] * (not line)
+    quoted = [[f'"{cell}"' if "\n" in cell or rng.random() < 0.1 else cell for cell in line] for line in rows]
+    file = folder / rng.choice(["t.csv", "t.csv", "t.csv", "t.tsv"])
+    file.write_bytes(_bytes(rng, "\n".join(",".join(line) for line in quoted)))
+    return Case(_prepare(folder, str(file)), [str(folder), *images, "Class"])
+
+
+def list_files(rng: random.Random, folder: Path) -> Case:
+    """Good list files of a published data set, but for a few lines and files."""
+    images = ["001.A/a.jpg", "003.B/b.jpg", "u_train/001.jpg", "test/d.jpg", "test/e.jpg"]
+    for number, image in enumerate(images):
+        (folder / image).parent.mkdir(exist_ok=True)
+        (folder / image).write_bytes(encoded((20, 16), (9, 50 * number, 9), "JPEG"))
+    files = {
+        "l_train_val": [f"{images[0]} 0", f"{images[1]} 1"],
+        "u_train_in": [f"{images[2]} -1"],
+        "test": [f"{images[3]} 0", f"{images[4]} 1"],
+        "u_train_in_oracle": [f"{images[2]} 1"],
+        "species_names": ["0 A_a", "1 B_b"],
+        "all_taxa_info": ['{"0": {"species": "A a", "genus": "A"},', '"1": {"species": "B b", "genus": "B"}}'],
+    }
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        lines = files[rng.choice(sorted(files))]
+        line = f"{rng.choice(images + NAMES)}{rng.choice([' ', ' ', '', '  '])}{rng.choice([*VALUES, '0', '1'])}"
+        change = rng.choice(["line", "line", "add", "drop", "drop all"])
+        if change == "line" and lines:
+            lines[rng.randrange(len(lines))] = line
+        elif change == "drop" and lines:
+            lines.pop(rng.randrange(len(lines)))
+        elif change == "drop all":
+            lines.clear()
+        else:
+            lines.append(line)
+    for name, lines in files.items():
+        if rng.random() < 0.95:
+            suffix = "json" if name == "all_taxa_info" else "txt"
+            (folder / f"{name}.{suffix}").write_bytes(_bytes(rng, "\n".join(lines)))
+    source = rng.choice(["semi_cub", "semi_aves", "semi_fungi", "semi_inat"])
+    return Case(_prepare(folder, f"{source}:{folder}"), [str(folder), *images, "Class", "data.images"])
+
+
+def photos(rng: random.Random, folder: Path) -> Case:
+    """Folders of photos that are empty, broken, misnamed, tiny or huge, or may not be opened."""
+    root = folder / "photos"
+    places = ["labeled/a", "labeled/b", "unlabeled", "labeled", "test/a", "test/c", "val/b", "other", "labeled/x\ny"]
+    chosen = ["labeled/a", "labeled/b"] * (rng.random() < 0.7) + rng.sample(places, rng.randint(0, 4))
+    for place in chosen:
+        (root / place).mkdir(parents=True, exist_ok=True)
+        for number in range(rng.randint(0, 3)):
+            stem, suffix = rng.choice(["", "n\nl", "ü"]), rng.choice([".jpg", ".png", ".JPG", ".txt", ""])
+            write_image(rng, root / place / f"{stem}{number}{suffix}")
+        if place.count("/") and rng.random() < 0.8:
+            (root / place / "good.jpg").write_bytes(encoded((20, 16), (len(place), ord(place[-1]), 0), "JPEG"))
+    root.mkdir(exist_ok=True)
+    return Case(_prepare(folder, str(root)), [str(folder), *places, "Class", "labeled/"])
+
+
+def forbidden(rng: random.Random, folder: Path) -> Case:
+    """Folders and files that may not be read or written."""
+    finished_run()  # loads all code while it can be read
+    root, out = folder / "photos", folder / "out"
+    for name in ("a", "b"):
+        for place in ("labeled", "test"):
+            (root / place / name).mkdir(parents=True)
+            (root / place / name / "1.jpg").write_bytes(encoded((20, 16), (ord(name), len(place), 0), "JPEG"))
+    (root / "unlabeled").mkdir()
+    (folder / "settings.yaml").write_text("seed: 1\n")
+    for path in (out, folder / "cache"):
+        path.mkdir()
+        path.chmod(0o777)
+    train = [
+        *("train", str(root), "--out", str(out / "run"), "--cache", str(folder / "cache"), "--method", "supervised"),
+        *("--iterations", "1", "--image-size", "16", "--batch-size", "2", "--backbone", "test_resnet", "--quiet"),
+        *("--config", str(folder / "settings.yaml"), "--device", "cpu"),
+    ]
+    everything = [out, folder / "settings.yaml", folder / "cache", root, *sorted(root.rglob("*"))]
+    for path in rng.sample(everything, rng.randint(1, 2)):
+        path.chmod(rng.choice([0o000, 0o111, 0o444, 0o555]) if path.is_dir() else 0o000)
+    return Case(train, [str(folder), "labeled/", "test/"], as_nobody=True)
+
+
+def weights(rng: random.Random, folder: Path) -> Case:
+    """Files of weights that are none, or those of another network, or code in disguise."""
+    file = folder / rng.choice(["w.pth", "w.safetensors", "w.pt"])
+    real = weights_of_another_network().read_bytes()
+    contents = [b"", b"PK\x03\x04", rng.randbytes(200), b"\x80\x02cos\nsystem\n(S'false'\ntR.", b"{}", bomb(), real]
+    content = bytearray(rng.choice([*contents, real]))
+    if content and rng.random() < 0.3:
+        content[rng.randrange(min(len(content), 4000))] ^= 1 << rng.randrange(8)
+    file.write_bytes(content)
+    small = "--iterations 1 --image-size 16 --backbone test_resnet --method supervised --quiet --device cpu"
+    return Case(
+        ["train", *FEW_IMAGES, *small.split(), "--weights", str(file), "--out", str(folder / "run")], [str(file)]
+    )
+
+
+def run_folder(rng: random.Random, folder: Path) -> Case:
+    """A finished run of which one file is damaged, evaluated or gone on with."""
+    out = folder / "run"
+    write_damaged_run(rng, out)
+    if rng.random() < 0.5:
+        (out / "result.json").unlink(missing_ok=True) if not (out / "result.json").is_dir() else None
+    evaluate = ["evaluate", str(out), "--device", "cpu", "--checkpoint", rng.choice(["last", "best_val"])]
+    resume = ["train", "--out", str(out), "--resume", "--quiet", "--device", "cpu"]
+    return Case(rng.choice([evaluate, resume]), [str(out), "setting", *field_names(TrainSettings)])
+
+
+def _prepare(folder: Path, data: str) -> list[str]:
+    return ["prepare", data, "--cache", str(folder / "cache"), "--image-size", "16"]
+
+
+def _bytes(rng: random.Random, text: str) -> bytes:
+    """Mostly UTF-8; sometimes another encoding, or cut short, or with a byte changed."""
+    content = bytearray(text.encode(rng.choice(["utf-8"] * 18 + ["utf-16", "utf-8-sig"])))
+    if content and rng.random() < 0.1:
+        content = content[: rng.randrange(len(content))]
+    if content and rng.random() < 0.1:
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    return bytes(content)
+
+
+@contextlib.contextmanager
+def _no_longer_than(seconds: int) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"still not done after {seconds} s")
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+@contextlib.contextmanager
+def _as_nobody() -> Iterator[None]:
+    """The administrator may read everything, so as a user without rights."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+KINDS: dict[str, Callable[[random.Random, Path], Case]] = {
+    kind.__name__: kind for kind in (settings_file, option, table, list_files, photos, forbidden, weights, run_folder)
+}
