@@ -10,7 +10,7 @@ from semifine.report.arrangement import Arrangement
 from semifine.report.pictures import Examples, encode_examples
 from semifine.report.wording import count
 
-MAX_CARDS = 36
+MAX_CARDS = 60
 MAX_CLASSES_PER_CARD = 12
 MAX_PAIRS = 10
 

@@ -86,6 +86,10 @@ def result_cells(run: RunFacts) -> dict[str, Cell]:
     return cells
 
 
+NO_LABELS = ("supervised", "oracle")
+"""Methods that give unlabelled images no labels to train on."""
+
+
 @dataclass(frozen=True)
 class OutsideRow:
     """The labels that a run gives images of its classes, or images of none of them."""
@@ -112,7 +116,7 @@ def outside_rows(runs: Sequence[RunFacts]) -> list[OutsideRow]:
                         count(means["images"], "image"),
                         percent(100 * means["confidence"]),
                         decimal(means["candidates"], 1),
-                        percent(100 * means["accepted"]),
+                        MISSING if run.method in NO_LABELS else percent(100 * means["accepted"]),
                     )
                 )
     return rows
