@@ -16,6 +16,8 @@
       data.json            what is in the data and what was found to be wrong with it
       samples.parquet      per-sample facts of the unlabelled set at the end
       samples/STEP.parquet the same at every evaluation, on request (--keep-facts every)
+      loggers.json         by which names Weights & Biases and MLflow know this run, where it is sent there
+      tensorboard/         event files, where TensorBoard is installed
       checkpoints/last     the newest checkpoint: model.safetensors (evaluated weights), training.pt
       checkpoints/best_val weights of the best evaluation on validation images, where there are any
 """
@@ -48,6 +50,7 @@ class RunFolder:
         self.calibration = path / "calibration.json"
         self.data = path / "data.json"
         self.samples = path / "samples.parquet"
+        self.loggers = path / "loggers.json"
         self.checkpoints = path / "checkpoints"
 
     @staticmethod
@@ -87,7 +90,11 @@ class RunFolder:
     def read_result(self) -> dict[str, Any]:
         if not self.result.is_file():
             raise UserError(f"{self.path} has no result.json yet: the run is not finished; continue it with --resume.")
-        return read_json(self.result)
+        result = read_json(self.result)
+        missing = {"method", "data", "seed", *(["top5"] if result.get("top1") is not None else [])} - result.keys()
+        if missing:
+            raise UserError(f"{self.result} is damaged: it does not say {min(missing)!r}.")
+        return result
 
     def read_class_names(self) -> list[str]:
         """The classes that the run learnt, in the order of their ids."""

@@ -2,73 +2,99 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-PROGRAM = Path(sys.executable).parent / "semifine"
+from semifine.cli.main import main
+from semifine.engine.display import Display
+from semifine.engine.interruption import watching_for_stop
+from semifine.engine.lock import locked
+
+ROOT = Path(__file__).parents[2]
 OPTIONS = (
-    "--method soc --image-size 32 --iterations 40 --batch-size 4 --mu 2 --log-every 5 --evaluate-every 10 "
-    "--save-every 3 --device cpu --data.genera 3 --data.species 2 --data.unlabelled-per-class 9 "
+    "--method soc --image-size 32 --iterations 12 --batch-size 4 --mu 2 --log-every 1 --evaluate-every 100 "
+    "--save-every 100 --device cpu --data.genera 3 --data.species 2 --data.unlabelled-per-class 9 "
     "--data.test-per-class 3 --quiet"
 ).split()
 
 
-def start(out: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([PROGRAM, "train", "--out", out, "--resume", *OPTIONS], env={"OMP_NUM_THREADS": "1"})
-
-
-def wait_for_checkpoint(out: Path, process: subprocess.Popen[bytes], after: set[str]) -> None:
-    """Until a checkpoint is written that was not there before."""
-    for _ in range(6000):
-        if process.poll() is not None or {path.name for path in out.glob("checkpoints/step-*")} - after:
-            return
-        time.sleep(0.01)
-    raise AssertionError("no checkpoint came")
+@pytest.mark.slow
+def test_kill_9_and_resume_give_the_undisturbed_weights() -> None:
+    """A few of the many moments of benchmarks/kill.py."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, str(ROOT / "benchmarks" / "kill.py"), "--kills", "5", "--seed", "7"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts = json.loads(done.stdout)
+    assert counts["kills"] == 5
+    assert counts["runs_equal_to_the_undisturbed"] == counts["runs"] > 0
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert start(out).wait() == 0
-    return out
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    return weights_after(tmp_path_factory.mktemp("undisturbed") / "run", code=0)
 
 
-def assert_same_run(out: Path, other: Path) -> None:
-    path = Path("checkpoints") / "last" / "model.safetensors"
-    torch.testing.assert_close(load_file(out / path), load_file(other / path), rtol=0, atol=0)
-    numbers = [
-        [line for line in (folder / "metrics.jsonl").read_text().splitlines() if '"evaluation"' in line]
-        for folder in (out, other)
-    ]
-    assert numbers[0] == numbers[1]
+def weights_after(out: Path, code: int) -> dict[str, torch.Tensor]:
+    assert main(["train", "--out", str(out), "--resume", *OPTIONS]) == code
+    return load_file(out / "checkpoints" / "last" / "model.safetensors")
 
 
-@pytest.mark.slow
-def test_kill_9_and_resume_give_the_undisturbed_weights(undisturbed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_exits_with_its_code(
+    number: signal.Signals, undisturbed: dict[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(_: Display, step: int, __: dict[str, Any]) -> None:
+        if step == 5:
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Display, "training_numbers", send)
+        weights_after(tmp_path / "run", code=128 + number)
+    assert (tmp_path / "run" / "checkpoints" / "last").resolve().name == "step-00000005"
+    resumed = weights_after(tmp_path / "run", code=0)
+    torch.testing.assert_close(resumed, undisturbed, rtol=0, atol=0)
+
+
+def test_a_second_ctrl_c_is_not_waited_for() -> None:
+    with watching_for_stop() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.signal_number == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_stop_at_once_has_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def impatient(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("semifine.engine.training.train", impatient)
+    assert main(["train", "--out", "nowhere"]) == 130
+    assert capsys.readouterr().err == "semifine: stopped at once\n"
+
+
+def test_a_second_training_in_a_folder_is_refused_until_the_first_ends_however_it_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
-    for _ in range(2):
-        before = {path.name for path in out.glob("checkpoints/step-*")}
-        process = start(out)
-        wait_for_checkpoint(out, process, before)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-    assert start(out).wait() == 0
-    assert_same_run(out, undisturbed)
-
-
-@pytest.mark.slow
-def test_a_signal_saves_and_exits_with_its_code(undisturbed: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process = start(out)
-    wait_for_checkpoint(out, process, set())
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == 128 + signal.SIGTERM
-    assert start(out).wait() == 0
-    assert_same_run(out, undisturbed)
+    reader, writer = os.pipe()
+    first = os.fork()
+    if not first:
+        with locked(out):
+            os.write(writer, b"!")
+            signal.pause()
+    assert os.read(reader, 1) == b"!"
+    assert main(["train", "--out", str(out), *OPTIONS]) == 2
+    assert f"Another training is running in {out}" in capsys.readouterr().err
+    os.kill(first, signal.SIGKILL)
+    os.waitpid(first, 0)
+    assert main(["train", "--out", str(out), *OPTIONS]) == 0

@@ -85,7 +85,7 @@ class RunFacts:
         return len(self.class_names)
 
     @property
-    def unlabelled(self) -> dict[str, float]:
+    def unlabelled(self) -> dict[str, Any]:
         """Means over the unlabelled set at the end of training; empty where there was none."""
         return self.result.get("unlabelled") or {}
 

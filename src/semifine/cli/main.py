@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -61,11 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"semifine: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before there is anything to save, or for the second time
+        print("semifine: stopped at once", file=sys.stderr)
+        return INTERRUPTED + signal.SIGINT
     except BrokenPipeError:  # the reader of our output, say `head`, has gone
         sys.stderr.close()
         return 0
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         print(f"semifine: {_file_problem(error)}", file=sys.stderr)
         return 2
@@ -80,7 +84,7 @@ def _run_verb(verb: str, arguments: list[str]) -> int:
 
 def _file_problem(error: OSError) -> str:
     """What the system refuses about a file is the user's to mend, whichever file it is."""
-    file = os.fspath(error.filename2 or error.filename)
+    file = os.fsdecode(error.filename2 or error.filename or "A file")
     advice = {
         errno.ENOSPC: "make room on that disk",
         errno.EDQUOT: "make room in your quota",

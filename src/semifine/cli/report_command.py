@@ -21,12 +21,14 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="also draw the paper's figures as PNG and PDF")
     parser.add_argument("--title", default="Training report", help="heading of the page")
+    parser.add_argument("--clusters", type=int, metavar="K", help="how many clusters of classes to show")
     options = parser.parse_args(arguments)
 
     from semifine.analysis import read_run
     from semifine.report import write_page
 
-    page = write_page(options.runs, options.out or options.runs[0] / "report.html", title=options.title)
+    out = options.out or options.runs[0] / "report.html"
+    page = write_page(options.runs, out, title=options.title, clusters=options.clusters)
     print(f"Report: {page}")
     if options.figures:
         from semifine.figures import write_figures

@@ -81,6 +81,10 @@ class TrainSettings:
     evaluate_every: int | None = setting(None, "steps between evaluations; default: a tenth of the run", low=1)
     save_every: int | None = setting(None, "steps between checkpoints; default: as evaluations", low=1)
     log_every: int = setting(50, "steps between lines of metrics.jsonl", low=1)
+    loggers: str = setting(
+        "auto",
+        "where numbers go beside metrics.jsonl: tensorboard,wandb,mlflow or none; auto: TensorBoard if installed",
+    )
     keep_facts: Literal["last", "every"] = setting(
         "last", "facts of each unlabelled image: at the end of the run, or at every evaluation, too"
     )

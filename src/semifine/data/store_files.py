@@ -33,7 +33,9 @@ except ImportError:  # not on Windows
 FORMAT = 1
 PIXELS, INDEX, ABOUT = "pixels.bin", "index.npz", "store.json"
 PROBES = 64
-"""Images whose checksum is compared at every start; all of them would mean reading the whole store."""
+"""Images whose checksum is compared at every start where the store is large; reading all would take long."""
+CHECKED_WHOLE = 200_000_000
+"""Bytes up to which every image's checksum is compared."""
 
 Opened = tuple[Columns, torch.Tensor]
 
@@ -86,7 +88,8 @@ class StoreFiles:
         # A shared read-only map: a private writable one would count against the machine's memory.
         mapped = np.memmap(file, np.uint8, mode="r")
         lengths = columns.height.astype(np.int64) * columns.width * 3
-        for row in np.linspace(0, len(lengths) - 1, min(PROBES, len(lengths))).astype(int):
+        compared = len(lengths) if mapped.size <= CHECKED_WHOLE else min(PROBES, len(lengths))
+        for row in np.linspace(0, len(lengths) - 1, compared).astype(int):
             start = columns.offset[row]
             if columns.readable[row] and zlib.crc32(mapped[start : start + lengths[row]].data) != columns.checksum[row]:
                 raise ValueError(f"{PIXELS} does not match its checksums")

@@ -29,8 +29,10 @@ from semifine.engine.facts import collect_sample_facts, summarise
 from semifine.engine.feed import Feed, check_images
 from semifine.engine.forecast import Pace
 from semifine.engine.graphs import GraphedStep
+from semifine.engine.health import find_warnings
 from semifine.engine.history import LabelHistory
 from semifine.engine.interruption import Interrupted, StopRequest, watching_for_stop
+from semifine.engine.loggers import Loggers
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.nonfinite import NonFiniteWatch
 from semifine.engine.optimiser import create_optimiser, keep_learning_rate_on, set_learning_rate
@@ -72,6 +74,7 @@ class Trainer:
         self.display = display
         self.step = 0
         self.seconds = 0.0
+        self.loggers: Loggers | None = None
 
         method = method_class(settings.method)
         self.acceleration = choose_acceleration(
@@ -182,10 +185,14 @@ class Trainer:
         self._clock = time.perf_counter()
         with (
             watching_for_stop() as stop,
-            self.display.bar("training", self.settings.iterations, self.step),
+            self.display.training(self.settings.iterations, self.step),
             training_stream(self.fabric.device),
         ):
-            self._loop(stop, started, after_step)
+            try:
+                self._loop(stop, started, after_step)
+            finally:
+                if self.loggers is not None:
+                    self.loggers.close()
 
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
@@ -237,16 +244,16 @@ class Trainer:
     def _due(self, interval: int) -> bool:
         return self.step % interval == 0 or self.step == self.settings.iterations
 
-    def _check_losses(self) -> None:
-        """Ends the run where a loss was not finite, before anything of it is saved, unless such batches are skipped."""
+    def _check_losses(self) -> int:
+        """Ends the run where a loss was not finite, before anything of it is saved; else how many were skipped."""
         step, count = self.watch.read()
         if step is None:
-            return
+            return 0
         if self.settings.on_nonfinite == "skip":
             self.display.say(
                 f"{count} steps so far had a loss that is not finite, and were skipped; the first was {step}."
             )
-            return
+            return count
         rows = self.batches.feed.rows(step)
         shown = ", ".join(str(self.catalog.paths[row]) for row in rows[:SHOWN_PATHS])
         raise UserError(
@@ -256,7 +263,7 @@ class Trainer:
         )
 
     def _log(self) -> None:
-        self._check_losses()
+        skipped = self._check_losses()
         numbers = {**self.labelled_step.read_numbers(), **self.full_step.read_numbers()}
         now = time.perf_counter()
         steps = (self.step - 1) % self.settings.log_every + 1
@@ -264,11 +271,18 @@ class Trainer:
         unlabelled = self.settings.mu if with_unlabelled else 0
         images = steps * self.settings.batch_size * (1 + unlabelled)
         numbers["images_per_second"] = images / (now - self._clock)
+        numbers["data_wait"] = self.batches.take_seconds() / (now - self._clock)
         self.seconds += now - self._clock
         self._clock = now
         if self.fabric.is_global_zero:
-            self.folder.append_metrics({"kind": "train", "step": self.step, **numbers})
-        self.display.training_numbers(self.step, numbers)
+            self._note({"kind": "train", "step": self.step, **numbers})
+        warnings = find_warnings(self.step, self.settings.iterations, self.catalog.num_classes, numbers, skipped)
+        self.display.training_numbers(self.step, numbers, warnings)
+
+    def _note(self, record: dict[str, Any]) -> None:
+        self.folder.append_metrics(record)
+        if self.loggers is not None:
+            self.loggers.log(record)
 
     def scores(self, network: nn.Module) -> dict[str, float]:
         """Accuracies on the validation and test images that there are, such as ``test_top1``."""
@@ -293,7 +307,7 @@ class Trainer:
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
             self._save_best()
-        self.folder.append_metrics(record)
+        self._note(record)
         self.display.evaluation(record, self.settings.iterations)
         self.classifier.train()
 
@@ -314,6 +328,7 @@ class Trainer:
         state = {
             "step": self.step,
             "seconds": self.seconds,
+            "images": self._image_counts(),
             "optimiser": self.optimiser.state_dict(),
             "method": self.method.state_dict(),
             "history": self.history.state_dict(),
@@ -333,6 +348,12 @@ class Trainer:
             self._keep_metrics()
             return
         weights, state = load_weights(newest), load_training_state(newest)
+        then, now = state.get("images"), self._image_counts()
+        if then != now:
+            raise UserError(
+                f"The run in {self.folder.path} would go on with other images than it began with (then: {then}, "
+                f"now: {now}): bring them back, or begin another run."
+            )
         try:
             self._take_up(weights, state)
         except (RuntimeError, ValueError, KeyError) as error:
@@ -341,6 +362,9 @@ class Trainer:
                 "they have changed since it was written."
             ) from error
         self._keep_metrics()
+
+    def _image_counts(self) -> dict[str, int]:
+        return {split.name.lower(): len(self.catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED)}
 
     def _take_up(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
         self.evaluated.load_state_dict(weights)

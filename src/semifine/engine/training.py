@@ -21,6 +21,7 @@ from semifine.engine.display import Display
 from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log
 from semifine.engine.forecast import memory_sentence
 from semifine.engine.lock import locked
+from semifine.engine.loggers import Loggers, chosen_loggers
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
 from semifine.engine.run_log import recording
@@ -47,6 +48,7 @@ CHANGEABLE = {
     "evaluate_every",
     "save_every",
     "keep_facts",
+    "loggers",
     "skip_unreadable",
     "on_nonfinite",
 }
@@ -107,6 +109,7 @@ def train(
 
 
 def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
+    logger_names = chosen_loggers(settings.train.loggers)
     fabric = create_fabric(settings.train)
     fabric.launch()
     dataset = open_dataset(settings, display, _labels_of_the_run(settings, folder, fabric))
@@ -122,6 +125,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     if fabric.is_global_zero:
         _begin_folder(settings, folder, dataset, environment, report)
     trainer.resume()
+    names = logger_names if fabric.is_global_zero else []
+    trainer.loggers = Loggers(names, settings, folder, trainer.step, display.say)
     display.say(
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
         f"from step {trainer.step} of {settings.train.iterations}"
@@ -226,7 +231,11 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
     """A resumed run must be the run that was begun."""
-    before = resolve([read_settings_file(folder.settings)]).as_dict()
+    written = read_settings_file(folder.settings)
+    missing = [key for key in ("data.source", "method.name", "iterations") if key not in written]
+    if missing:
+        raise UserError(f"{folder.settings} is damaged: it does not say '{missing[0]}'; bring back the whole file.")
+    before = resolve([written]).as_dict()
     for key, now in settings.as_dict().items():
         if key not in CHANGEABLE and before.get(key) != now:
             raise UserError(

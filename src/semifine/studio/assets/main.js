@@ -66,6 +66,7 @@ async function showPart() {
   for (const link of document.querySelectorAll("nav a"))
     if (link.hash === `#${part}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
+  scrollTo(0, 0); // the address names a part, to which the browser would scroll
   if (part === "overview") await showOverview(filter).catch((error) => toast(error.message, true));
 }
 

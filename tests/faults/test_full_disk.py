@@ -1,0 +1,109 @@
+"""Disks that run full, for real: a small file system of its own where that may be mounted, and /dev/full."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from semifine.cli.main import main
+from semifine.engine.display import Display
+from semifine.engine.training import train
+from semifine.errors import UserError
+from tests.conftest import tiny_settings
+from tests.faults.bad_files import encoded
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of 32 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", place], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def fill(disk: Path) -> None:
+    with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 16))
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "checkpoints" / "last" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    train(tiny_settings(), out, display=Display(quiet=True))
+    return weights(out)
+
+
+class FillsTheDisk(Display):
+    """After the sixth step there is no room left."""
+
+    def __init__(self, disk: Path) -> None:
+        super().__init__(quiet=True)
+        self.disk = disk
+
+    def training_numbers(self, step: int, numbers: dict[str, Any]) -> None:
+        super().training_numbers(step, numbers)
+        if step == 6:
+            fill(self.disk)
+
+
+def test_a_disk_that_runs_full_in_training_costs_nothing_but_time(disk: Path, whole: dict[str, torch.Tensor]) -> None:
+    out = disk / "run"
+    with pytest.raises(UserError, match="make room and go on with --resume"):
+        train(tiny_settings(), out, display=FillsTheDisk(disk))
+    assert (out / "checkpoints" / "last").resolve().name == "step-00000004"
+    assert weights(out)
+    (disk / "filler").unlink()
+    train(tiny_settings(), out, resume=True, display=Display(quiet=True))
+    torch.testing.assert_close(weights(out), whole, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "log.jsonl"])
+def test_numbers_and_log_that_cannot_be_written_stop_the_run(
+    name: str, whole: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    settings = tiny_settings(evaluate_every=100)  # evaluations read the numbers, and /dev/full has no end
+
+    class LosesTheFile(Display):
+        def training_numbers(self, step: int, _: dict[str, Any]) -> None:
+            if step == 6:
+                (out / name).unlink()
+                (out / name).symlink_to("/dev/full")
+                self.say("Here the disk is full.")
+
+    with pytest.raises(UserError, match=rf"The disk is full \({out}\): make room and go on"):
+        train(settings, out, display=LosesTheFile(quiet=True))
+    assert (out / "checkpoints" / "last").resolve().name >= "step-00000004"
+    (out / name).unlink()
+    train(settings, out, resume=True, display=Display(quiet=True))
+    torch.testing.assert_close(weights(out), whole, rtol=0, atol=0)
+
+
+def test_decoded_images_that_find_no_room(disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, name in enumerate(["a", "b"]):
+        (tmp_path / "photos" / "labeled" / name).mkdir(parents=True)
+        image = encoded((900, 800), (number, 9, 9), "JPEG")
+        (tmp_path / "photos" / "labeled" / name / "1.jpg").write_bytes(image)
+    command = ["prepare", str(tmp_path / "photos"), "--cache", str(disk), "--image-size", "700"]
+    fill(disk)
+    assert main(command) == 2
+    assert f"There is no room left in {disk}" in capsys.readouterr().err
+    (disk / "filler").unlink()
+    assert main(command) == 0
+    assert not list(disk.glob("building-*"))

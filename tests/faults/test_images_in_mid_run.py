@@ -1,0 +1,124 @@
+"""Images that vanish or change while a run goes on, or between two parts of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from semifine.config import RunSettings, resolve
+from semifine.data.store_files import PIXELS
+from semifine.engine.display import Display
+from semifine.engine.interruption import Interrupted
+from semifine.engine.training import train
+from semifine.errors import UserError
+
+Change = Callable[[Path, Path], None]
+
+
+class Hooked(Display):
+    """Calls a function after the third step, and keeps what is said."""
+
+    def __init__(self, after_third_step: Callable[[], None] | None = None) -> None:
+        super().__init__(quiet=True)
+        self.hook = after_third_step
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def training_numbers(self, step: int, _: dict[str, Any]) -> None:
+        if step == 3 and self.hook:
+            self.hook()
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("original") / "photos"
+    rng = np.random.default_rng(0)
+    for place in ("labeled/a", "labeled/b", "unlabeled", "test/a", "test/b"):
+        (root / place).mkdir(parents=True)
+        for number in range(8 if place == "unlabeled" else 2):
+            Image.fromarray(rng.integers(0, 256, (24, 24, 3), np.uint8)).save(root / place / f"{number}.png")
+    return root
+
+
+@pytest.fixture
+def photos(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "photos"))
+
+
+def settings(photos: Path) -> RunSettings:
+    options = "iterations 6 batch_size 2 mu 2 image_size 16 backbone test_resnet device cpu log_every 1 save_every 3"
+    words = options.split()
+    cache = str(photos.parent / "cache")
+    return resolve([{"data.source": str(photos), "cache": cache, **dict(zip(words[::2], words[1::2], strict=True))}])
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "checkpoints" / "last" / "model.safetensors")
+
+
+def remove(photos: Path, _: Path) -> None:
+    shutil.rmtree(photos / "unlabeled")
+    (photos / "labeled" / "a" / "0.png").unlink()
+
+
+def repaint(photos: Path, _: Path) -> None:
+    for file in (photos / "unlabeled").iterdir():
+        Image.new("RGB", (30, 30), "green").save(file)
+
+
+def remove_decoded(_: Path, cache: Path) -> None:
+    shutil.rmtree(cache)
+
+
+@pytest.mark.parametrize("change", [remove, repaint, remove_decoded])
+def test_a_run_goes_on_with_the_images_that_it_began_with(change: Change, photos: Path, tmp_path: Path) -> None:
+    train(settings(photos), tmp_path / "whole", display=Hooked())
+    train(settings(photos), tmp_path / "run", display=Hooked(lambda: change(photos, photos.parent / "cache")))
+    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+
+
+def stopped_run(photos: Path, out: Path) -> None:
+    with pytest.raises(Interrupted):
+        train(settings(photos), out, display=Hooked(lambda: os.kill(os.getpid(), signal.SIGTERM)))
+
+
+def test_images_that_changed_before_a_resume_are_said(photos: Path, tmp_path: Path) -> None:
+    stopped_run(photos, tmp_path / "run")
+    Image.new("RGB", (30, 30), "green").save(photos / "unlabeled" / "0.png")
+    display = Hooked()
+    train(settings(photos), tmp_path / "run", resume=True, display=display)
+    assert any("1 image changed (unlabeled/0.png); decoded 16 images" in text for text in display.said)
+
+
+def test_images_that_are_missing_at_a_resume_stop_it(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    stopped_run(photos, out)
+    (photos / "unlabeled" / "0.png").rename(tmp_path / "kept.png")
+    with pytest.raises(UserError, match=r"other images than it began with .*'unlabelled': 8.*'unlabelled': 7"):
+        train(settings(photos), out, resume=True, display=Hooked())
+    (tmp_path / "kept.png").rename(photos / "unlabeled" / "0.png")
+    assert train(settings(photos), out, resume=True, display=Hooked())["images"]["unlabelled"] == 8
+
+
+def test_one_wrong_bit_among_the_decoded_images_is_noticed(photos: Path, tmp_path: Path) -> None:
+    train(settings(photos), tmp_path / "whole", display=Hooked())
+    store = next((photos.parent / "cache").glob(f"images-*/{PIXELS}"))
+    content = bytearray(store.read_bytes())
+    content[len(content) // 3] ^= 1
+    store.write_bytes(content)
+    display = Hooked()
+    train(settings(photos), tmp_path / "run", display=display)
+    assert any("are damaged" in text and "decoded 16 images" in text for text in display.said)
+    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)

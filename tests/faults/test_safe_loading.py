@@ -1,0 +1,130 @@
+"""Files that hold code in place of data: whatever reads them, the code does not run."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from semifine.cli.main import main
+from semifine.data.reading import digest_of
+from semifine.engine.checkpoint import CHECKSUMS, TRAINING, WEIGHTS
+from tests.faults.bad_files import encoded, finished_run
+
+SOURCES = Path(__file__).parents[2] / "src" / "semifine"
+
+
+class Hostile:
+    """Pickles as a call that leaves a file behind."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch executed",)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that could be resumed, in a folder of which the test knows every file."""
+    monkeypatch.chdir(tmp_path)
+    out = Path(shutil.copytree(finished_run(), tmp_path / "run", symlinks=True))
+    (out / "result.json").unlink()
+    return out
+
+
+def resume(run: Path) -> int:
+    return main(["train", "--out", str(run), "--resume", "--quiet"])
+
+
+def renew_checksums(checkpoint: Path) -> None:
+    """As somebody would who can write the checkpoint itself."""
+    checksums = {name: hashlib.blake2b((checkpoint / name).read_bytes()).hexdigest() for name in (TRAINING, WEIGHTS)}
+    (checkpoint / CHECKSUMS).write_text(json.dumps(checksums))
+
+
+def test_the_hostile_file_is_hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else none of the tests here would show anything."""
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(pickle.dumps(Hostile()))
+    assert Path("executed").exists()
+
+
+@pytest.mark.parametrize("form", ["torch", "bare pickle"])
+def test_a_training_state(form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = run / "checkpoints" / "last"
+    if form == "torch":
+        torch.save({"step": 1, "method": Hostile()}, checkpoint / TRAINING)
+    else:
+        (checkpoint / TRAINING).write_bytes(pickle.dumps(Hostile()))
+    renew_checksums(checkpoint)
+    assert resume(run) == 2
+    assert "training.pt is no training state of ours" in capsys.readouterr().err
+    assert not Path("executed").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
+def test_weights(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(name).write_bytes(pickle.dumps(Hostile()))
+    assert main(["train", "--out", "other", "--config", str(run / "settings.yaml"), "--weights", name, "--quiet"]) == 2
+    assert f"{name} cannot be read" in capsys.readouterr().err
+    assert not Path("executed").exists()
+
+
+def test_evaluated_weights(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "checkpoints" / "last" / WEIGHTS).write_bytes(pickle.dumps(Hostile()))
+    renew_checksums(run / "checkpoints" / "last")
+    assert main(["evaluate", str(run)]) == 2
+    assert "is damaged" in capsys.readouterr().err
+    assert not Path("executed").exists()
+
+
+def test_settings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (run / "settings.yaml").open("a") as file:
+        file.write('colour: !!python/object/apply:os.system ["touch executed"]\n')
+    assert resume(run) == 2
+    assert "is not valid YAML" in capsys.readouterr().err
+    assert not Path("executed").exists()
+
+
+def test_decoded_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """An index whose checksum is right and whose array is an object: noticed, not opened, made again."""
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(["a", "b"]):
+        (tmp_path / "photos" / "labeled" / name).mkdir(parents=True)
+        (tmp_path / "photos" / "labeled" / name / "1.jpg").write_bytes(encoded((20, 20), (number, 9, 9), "JPEG"))
+    command = ["prepare", "photos", "--cache", "cache", "--image-size", "16"]
+    assert main(command) == 0
+    store = next(Path("cache").glob("images-*/store.json")).parent
+    index = io.BytesIO()
+    np.savez(index, offset=np.array([Hostile()], dtype=object))
+    (store / "index.npz").write_bytes(index.getvalue())
+    about = json.loads((store / "store.json").read_text())
+    (store / "store.json").write_text(json.dumps(about | {"index": digest_of(index.getvalue()).hex()}))
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "are damaged (Object arrays cannot be loaded" in capsys.readouterr().err
+    assert not Path("executed").exists()
+
+
+def test_nothing_in_the_code_reads_pickles() -> None:
+    """Every call that could run code from a file says that it must not."""
+    safe = {"torch.load": "weights_only=True", "np.load": "allow_pickle=False"}
+    forbidden = {"pickle.load", "pickle.loads", "pickle.Unpickler", "yaml.load", "yaml.unsafe_load", "pd.read_pickle"}
+    found: set[str] = set()
+    for file in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                assert name not in forbidden, f"{file}, line {node.lineno}"
+                if name in safe:
+                    assert safe[name] in ast.unparse(node), f"{file}, line {node.lineno}"
+                    found.add(name)
+    assert found == set(safe), "this test looks for calls that are no longer there"
