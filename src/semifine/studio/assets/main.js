@@ -138,7 +138,8 @@ async function start() {
   find("#photo").onclick = zoom;
   find("#person").onclick = () => askName().then(reload);
   filters.onsubmit = (event) => event.preventDefault();
-  filters.onchange = () => {
+  filters.onchange = (event) => {
+    event.target.blur(); // so that the keys answer again
     queue.wanted = Object.fromEntries(new FormData(filters));
     reload();
   };
