@@ -111,7 +111,11 @@ function zoom() {
   const dialog = find("#zoom-dialog");
   find("img", dialog).src = photo(desk.image.row, "large");
   dialog.onclick = () => dialog.close();
-  dialog.onkeydown = (event) => event.key.toLowerCase() === "z" && dialog.close();
+  dialog.onkeydown = (event) => {
+    if (event.key.toLowerCase() !== "z") return;
+    event.stopPropagation(); // or the same key would open it again
+    dialog.close();
+  };
   dialog.showModal();
 }
 
