@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -124,6 +125,10 @@ def test_the_whole_loop(run: Path, truth: dict[str, str], tmp_path: Path) -> Non
             answer(page, truth[path])
             assert labels_in(log) == given
 
+            _other_answers(page, log)
+            _answer_for_look_alikes(page, server.address, log)
+            assert labels_in(log) == given, "all of that was taken back"
+
             disputed, right = _disagree(browser, server, page, truth)
             given[disputed] = right
             assert labels_in(log) == given
@@ -163,6 +168,51 @@ def test_the_whole_loop(run: Path, truth: dict[str, str], tmp_path: Path) -> Non
             wait_for_text(page, "#counts", "21 labelled")
             assert path_shown(page) not in given
             assert server.end(signal.SIGINT) == 0
+
+
+def _other_answers(page: Page, log: Path) -> None:
+    """Skip, unsure, none of these, each taken back; zoom and help open and close by key."""
+    for key, kind in (("s", "skip"), ("u", "unsure"), ("0", "none_of_these")):
+        path = path_shown(page)
+        page.keyboard.press(key)
+        wait_for_text(page, "#toast.shown", kind.replace("_", " "))
+        last = read_events(log)[-1]
+        assert (last.kind, last.path, last.person) == (kind, path, "Ada")
+        page.keyboard.press("Backspace")
+        wait_for_text(page, "#toast.shown", "Taken back")
+        wait_for_text(page, "#path", path)
+    page.keyboard.press("z")
+    page.wait_for_selector("#zoom-dialog[open]")
+    page.keyboard.press("z")
+    page.wait_for_selector("#zoom-dialog:not([open])", state="attached")
+    page.keyboard.press("h")
+    page.wait_for_selector("#help-dialog[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#help-dialog:not([open])", state="attached")
+
+
+def _answer_for_look_alikes(page: Page, address: str, log: Path) -> None:
+    """One key labels an image and those that are nearly the same; one key takes all of it back."""
+    images = (json.load(urlopen(f"{address}api/image/{place}")) for place in range(60))
+    image = next(image for image in images if image["look_alikes"] and image["state"] == "waiting")
+    page.fill("#filters [name=text]", image["path"])
+    page.keyboard.press("Enter")
+    wait_for_text(page, "#path", image["path"])
+    before = len(read_events(log))
+    page.keyboard.press("a")
+    page.keyboard.press("1")
+    wait_for_text(page, "#toast.shown", f"for {len(image['look_alikes']) + 1} images")
+    main, *others = read_events(log)[before:]
+    assert main.path == image["path"]
+    assert [other.shown["accepted_with"] for other in others] == [main.path] * len(image["look_alikes"])
+    page.keyboard.press("Backspace")
+    wait_for_text(page, "#toast.shown", "Taken back")
+    page.fill("#filters [name=text]", "")
+    page.keyboard.press("Enter")
+    page.wait_for_function(
+        "path => document.querySelector('#path').textContent !== path && !document.querySelector('#desk').hidden",
+        arg=image["path"],
+    )
 
 
 def _disagree(browser: Browser, server: Server, ada: Page, truth: dict[str, str]) -> tuple[str, str]:
