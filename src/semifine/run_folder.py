@@ -10,8 +10,14 @@
       result.json          the final numbers, honestly named
       classes.json         class names and, where known, their groups
       weights.json         which tensors the network started from, where it did not start fresh
-      classes.safetensors  confusion matrix on test, and what the method learnt about classes
-      samples.parquet      per-sample facts of the unlabelled set
+      labels.csv           the labels that people had given in the studio when the run began, where it uses them
+      classes.safetensors  confusion matrix on test, what the method learnt about classes, entropy of labels by k
+      calibration.json     temperature and thresholds, fitted on validation images, for each set of weights
+      data.json            what is in the data and what was found to be wrong with it
+      samples.parquet      per-sample facts of the unlabelled set at the end
+      samples/STEP.parquet the same at every evaluation, on request (--keep-facts every)
+      loggers.json         by which names Weights & Biases and MLflow know this run, where it is sent there
+      tensorboard/         event files, where TensorBoard is installed
       checkpoints/last     the newest checkpoint: model.safetensors (evaluated weights), training.pt
       checkpoints/best_val weights of the best evaluation on validation images, where there are any
 """
@@ -39,8 +45,12 @@ class RunFolder:
         self.result = path / "result.json"
         self.classes = path / "classes.json"
         self.weights = path / "weights.json"
+        self.labels = path / "labels.csv"
         self.class_facts = path / "classes.safetensors"
+        self.calibration = path / "calibration.json"
+        self.data = path / "data.json"
         self.samples = path / "samples.parquet"
+        self.loggers = path / "loggers.json"
         self.checkpoints = path / "checkpoints"
 
     @staticmethod
@@ -50,6 +60,10 @@ class RunFolder:
         if not folder.settings.is_file():
             raise UserError(f"{path} is not a run folder: it has no settings.yaml.")
         return folder
+
+    def samples_at(self, step: int) -> Path:
+        """The facts at one evaluation."""
+        return self.path / "samples" / f"{step:08d}.parquet"
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with self.metrics.open("a", encoding="utf-8") as file:

@@ -10,11 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 import yaml
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from semifine.engine.facts import sample_facts, summarise
+from semifine.engine.sample_table import write_sample_table
+from semifine.methods.base import PseudoLabels
 from semifine.run_folder import RunFolder, write_json
+from semifine.soft_labels.selection import select_candidates
 
 
 def planted_counts(groups: Sequence[str], seed: int = 0, within: float = 20, between: float = 0.5) -> NDArray[np.int64]:
@@ -43,8 +48,12 @@ def write_run(
     truth_known: bool = True,
     images_per_class: int = 10,
     settings: dict[str, Any] | None = None,
+    unlabelled: int = 0,
 ) -> Path:
-    """One finished run; without ``top1`` it has no test images, without ``val`` no validation images."""
+    """One finished run; without ``top1`` it has no test images, without ``val`` no validation images.
+
+    With ``unlabelled`` images it has the whole facts of them, the labels of each class and findings about the data.
+    """
     names = list(names) or [f"class {place}" for place in range(len(groups or range(6)))]
     folder = RunFolder(path)
     path.mkdir(parents=True)
@@ -64,7 +73,9 @@ def write_run(
     write_json(folder.classes, {"names": names, "groups": groups})
     evaluations = write_metrics(folder, method, top1, val, truth_known)
     write_matrices(folder, names, transitions, top1, images_per_class)
-    unlabelled = write_samples(folder, method, truth_known)
+    means = write_samples(folder, method, truth_known)
+    if unlabelled:
+        means = write_facts(folder, method, names, groups, unlabelled, truth_known)
     result = {
         "method": method,
         "data": "synthetic",
@@ -73,7 +84,7 @@ def write_run(
         "top1": top1,
         "top5": None if top1 is None else min(100.0, top1 + 20.25),
         **({} if val is None else {"val": {"top1": val, "top5": val + 10}}),
-        "unlabelled": unlabelled,
+        "unlabelled": means,
         "num_classes": len(names),
         "set_aside": [],
         "seconds": 123.4,
@@ -144,6 +155,65 @@ def write_samples(folder: RunFolder, method: str, truth_known: bool) -> dict[str
     if truth_known:
         means |= {"pseudo_label_accuracy": 61.25, "candidate_hit_rate": 84.5, "z_obj1": 0.4}
     return means
+
+
+def write_facts(
+    folder: RunFolder, method: str, names: Sequence[str], groups: Sequence[str] | None, images: int, truth_known: bool
+) -> dict[str, Any]:
+    """Facts of made-up predictions that confuse classes of a group, by the definitions that training uses."""
+    size = len(names)
+    of_group = np.unique(np.array(groups), return_inverse=True)[1] if groups else np.arange(size) // 2
+    random = np.random.default_rng(7)
+    truth = random.integers(0, size, images)
+    truth[: images // 50] = size  # of no class
+    batches = [
+        _facts_of(range(start, min(start + 1000, images)), truth[start : start + 1000], of_group, method, random)
+        for start in range(0, images, 1000)
+    ]
+    if not truth_known:
+        batches = [{**batch, "truth": np.full(len(batch["truth"]), -1)} for batch in batches]
+    facts = write_sample_table(folder.samples, iter(batches))
+    assert facts is not None
+    predicted = np.bincount(facts["prediction"], minlength=size)
+    for share in (1, 2, 3, 4):
+        counts = (predicted * share / 4).round().astype(int).tolist()
+        folder.append_metrics({"kind": "classes", "step": 250 * share, "predicted": counts, "accepted": counts})
+    report = {
+        "name": "made up",
+        "splits": {"labelled": 5 * size, "unlabelled": images, "val": 0, "test": 10 * size},
+        "classes": {name: {"labelled": 5, "val": 0, "test": 10} for name in names},
+        "labelled_per_class": {"min": 5, "median": 5.0, "max": 5},
+        "unlabelled_truth": {"known_class": images - images // 50, "other_class": images // 50, "unknown": 0},
+        "duplicates": [["a/1.jpg", "b/<1>.jpg"]],
+        "errors": [],
+        "warnings": ["1 image has exact copies in unlabelled (a/1.jpg = b/<1>.jpg)."],
+    }
+    write_json(folder.data, report)
+    return summarise(facts, size)
+
+
+def _facts_of(
+    rows: range, truth: NDArray[np.int64], of_group: NDArray[np.int64], method: str, random: np.random.Generator
+) -> dict[str, NDArray[Any]]:
+    size = len(of_group)
+    kin = of_group[np.minimum(truth, size - 1)][:, None] == of_group
+    logits = random.normal(0, 1, (len(truth), size)) + 2 * kin + 3 * (truth[:, None] == np.arange(size))
+    probs = torch.softmax(torch.from_numpy(logits), dim=1)
+    confidence, prediction = probs.max(dim=1)
+    groups = torch.from_numpy(of_group)
+    alike = groups[prediction][:, None] == groups
+    sure = (confidence > 0.7) if method == "soc" else torch.ones_like(prediction, dtype=torch.bool)
+    candidates = torch.where(sure[:, None], torch.nn.functional.one_hot(prediction, size).bool(), alike)
+    target = select_candidates(probs, candidates)
+    k = 2 + (confidence * size / 5).long() if method == "soc" else None
+    pseudo = PseudoLabels(probs, target, torch.ones(len(probs)), k)
+    return {
+        "index": np.array(rows),
+        "path": np.array([f"unlabelled/photo {row:06d}.jpg" for row in rows], dtype=object),
+        **{name: value.numpy() for name, value in sample_facts(pseudo, torch.from_numpy(truth)).items()},
+        "changes": random.poisson(3 * (1 - confidence.numpy())),
+        "candidates": candidates.numpy(),
+    }
 
 
 def result_of(path: Path) -> dict[str, Any]:

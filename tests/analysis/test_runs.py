@@ -26,7 +26,7 @@ def test_a_complete_run(tmp_path: Path) -> None:
     assert run.settings["method"] == {"name": "soc", "alpha": 5.0}
     assert run.environment["device"] == "a processor"
     assert set(run.series) == {
-        "test_top1", "val_top1", "pseudo_label_accuracy", "candidates", "candidate_hit_rate",
+        "test_top1", "val_top1", "pseudo_label_accuracy", "candidates", "candidate_hit_rate", "accepted", "loss",
     }  # fmt: skip
     assert run.series["test_top1"].steps.tolist() == list(range(100, 1001, 100))
     assert run.series["test_top1"].values[-1] == pytest.approx(60.0)
@@ -38,7 +38,7 @@ def test_a_supervised_run_without_test_images_truth_or_groups(tmp_path: Path) ->
     assert run.transitions is None
     assert run.confusion is None
     assert run.class_groups is None
-    assert run.series == {}
+    assert set(run.series) == {"loss"}
     assert "pseudo_label_accuracy" not in run.unlabelled
 
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from semifine.data import reading
 from semifine.data.reading import MISSING, FileReader, decode_array, decode_image, to_rgb
 
 from .conftest import SaveImage
@@ -182,3 +184,28 @@ def test_rows_may_lie_in_different_folders(tmp_path: Path, save_image: SaveImage
 def test_arrays_of_the_wrong_kind_are_refused() -> None:
     with pytest.raises(ValueError, match="uint8"):
         decode_array(np.zeros((4, 4), np.uint8), None)
+
+
+def test_photos_of_phones_are_read(tmp_path: Path) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pixels = np.full((60, 90, 3), (200, 40, 90), np.uint8)
+    file = tmp_path / "IMG_0001.HEIC"
+    pillow_heif.from_pillow(Image.fromarray(pixels)).save(file)
+    found = FileReader([str(file)]).read(0)
+    assert found.shape == (60, 90, 3)
+    assert np.abs(found.astype(int) - pixels).max() < 12
+
+
+def test_a_missing_reader_for_photos_of_phones_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    reading._learn_heif.cache_clear()
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
+    with pytest.raises(OSError, match=r"pip install 'semifine\[heic\]'"):
+        FileReader([str(tmp_path / "a.heic")]).read(0)
+    reading._learn_heif.cache_clear()
+
+
+def test_the_first_picture_of_an_animation_is_taken(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (20, 10), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "a.GIF", save_all=True, append_images=frames[1:])
+    assert FileReader([str(tmp_path / "a.GIF")]).read(0)[5, 5].tolist() == [255, 0, 0]

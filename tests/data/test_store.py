@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data import store_build, store_files
+from semifine.data import in_order, store_build, store_files
 from semifine.data.catalog import Catalog, Split
 from semifine.data.reading import FileReader
 from semifine.data.store import (
@@ -275,7 +275,7 @@ def test_memory_is_bounded(
     for path in paths:
         save_image(path, 4, 4)
     open_store(make_catalog(paths), 4, cache, lambda done, _: ahead.append(started - done), workers=2)
-    assert max(ahead) <= 2 * store_build.IN_FLIGHT_PER_WORKER
+    assert max(ahead) <= 2 * in_order.IN_FLIGHT_PER_WORKER
 
 
 class Drawn:

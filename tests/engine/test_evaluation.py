@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 
 from semifine.engine.evaluation import accuracy, confusion_matrix
+from semifine.engine.facts import entropy
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.results import summarise_evaluations
 from semifine.methods.base import PseudoLabels
@@ -38,13 +42,20 @@ def test_pseudo_label_meter_leaves_unknown_and_out_of_class_truths_out() -> None
     target = torch.tensor([[1.0, 0, 0], [0.7, 0.3, 0], [0, 0, 1.0], [0.3, 0.4, 0.3]])
     meter.update(PseudoLabels(probs, target, torch.tensor([1.0, 0.0, 1.0, 1.0])), torch.arange(4))
     numbers = meter.read()
+    assert numbers.pop("entropy_before") == pytest.approx(float(entropy(probs).mean()))
+    assert numbers.pop("entropy_after") == pytest.approx(float(entropy(target).mean()))
+    assert numbers.pop("predicted_classes") == pytest.approx(math.exp(1.5 * math.log(2))), "2, 1 and 1 of 4"
     assert numbers == {
         "candidates": 7 / 4,
         "accepted": 3 / 4,
+        "single_candidate": 2 / 4,
+        "entropy_raised": 1 / 4,
         "pseudo_label_accuracy": 50.0,
         "candidate_hit_rate": 100.0,
+        "z_obj1": pytest.approx((0.8 + 0.3) / 2),
         "accepted_accuracy": 100.0,
     }
+    assert meter.read() == {}
 
 
 def test_results_are_named_for_how_they_were_selected() -> None:

@@ -43,7 +43,7 @@ class PageReader(HTMLParser):
         assert self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] not in ("style", "script"):
             self.texts.append(data)
 
     @property

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
+import io
 import re
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
 from semifine import UserError
+from semifine.analysis import read_run
+from semifine.config import resolve
+from semifine.data.catalog import Split
+from semifine.data.sources import load_catalog
 from semifine.report import write_page
 from tests.analysis.fake_runs import make_groups, planted_counts, result_of, write_run
 from tests.report.reading import PageReader, read_page
 
-SECTIONS = ["summary", "results", "curves", "matrices", "clusters", "settings"]
+SECTIONS = [
+    "summary", "help", "results", "curves", "matrices", "tree", "clusters", "labels", "images", "next", "data",
+    "settings",
+]  # fmt: skip
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -36,9 +49,17 @@ def photos(num_classes: int, side: int = 40, each: int = 2) -> dict[int, list[ND
 def assert_self_contained(page: PageReader) -> None:
     for attribute in ("src", "href", "xlink:href", "action", "poster", "data", "srcset"):
         for value in page.attributes(attribute):
-            assert value.startswith(("data:image/", "#")), value[:80]
+            assert value.startswith(("data:image/", "data:text/csv", "#")), value[:80]
     tags = {tag for tag, _ in page.tags}
-    assert not tags & {"script", "link", "iframe", "object", "embed", "form", "base"}
+    assert not tags & {"link", "iframe", "object", "embed", "form", "base"}
+    assert [attributes for tag, attributes in page.tags if tag == "script"] == [
+        {"type": "application/json", "id": "page-data"},
+        {},
+    ]
+    script = re.findall(r"<script>(.*?)</script>", page.html, re.DOTALL)[0]
+    own = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = next(attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes)
+    assert f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{own}'" == policy
     styles = re.findall(r"<style>(.*?)</style>", page.html, re.DOTALL) + page.attributes("style")
     assert not any("@import" in style or re.search(r"url\((?!#)", style) for style in styles)
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
@@ -52,7 +73,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         write_run(root / "a", "supervised", groups=groups, top1=41.5, val=40.0, images_per_class=40),
         write_run(
             root / "b", "soc", groups=groups, top1=58.123, val=57.0, images_per_class=40,
-            transitions=planted_counts(groups),
+            transitions=planted_counts(groups), unlabelled=300,
         ),
     ]  # fmt: skip
 
@@ -109,7 +130,7 @@ def test_pictures_and_drawings_have_words(page: PageReader) -> None:
     pictures = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len([picture for picture in pictures if picture["alt"].startswith("Example of class")]) == 24
     drawings = [attributes for tag, attributes in page.tags if tag == "svg" and "aria-hidden" not in attributes]
-    assert len(drawings) == 6
+    assert len(drawings) == 9, "five curves, two matrices, the tree, the labels of each class"
     assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 20 for drawing in drawings)
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1
@@ -122,7 +143,7 @@ def test_drawings_take_the_colours_and_the_font_of_the_page(page: PageReader) ->
     assert "currentColor" in page.html
     assert "DejaVu" not in page.html
     drawn = re.findall(r"<svg role.*?</svg>", page.html, re.DOTALL)
-    assert len(drawn) == 6
+    assert len(drawn) == 9
     assert not any(re.search(r"(?:fill|stroke): #", drawing) for drawing in drawn)
 
 
@@ -141,7 +162,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     )  # fmt: skip
     page = read_page(write_page([run, run], tmp_path / "page.html", photos(12), title=HOSTILE[0]))
     assert_self_contained(page)
-    assert not {"script", "i", "b"} & {tag for tag, _ in page.tags}
+    assert not {"i", "b"} & {tag for tag, _ in page.tags}
     assert "onerror" not in page.attributes("onerror")
     shown_names = {" ".join(text.split()) for text in page.texts}
     for name in names:
@@ -181,7 +202,8 @@ def test_a_run_with_nothing_to_show(tmp_path: Path) -> None:
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
     assert "nothing can be said about its accuracy" in page.text
-    assert "recorded no numbers during training" in page.text
+    assert "No run here has facts of single unlabelled images" in page.text
+    assert "The runs noted nothing about their data" in page.text
     assert "no matrix to show" in page.text
 
 
@@ -199,17 +221,17 @@ def test_two_classes_are_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_groups", [60, 2])
-def test_hundreds_of_classes_stay_below_five_megabytes(tmp_path: Path, num_groups: int) -> None:
+def test_hundreds_of_classes_stay_below_fifteen_megabytes(tmp_path: Path, num_groups: int) -> None:
     groups = make_groups(num_groups, 300 // num_groups)
     names = [f"A species with a rather long name, number {place}" for place in range(300)]
     run = write_run(tmp_path / "run", names=names, groups=groups, transitions=planted_counts(groups))
     out = write_page([run], tmp_path / "page.html", photos(300, side=200))
-    assert out.stat().st_size < 5_000_000
+    assert out.stat().st_size < 15_000_000
     page = read_page(out)
     assert_self_contained(page)
     assert all(name in page.text for name in names), "every class is named, even where photos are not shown"
     drawings = re.findall(r"<svg role.*?</svg>", page.html, re.DOTALL)
-    assert not any("A species" in drawing for drawing in drawings)
+    assert not any("A species" in drawing for drawing in drawings if "branch" not in drawing), "no room but in the tree"
 
 
 def test_wrong_calls_are_user_errors(tmp_path: Path) -> None:
@@ -229,3 +251,58 @@ def test_importing_the_report_is_cheap() -> None:
     code = f"import sys, semifine.report; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_images_worth_a_look_are_those_of_the_facts(page: PageReader, two_runs: list[Path]) -> None:
+    facts = read_run(two_runs[1]).samples()
+    doubtful = np.argsort(-facts["entropy_before"], kind="stable")[:12]
+    section = page.html.split('id="gallery-doubtful"')[1].split("</details>")[0]
+    assert re.findall(r'class="path" title="(.*?)"', section) == [facts["path"][place] for place in doubtful]
+    wrong = np.flatnonzero((facts["truth"] < 12) & ~facts["correct"])
+    wrong = wrong[np.argsort(-facts["confidence"][wrong], kind="stable")][:12]
+    section = page.html.split('id="gallery-wrong"')[1].split("</details>")[0]
+    assert re.findall(r'class="path" title="(.*?)"', section) == [facts["path"][place] for place in wrong]
+    assert "Without photos: The classes of synthetic are no longer those of the run." in page.text
+
+
+def test_the_list_to_label_next_is_a_file_for_labels(page: PageReader, two_runs: list[Path]) -> None:
+    link = next(value for value in page.attributes("href") if value.startswith("data:text/csv"))
+    lines = list(csv.DictReader(io.StringIO(unquote(link.partition(",")[2]))))
+    facts = read_run(two_runs[1]).samples("path", "entropy_after")
+    assert lines[0]["path"] == facts["path"][facts["entropy_after"].argmax()]
+    assert len({line["path"] for line in lines}) == len(lines) > 50
+    assert all(line["label"] == "" and line["prediction"] in line["candidates"] for line in lines)
+
+
+def test_images_of_no_class_and_data_problems_are_told(page: PageReader) -> None:
+    outside = page.text.split("Images of the classes, and of none")[1]
+    assert "SoC of the classes 294 images" in outside
+    assert "SoC of no class 6 images" in outside
+    assert "1 image has exact copies in unlabelled (a/1.jpg = b/<1>.jpg)." in page.text
+
+
+def test_photos_come_from_the_data_of_the_run(tmp_path: Path) -> None:
+    """The embedded set is always there; its classes are those that the run names."""
+    data = {"source": "synthetic", "genera": 2, "species": 2, "unlabelled_per_class": 5}
+    settings = resolve([{f"data.{key}": value for key, value in data.items()}])
+    catalog = load_catalog(settings.data, settings.data_settings)
+    groups = list(catalog.class_groups or ())
+    run = write_run(
+        tmp_path / "run", names=catalog.class_names, groups=groups, transitions=planted_counts(groups),
+        settings={"data": data}, unlabelled=20,
+    )  # fmt: skip
+    samples = pq.read_table(run / "samples.parquet")
+    paths = [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELLED)]
+    pq.write_table(samples.set_column(1, "path", [paths]), run / "samples.parquet")
+    page = read_page(write_page([run], tmp_path / "page.html"))
+    alts = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
+    assert sum(alt.startswith("Example of") for alt in alts) == 4 * 4
+    assert sum(alt.startswith("Unlabelled image") for alt in alts) >= 12
+    assert "Without photos" not in page.text
+
+
+def test_clusters_as_many_as_asked_for(two_runs: list[Path], tmp_path: Path) -> None:
+    page = read_page(write_page(two_runs, tmp_path / "page.html", clusters=4))
+    assert "into 4 clusters (as asked for)" in page.text
+    with pytest.raises(UserError, match="12 classes form 1 to 12 clusters, not 13"):
+        write_page(two_runs, tmp_path / "page.html", clusters=13)

@@ -10,9 +10,10 @@ from semifine.analysis.clusters import (
     separate_loose,
     share_within,
 )
-from semifine.analysis.runs import RunFacts, Series, read_run
+from semifine.analysis.runs import ClassLabels, RunFacts, Series, read_run
 
 __all__ = [
+    "ClassLabels",
     "ConfusedPair",
     "RunFacts",
     "Series",

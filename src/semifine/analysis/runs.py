@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from semifine.analysis.intervals import Z_975, Interval
 from semifine.errors import UserError
 from semifine.run_folder import RunFolder
 
@@ -22,6 +23,11 @@ SERIES = {
     "pseudo_label_accuracy": "train",
     "candidates": "train",
     "candidate_hit_rate": "train",
+    "accepted": "train",
+    "accepted_accuracy": "train",
+    "entropy_before": "train",
+    "entropy_after": "train",
+    "loss": "train",
 }
 
 
@@ -34,6 +40,16 @@ class Series:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLabels:
+    """Pseudo-labels that each class got up to each of (n,) steps, from the one before: (n, K) counts."""
+
+    steps: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    accepted: NDArray[np.int64]
+    """Those that trained the network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +71,12 @@ class RunFacts:
     """(K, K) counts of predictions that went from the row's class to the column's."""
     confusion: NDArray[np.int64] | None = None
     """(K, K) counts of test images: row is the true class, column the predicted one."""
+    entropy_by_k: dict[int, Interval] | None = None
+    """Mean entropy of the labels of all unlabelled images, were each made with so many clusters."""
+    class_labels: ClassLabels | None = None
+    """Pseudo-labels of each class over training."""
+    data_report: dict[str, Any] = field(default_factory=dict)
+    """What was found in the data when the run began."""
 
     @property
     def name(self) -> str:
@@ -66,9 +88,24 @@ class RunFacts:
         return len(self.class_names)
 
     @property
-    def unlabelled(self) -> dict[str, float]:
+    def unlabelled(self) -> dict[str, Any]:
         """Means over the unlabelled set at the end of training; empty where there was none."""
         return self.result.get("unlabelled") or {}
+
+    @property
+    def labelled_counts(self) -> NDArray[np.int64] | None:
+        """(K,) labelled images of each class, where the run noted them."""
+        classes = self.data_report.get("classes") or {}
+        if not all(name in classes for name in self.class_names):
+            return None
+        return np.array([classes[name]["labelled"] for name in self.class_names], np.int64)
+
+    def sample_columns(self) -> list[str]:
+        """Names of the per-sample facts that the run has."""
+        import pyarrow.parquet as pq
+
+        file = RunFolder(self.path).samples
+        return list(pq.read_schema(file).names) if file.is_file() else []
 
     def samples(self, *columns: str) -> dict[str, NDArray[Any]]:
         """Columns of the per-sample facts, read when asked for; an empty dictionary without unlabelled images."""
@@ -77,7 +114,7 @@ class RunFacts:
         file = RunFolder(self.path).samples
         if not file.is_file():
             return {}
-        names = pq.read_schema(file).names
+        names = self.sample_columns()
         for column in columns:
             if column not in names:
                 raise ValueError(f"{file} has no column '{column}'. Valid ones: {', '.join(names)}.")
@@ -92,8 +129,10 @@ def read_run(path: Path) -> RunFacts:
     classes = _read_json(folder.classes)
     names = tuple(str(name) for name in classes["names"])
     groups = classes.get("groups")
-    matrices = _read_matrices(folder.class_facts, len(names))
+    tensors = _read_tensors(folder.class_facts)
+    matrices = _square_matrices(folder.class_facts, tensors, len(names))
     environment = _read_json(folder.environment) if folder.environment.is_file() else {}
+    records = list(folder.read_metrics())
     return RunFacts(
         path=path,
         method=str(result["method"]),
@@ -104,9 +143,12 @@ def read_run(path: Path) -> RunFacts:
         result=result,
         class_names=names,
         class_groups=tuple(str(group) for group in groups) if groups else None,
-        series=read_series(folder.read_metrics()),
+        series=read_series(records),
         transitions=matrices.get("transitions"),
         confusion=matrices.get("confusion"),
+        entropy_by_k=_entropy_by_k(tensors.get("entropy_by_k")),
+        class_labels=_class_labels(records, len(names)),
+        data_report=_read_json(folder.data) if folder.data.is_file() else {},
     )
 
 
@@ -126,22 +168,44 @@ def _series(points: list[tuple[int, float]]) -> Series:
     return Series(np.array(steps, np.int64), np.array(values, np.float64))
 
 
-def _read_matrices(path: Path, num_classes: int) -> dict[str, NDArray[np.int64]]:
-    """The (K, K) tensors of classes.safetensors by name; a method without any leaves a placeholder there."""
+def _class_labels(records: Iterable[dict[str, Any]], num_classes: int) -> ClassLabels | None:
+    found = [record for record in records if record.get("kind") == "classes"]
+    if not found or any(len(record[name]) != num_classes for record in found for name in ("predicted", "accepted")):
+        return None
+    steps, predicted, accepted = (
+        np.array([record[name] for record in found], np.int64) for name in ("step", "predicted", "accepted")
+    )
+    return ClassLabels(steps, predicted, accepted)
+
+
+def _read_tensors(path: Path) -> dict[str, NDArray[Any]]:
+    """What classes.safetensors holds; nothing where a run left none."""
     from safetensors.numpy import load_file
 
-    if not path.is_file():
-        return {}
-    tensors = load_file(path)
-    square = (num_classes, num_classes)
+    return dict(load_file(path)) if path.is_file() else {}
+
+
+def _square_matrices(path: Path, tensors: dict[str, NDArray[Any]], num_classes: int) -> dict[str, NDArray[np.int64]]:
+    """The (K, K) tensors by name."""
     found: dict[str, NDArray[np.int64]] = {}
     for name in ("transitions", "confusion"):
         if name not in tensors:
             continue
-        if tensors[name].shape != square:
+        if tensors[name].shape != (num_classes, num_classes):
             raise UserError(f"{path}: '{name}' is {tensors[name].shape}, but there are {num_classes} classes.")
         found[name] = tensors[name].astype(np.int64)
     return found
+
+
+def _entropy_by_k(table: NDArray[Any] | None) -> dict[int, Interval] | None:
+    """From rows of k, mean, standard deviation and number of images."""
+    if table is None:
+        return None
+    halves = Z_975 * table[:, 2] / np.sqrt(table[:, 3])
+    return {
+        int(k): Interval(float(mean), float(mean - half), float(mean + half))
+        for (k, mean, *_), half in zip(table, halves, strict=True)
+    }
 
 
 def _read_json(path: Path) -> dict[str, Any]:

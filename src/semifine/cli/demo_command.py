@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from semifine.cli.main import INTERRUPTED, Parser
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from semifine.config import RunSettings
-    from semifine.engine.display import Display
-
 METHODS = ("supervised", "soc")
-EXAMPLES_A_CLASS = 3
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -52,26 +45,10 @@ def run(arguments: Sequence[str]) -> int:
             display.say(f"Stopped by {stop} and saved; the same command goes on.")
             return INTERRUPTED + stop.signal_number
     runs = [options.out / method for method in METHODS]
-    page = write_page(
-        runs, options.out / "index.html", _examples(settings, display), title="semifine on its embedded data set"
-    )
+    page = write_page(runs, options.out / "index.html", title="semifine on its embedded data set")
     _print_table(runs, results)
     print(f"\nResult page: {page}")
     return 0
-
-
-def _examples(settings: RunSettings, display: Display) -> dict[int, list[np.ndarray[Any, Any]]]:
-    """A few labelled images of each class."""
-    from semifine.data.catalog import Split
-    from semifine.engine.dataset import open_dataset
-
-    dataset = open_dataset(settings, display)
-    images: dict[int, list[np.ndarray[Any, Any]]] = {}
-    for row in dataset.catalog.rows(Split.LABELLED):
-        of_class = images.setdefault(int(dataset.catalog.label[row]), [])
-        if len(of_class) < EXAMPLES_A_CLASS:
-            of_class.append(dataset.store.image(int(row)).numpy())
-    return images
 
 
 def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> None:
@@ -84,7 +61,7 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
         Column("method", no_wrap=True),
         "top-1",
         "top-5",
-        "pseudo-labels right",
+        "pseudo labels right",  # in words that fit a terminal of 80 columns
         "candidates",
         "truth among them",
         "ARI with genera",

@@ -28,7 +28,11 @@ VERBS = {
     "ray": "train in the workers of a Ray cluster",
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
+    "studio": "label what a run is unsure of, on a page in the browser",
     "evaluate": "measure a trained classifier on its test or validation images",
+    "predict": "say what is in images, how sure that is, and what else they could be",
+    "export": "write a trained classifier as one file for other programs",
+    "report": "write a page about finished runs, and the figures of the paper",
     "doctor": "say what is installed, what devices there are, and what would go wrong",
     "list": "show methods, datasets, backbones, presets or experiments",
 }
@@ -48,13 +52,13 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a verb; returns 0, or 2 for a user's mistake, or 128 + n when stopped by signal n."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(help_text())
-        return 0
-    if arguments[0] in ("-V", "--version"):
-        print(f"semifine {__version__}")
-        return 0
     try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(help_text(), flush=True)
+            return 0
+        if arguments[0] in ("-V", "--version"):
+            print(f"semifine {__version__}", flush=True)
+            return 0
         return _run_verb(arguments[0], arguments[1:])
     except UserError as error:
         print(f"semifine: {error}", file=sys.stderr)

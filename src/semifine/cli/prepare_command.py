@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semifine.cli.train_command import create_parser, parse_settings
@@ -12,16 +13,23 @@ from semifine.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from semifine.config import RunSettings
     from semifine.data.inspection import DataReport
 
 MOST_CLASSES = 60
+MOST_PAIRS = 20
 
 
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser("prepare")
     parser.description = "Decode a data set once, so that training starts at once, and report what is in it."
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    parser.add_argument(
+        "--write-folder", type=Path, metavar="FOLDER", help="only write the images, into labeled/, unlabeled/ and so on"
+    )
     options, settings = parse_settings(parser, arguments)
+    if options.write_folder:
+        return _write_folder(settings, options.write_folder)
 
     from rich.console import Console
 
@@ -35,6 +43,16 @@ def run(arguments: Sequence[str]) -> int:
         _print_report(report, Console())
     if report.errors:
         raise UserError(" ".join(report.errors))
+    return 0
+
+
+def _write_folder(settings: RunSettings, folder: Path) -> int:
+    from semifine.data.folder_writer import write_folder
+    from semifine.data.sources import load_catalog
+
+    catalog = load_catalog(settings.data, settings.data_settings)
+    write_folder(catalog, folder)
+    print(f"{len(catalog)} images of {catalog.name} written to {folder}")
     return 0
 
 
@@ -56,5 +74,7 @@ def _print_report(report: DataReport, console: Console) -> None:
         console.print(f"unreadable: {path}: {reason}", markup=False, highlight=False, soft_wrap=True)
     for group in report.duplicates:
         console.print(f"exact copies: {', '.join(group)}", markup=False, highlight=False, soft_wrap=True)
+    for pair in report.near_duplicates[:MOST_PAIRS]:
+        console.print(f"look alike: {', '.join(pair)}", markup=False, highlight=False, soft_wrap=True)
     for text in report.warnings:
         console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)

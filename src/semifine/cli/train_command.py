@@ -8,16 +8,20 @@ import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from semifine.cli.main import INTERRUPTED, STARTED, Parser
 from semifine.config.schema import describe_type, type_hints
 from semifine.config.settings import RunSettings, TrainSettings, read_preset, read_settings_file, resolve
 from semifine.errors import UserError
 
+if TYPE_CHECKING:
+    from semifine.engine.display import Display
+
 DATA_HELP = (
-    "a folder with labeled/<class>/ and unlabeled/, a CSV or TSV file with the columns path and label, "
-    "or a known source: synthetic, semi_cub:PATH, semi_aves:PATH, semi_fungi:PATH, semi_inat:PATH (default: synthetic)"
+    "a folder with labeled/<class>/ and unlabeled/ or with one folder a class, a CSV or TSV file with the columns path "
+    "and label, or a known source: synthetic, semi_cub:PATH, semi_aves:PATH, semi_fungi:PATH, semi_inat:PATH "
+    "(default: synthetic)"
 )
 
 
@@ -25,6 +29,7 @@ def create_parser(verb: str = "train") -> Parser:
     """The options that name a run; each training setting is an option of its own."""
     parser = Parser(
         prog=f"semifine {verb}",
+        usage=f"semifine {verb} [DATA] [OPTIONS]",  # all fifty of them would fill a screen
         description="Train a classifier from a few labelled and many unlabelled images.",
         epilog="Settings of the method and of the data source are given as --method.NAME VALUE and "
         "--data.NAME VALUE; 'semifine list methods' and 'semifine list datasets' show them. "
@@ -33,6 +38,20 @@ def create_parser(verb: str = "train") -> Parser:
     )
     parser.add_argument("data", nargs="?", metavar="DATA", help=DATA_HELP)
     parser.add_argument("--method", metavar="NAME", help="how to learn, see 'semifine list methods' (default: soc)")
+    parser.add_argument(
+        "--labels-per-class",
+        dest="data.labels_per_class",
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="own photos: labels to use of each class",
+    )
+    parser.add_argument(
+        "--group-by",
+        dest="data.group_by",
+        default=argparse.SUPPRESS,
+        metavar="WHAT",
+        help="own photos: folder, exif-burst or a column; such groups are not divided by the hold-out for validation",
+    )
     parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="shipped settings, repeatable")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in a YAML file")
     add_settings(parser)
@@ -50,7 +69,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         if kind is bool:
             group.add_argument(option, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_text)
         else:
-            group.add_argument(option, default=argparse.SUPPRESS, metavar=describe_type(kind).upper(), help=help_text)
+            described = describe_type(kind)
+            metavar = described if "|" in described else described.upper()  # choices as they are to be typed
+            group.add_argument(option, default=argparse.SUPPRESS, metavar=metavar, help=help_text)
 
 
 def _show(value: Any) -> str:
@@ -62,7 +83,8 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
     dotted, rest = split_dotted(arguments)
     _check_options(parser, rest)
     options = parser.parse_args(rest)
-    overrides = {name: value for name, value in vars(options).items() if name in type_hints(TrainSettings)}
+    known = type_hints(TrainSettings)
+    overrides = {name: value for name, value in vars(options).items() if name in known or name.startswith("data.")}
     if options.data is not None:
         overrides["data.source"] = options.data
     if options.method is not None:
@@ -108,6 +130,7 @@ def _check_options(parser: Parser, arguments: Sequence[str]) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser()
+    parser.usage = "semifine train [DATA] --out RUN [OPTIONS]"
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder for the run; must not exist yet")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it stopped")
     parser.add_argument("--profile", action="store_true", help="watch some steps: a trace in RUN/profile, a table here")
@@ -134,11 +157,22 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED + stop.signal_number
     if not result:
         return 0  # one of several processes, of which the first speaks
+    if result["images"]["val"]:
+        _calibrate(options.out, settings, display)
     if options.json:
         print(json.dumps(result))
     else:
         print(result_line(result, options.out))
     return 0
+
+
+def _calibrate(out: Path, settings: RunSettings, display: Display) -> None:
+    """Now, since the photos may lie elsewhere, or nowhere, when the run is used."""
+    from semifine.inference.run import load
+
+    run = load(out, device=settings.train.device)
+    if run.network.num_classes:
+        display.say(run.calibration_note)
 
 
 def result_line(result: dict[str, Any], out: Path) -> str:

@@ -6,13 +6,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
 from semifine.config.schema import build, field_names, setting, unknown_key
 from semifine.errors import UserError
 from semifine.run_folder import write_atomically
+
+if TYPE_CHECKING:
+    from semifine.data.suggestions import Suggestions
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -35,7 +38,9 @@ class TrainSettings:
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto", "the classifier in --weights: kept, left out, or kept if it comes from a run on the same classes"
     )
-    labels: str | None = setting(None, "CSV file (path, label) of labels for unlabelled images, which learn with them")
+    labels: str | None = setting(
+        None, "labels for unlabelled images, which learn with them: the studio's log, or a CSV file (path, label)"
+    )
     lr: float = setting(0.01, "learning rate", low=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     nesterov: bool = setting(True, "Nesterov momentum")
@@ -76,6 +81,13 @@ class TrainSettings:
     evaluate_every: int | None = setting(None, "steps between evaluations; default: a tenth of the run", low=1)
     save_every: int | None = setting(None, "steps between checkpoints; default: as evaluations", low=1)
     log_every: int = setting(50, "steps between lines of metrics.jsonl", low=1)
+    loggers: str = setting(
+        "auto",
+        "where numbers go beside metrics.jsonl: tensorboard,wandb,mlflow or none; auto: TensorBoard if installed",
+    )
+    keep_facts: Literal["last", "every"] = setting(
+        "last", "facts of each unlabelled image: at the end of the run, or at every evaluation, too"
+    )
     skip_unreadable: bool = setting(False, "leave out unreadable labelled images instead of stopping")
     cache: str | None = setting(None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine")
 
@@ -115,6 +127,8 @@ class RunSettings:
     train: TrainSettings
     data_settings: Any
     method_settings: Any
+    remarks: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    """What was chosen for lack of a setting, and why."""
 
     def as_dict(self) -> dict[str, Any]:
         """Nested plain values, in the form that ``settings.yaml`` and ``--config`` share."""
@@ -150,16 +164,38 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
         if group not in groups:
             raise unknown_key(key, all_keys(data_settings_class, method_settings_class))
         groups[group][name] = value
-    train = build(TrainSettings, groups[""])
-    if train.weights:
-        train = dataclasses.replace(train, weights=str(Path(train.weights).expanduser().absolute()))
+    data_settings = build(data_settings_class, groups["data"], "data.")
+    suggested = _suggestions(source_name, data, data_settings, groups[""])
+    train = build(TrainSettings, {**suggested.values, **groups[""]})
+    train = dataclasses.replace(train, weights=_absolute(train.weights), labels=_absolute(train.labels))
     return RunSettings(
         data=f"{source_name}:{root}" if root else source_name,  # absolute, to be found from any folder
         method=method,
         train=train,
-        data_settings=build(data_settings_class, groups["data"], "data."),
+        data_settings=data_settings,
         method_settings=build(method_settings_class, groups["method"], "method."),
+        remarks=(f"chosen from the data: {', '.join(suggested.reasons)}",) if suggested.reasons else (),
     )
+
+
+def _suggestions(source_name: str, data: str, data_settings: Any, given: Mapping[str, Any]) -> Suggestions:
+    """What suits somebody's own photos, for settings that nobody gave; other sources are known."""
+    from semifine.data.sources import OWN_PHOTOS, load_catalog
+    from semifine.data.suggestions import SUGGESTED, Suggestions, suggest
+
+    if source_name not in OWN_PHOTOS or all(name in given for name in SUGGESTED):
+        return Suggestions()
+    try:
+        catalog = load_catalog(data, dataclasses.replace(data_settings, group_by=None))
+        numbers = build(TrainSettings, {name: given[name] for name in ("batch_size", "mu") if name in given})
+    except UserError:  # it will be said when the data is opened
+        return Suggestions()
+    return suggest(catalog, given.keys(), numbers.batch_size, numbers.mu)
+
+
+def _absolute(path: str | None) -> str | None:
+    """The path in a form that can be found from any folder."""
+    return str(Path(path).expanduser().absolute()) if path else path
 
 
 def all_keys(data_settings_class: type, method_settings_class: type) -> list[str]:

@@ -62,6 +62,8 @@ class Catalog:
     class_groups: tuple[str, ...] | None = None
     """The group (say genus) of each class where it is known; for analysis only."""
     root: Path | None = None
+    remarks: tuple[str, ...] = ()
+    """What a person should know of how the splits came about."""
 
     def __post_init__(self) -> None:
         for name, column in (

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.near_duplicates import Pairs, near_duplicates
 from semifine.data.reading import digest_of
 from semifine.data.store import ImageStore, unreadable_images
 
@@ -54,6 +55,8 @@ class DataReport:
     """Groups of exact copies that are not overlaps."""
     overlaps: list[list[str]] = field(default_factory=list)
     """Groups of exact copies of which one is for training and one for val or test."""
+    near_duplicates: list[tuple[str, str]] = field(default_factory=list)
+    """Images for training and for measuring that look the same, where they were looked for."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -62,8 +65,9 @@ class DataReport:
         return asdict(self)
 
 
-def inspect(catalog: Catalog, store: ImageStore) -> DataReport:
-    """Looks at every image's label, size and content."""
+def inspect(catalog: Catalog, store: ImageStore, *, look_alikes: bool = False) -> DataReport:
+    """Looks at every image's label, size and content; ``look_alikes`` seeks near-duplicates too, which takes longer."""
+    alike = near_duplicates(catalog, store) if look_alikes else []
     counts = _counts(catalog)
     copies = _copies(catalog, store)
     overlaps = [rows for rows in copies if _is_overlap(catalog.split[rows])]
@@ -85,12 +89,14 @@ def inspect(catalog: Catalog, store: ImageStore) -> DataReport:
         unreadable=unreadable,
         duplicates=[[catalog.paths[row] for row in rows] for rows in duplicates],
         overlaps=[[catalog.paths[row] for row in rows] for rows in overlaps],
+        near_duplicates=[(catalog.paths[a], catalog.paths[b]) for a, b, _ in alike],
         errors=[*_missing_classes(catalog, counts), *_overlap_errors(catalog, overlaps)],
         warnings=[
             *_empty_splits(catalog),
             *_imbalance(catalog, counts[Split.LABELLED]),
             *_duplicate_warnings(catalog, duplicates),
             *_conflicts(catalog, copies),
+            *_look_alike_warning(catalog, alike),
             *_unreadable_warning(unreadable),
         ],
     )
@@ -165,6 +171,16 @@ def _conflicts(catalog: Catalog, copies: list[list[int]]) -> list[str]:
     if not groups:
         return []
     return [f"{len(groups)} of the copied images have different labels ({_shown(catalog, groups)})."]
+
+
+def _look_alike_warning(catalog: Catalog, alike: Pairs) -> list[str]:
+    if not alike:
+        return []
+    pairs = [[train, measured] for train, measured, _ in alike]
+    return [
+        f"{len(alike)} pair{'s' if len(alike) > 1 else ''} of images for training and for measuring look the same, "
+        f"perhaps of one burst; the measured accuracy may be too good ({_shown(catalog, pairs)})."
+    ]
 
 
 def _shown(catalog: Catalog, groups: list[list[int]]) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +17,15 @@ from PIL import Image, ImageCms, UnidentifiedImageError
 
 from semifine.data.paths import PathColumn
 
+ResultT = TypeVar("ResultT")
+
 MISSING = "missing"
 DIGEST_BYTES = 16
 MAX_ASPECT = 4
 """An image longer than this many times its shorter side keeps only its middle: a scan strip of 100:1 would
 otherwise take the room of a hundred photos."""
 
+_HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypheim", b"ftypheis", b"ftypmif1", b"ftypmsf1")
 _ORIENTATION_TAG = 0x0112
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -70,13 +75,7 @@ class FileReader:
 
     def decode(self, row: int, shorter_side: int | None) -> Decoded:
         """The image with a shorter side of at most ``shorter_side``; raises OSError that names the file."""
-        file = self.file(row)
-        with open(file, "rb") as opened:
-            data = opened.read()
-        try:
-            return decode_image(data, shorter_side)
-        except Exception as error:  # a broken file can fail in Pillow's plugins in a dozen ways
-            raise OSError(f"{file} cannot be read as an image ({_reason(error)})") from error
+        return decode_file(self.file(row), shorter_side)
 
     def fingerprint(self) -> list[str]:
         """Size and time of last change of each file, or "missing"."""
@@ -95,6 +94,54 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "not an image format that Pillow knows"  # its own text shows only a memory address
     return str(error) or type(error).__name__
+
+
+def decode_file(file: str, shorter_side: int | None) -> Decoded:
+    """The image in a file, see ``decode_image``; raises OSError that names the file."""
+    with open(file, "rb") as opened:
+        data = opened.read()
+    try:
+        _learn_format(data)
+        return decode_image(data, shorter_side)
+    except Exception as error:  # a broken file can fail in Pillow's plugins in a dozen ways
+        raise OSError(f"{file} cannot be read as an image ({_reason(error)})") from error
+
+
+def read_exif(file: str) -> Image.Exif | None:
+    """What the camera wrote into a file; None where it cannot be read."""
+    return _look_into(file, lambda image: image.getexif())
+
+
+def read_size(file: str) -> tuple[int, int] | None:
+    """Width and height of an image, without decoding it; None where it cannot be read."""
+    return _look_into(file, lambda image: image.size)
+
+
+def _look_into(file: str, look: Callable[[Image.Image], ResultT]) -> ResultT | None:
+    """What is wrong with a file is said when its pixels are read."""
+    try:
+        with open(file, "rb") as opened:
+            _learn_format(opened.read(12))
+            opened.seek(0)
+            with Image.open(opened) as image:
+                return look(image)
+    except Exception:  # as in decode_file
+        return None
+
+
+def _learn_format(beginning: bytes) -> None:
+    if beginning[4:12] in _HEIF:
+        _learn_heif()
+
+
+@cache
+def _learn_heif() -> None:
+    """Teaches Pillow the format of Apple's photos, where the package for it is installed."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        raise ValueError("HEIC photos need pip install 'semifine[heic]'") from None
+    register_heif_opener()
 
 
 def decode_image(data: bytes, shorter_side: int | None) -> Decoded:

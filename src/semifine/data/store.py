@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from semifine.data import store_files
 from semifine.data.catalog import Catalog, Split
+from semifine.data.in_order import usable_cores
 from semifine.data.store_build import Columns, decode_all
 from semifine.errors import UserError
 
@@ -107,7 +108,7 @@ def open_store(
     """
     if size < 1:
         raise UserError(f"Images cannot be stored with a shorter side of {size} pixels: give 1 or more.")
-    workers = workers or _usable_cores()
+    workers = workers or usable_cores()
     if getattr(catalog.reader, "in_memory", False):
         return _in_memory(catalog, size, progress, workers)
     cache = default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()
@@ -121,12 +122,6 @@ def open_store(
                 note = f"decoded {len(catalog)} images into {files.folder}"
                 return _from_columns(size, *opened, note=f"{problem}; {note}" if problem else note)
     return _from_columns(size, *opened, note=f"decoded images taken from {files.folder}")
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))  # in a container fewer than the machine has
-    return os.cpu_count() or 1
 
 
 def _in_memory(catalog: Catalog, size: int, progress: Progress | None, workers: int) -> ImageStore:

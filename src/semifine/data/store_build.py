@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,10 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from semifine.data.catalog import Catalog, ImageReader, SubsetReader
+from semifine.data.in_order import map_in_order
 from semifine.data.reading import DIGEST_BYTES, Decoded, FileReader, decode_array
-
-IN_FLIGHT_PER_WORKER = 4
-"""Decoded images that may wait for an earlier one to be written, a worker."""
 
 
 @dataclass(eq=False)
@@ -56,7 +52,7 @@ def decode_all(
     Image.init()  # loads Pillow's formats once, before threads could meet over it
     columns = Columns.empty(len(catalog))
     offset = 0
-    for row, result in enumerate(_decoded_in_order(catalog, size, workers)):
+    for row, result in enumerate(_decoded(catalog, size, workers)):
         columns.offset[row] = offset
         if isinstance(result, Decoded):
             _fill(columns, row, result)
@@ -77,19 +73,9 @@ def _fill(columns: Columns, row: int, image: Decoded) -> None:
     columns.checksum[row] = zlib.crc32(image.pixels.data)
 
 
-def _decoded_in_order(catalog: Catalog, size: int, workers: int) -> Iterator[Decoded | str]:
-    """Each row's image or the reason why there is none. Pillow lets go of the GIL, so threads do."""
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
-    waiting: deque[Future[Decoded | str]] = deque()
-    try:
-        for row in range(len(catalog)):
-            waiting.append(pool.submit(try_decode, catalog.reader, row, size))
-            if len(waiting) >= workers * IN_FLIGHT_PER_WORKER:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+def _decoded(catalog: Catalog, size: int, workers: int) -> Iterator[Decoded | str]:
+    """Each row's image or the reason why there is none."""
+    return map_in_order(lambda row: try_decode(catalog.reader, row, size), range(len(catalog)), workers)
 
 
 def try_decode(reader: ImageReader, row: int, size: int) -> Decoded | str:

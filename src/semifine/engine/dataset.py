@@ -11,7 +11,7 @@ from semifine.data.inspection import DataReport, inspect
 from semifine.data.sources import load_catalog
 from semifine.data.store import ImageStore, open_store, set_aside_unreadable, unreadable_images
 from semifine.engine.display import Display
-from semifine.engine.extra_labels import add_labels
+from semifine.engine.extra_labels import ExtraLabels, add_labels, read_labels
 from semifine.errors import UserError
 
 
@@ -23,27 +23,33 @@ class Dataset:
     store: ImageStore
     set_aside: list[str]
     """Paths of unreadable images that were left out."""
+    report: DataReport | None = None
+    """What is in the data, and what is wrong with it."""
 
 
-def open_dataset(settings: RunSettings, display: Display) -> Dataset:
-    """Reads the catalog, decodes what is not decoded yet, and leaves out what cannot be read."""
+def open_dataset(settings: RunSettings, display: Display, labels: ExtraLabels | None = None) -> Dataset:
+    """Reads the catalog, decodes what is not decoded yet, and leaves out what cannot be read.
+
+    ``labels`` take the place of those in the file that the settings name.
+    """
     catalog, store = _open(settings, display)
     broken = unreadable_images(catalog, store)
     catalog, store = set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
     for path, reason in broken:
         display.say(f"left out {path}: {reason}")
-    errors = inspect(catalog, store).errors
-    if errors:
-        raise UserError(f"{errors[0]} 'semifine prepare' shows all problems of the data.")
+    report = inspect(catalog, store)
+    if report.errors:
+        raise UserError(f"{report.errors[0]} 'semifine prepare' shows all problems of the data.")
     if settings.train.labels:
-        catalog, store = add_labels(catalog, store, Path(settings.train.labels))
-    return Dataset(catalog, store, [path for path, _ in broken])
+        catalog, store, note = add_labels(catalog, store, labels or read_labels(Path(settings.train.labels)))
+        display.say(note)
+    return Dataset(catalog, store, [path for path, _ in broken], report)
 
 
 def inspect_data(settings: RunSettings, display: Display) -> DataReport:
     """Decodes a data set and reports what is in it; an unreadable labelled image stops it, unless skipped."""
     catalog, store = _open(settings, display)
-    report = inspect(catalog, store)
+    report = inspect(catalog, store, look_alikes=True)
     set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
     return report
 
@@ -57,7 +63,8 @@ def _open(settings: RunSettings, display: Display) -> tuple[Catalog, ImageStore]
             cache_dir=settings.train.cache,
             progress=lambda done, total: display.advance(done),  # noqa: ARG005
         )
-    display.say(store.note)
+    for remark in (store.note, *catalog.remarks):
+        display.say(remark)
     return catalog, store
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from semifine.engine.dashboard import Dashboard
 
 
 class Display:
-    """Progress bars on a terminal, plain lines elsewhere, nothing when quiet."""
+    """Progress bars and a dashboard on a terminal, plain lines elsewhere, nothing when quiet."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet)
         self._progress: Progress | None = None
         self._task = TaskID(0)
+        self._dashboard: Dashboard | None = None
+        self._warned: set[str] = set()
         self._log: Callable[[str], None] | None = None
 
     @contextmanager
@@ -34,38 +39,56 @@ class Display:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
-    def bar(self, title: str, total: int, done: int = 0) -> Iterator[Display]:
+    def bar(self, title: str, total: int | None, done: int = 0) -> Iterator[Display]:
         """A progress bar for the time of the context."""
         columns = (
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=self.console, disable=not self.console.is_terminal) as progress:
             self._progress = progress
-            self._task = progress.add_task(title, total=total, completed=done, note="")
+            self._task = progress.add_task(title, total=total, completed=done)
             try:
                 yield self
             finally:
                 self._progress = None
 
-    def advance(self, done: int, note: str = "") -> None:
+    def advance(self, done: int) -> None:
         """Moves the bar of the current context."""
         if self._progress is not None:
-            self._progress.update(self._task, completed=done, note=note)
+            self._progress.update(self._task, completed=done)
 
-    def training_numbers(self, step: int, numbers: dict[str, Any]) -> None:
-        parts = [f"loss {numbers['loss']:.3f}"]
-        if "pseudo_label_accuracy" in numbers:
-            parts.append(f"pseudo-labels {numbers['pseudo_label_accuracy']:.1f} %")
-        if "candidates" in numbers:
-            parts.append(f"candidates {numbers['candidates']:.1f}")
-        parts.append(f"{numbers['images_per_second']:.0f} images/s")
-        self.advance(step, "  ".join(parts))
+    @contextmanager
+    def training(self, total: int, done: int) -> Iterator[Display]:
+        """The dashboard for the time of the context, where there is a terminal to show it."""
+        if not self.console.is_terminal or self.console.quiet:
+            yield self
+            return
+        self._dashboard = Dashboard(total, done)
+        with Live(self._dashboard, console=self.console, refresh_per_second=4):
+            try:
+                yield self
+            finally:
+                self._dashboard = None
+
+    def training_numbers(self, step: int, numbers: dict[str, Any], warnings: Sequence[str] = ()) -> None:
+        """The numbers of the log; a warning is a line of the dashboard, or said once where there is none."""
+        if self._dashboard is not None:
+            self._dashboard.step(step)
+            self._dashboard.add(numbers)
+            self._dashboard.warn(warnings)
+            return
+        for warning in warnings:
+            kind = warning.partition(":")[0].lstrip("0123456789 ")  # the same warning with other numbers
+            if kind not in self._warned:
+                self._warned.add(kind)
+                self.say(f"warning, step {step}: {warning}")
 
     def evaluation(self, record: dict[str, Any], total: int) -> None:
+        if self._dashboard is not None:
+            self._dashboard.add(record)
         parts = [
             f"{split} top-1 {record[f'{split}_top1']:.1f} % top-5 {record[f'{split}_top5']:.1f} %"
             for split in ("val", "test")

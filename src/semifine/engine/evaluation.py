@@ -23,8 +23,8 @@ class Evaluator:
         self._batch_size = batch_size
 
     @torch.inference_mode()
-    def predict(self, network: torch.nn.Module, rows: NDArray[np.int64]) -> Iterator[Tensor]:
-        """(b, K) probabilities of batch after batch, in the order of the rows."""
+    def outputs(self, network: torch.nn.Module, rows: NDArray[np.int64]) -> Iterator[Output]:
+        """Logits and features, in float32, of batch after batch, in the order of the rows."""
         was_training = network.training
         network.eval()
         for start in range(0, len(rows), self._batch_size):
@@ -32,8 +32,13 @@ class Evaluator:
             # A network that is compiled for the batches of training is not compiled again for these.
             with self._autocast(), torch.compiler.set_stance("force_eager"):
                 output: Output = network(images)
-            yield torch.softmax(output.logits.float(), dim=1)
+            yield Output(output.logits.float(), output.features.float())
         network.train(was_training)
+
+    def predict(self, network: torch.nn.Module, rows: NDArray[np.int64]) -> Iterator[Tensor]:
+        """(b, K) probabilities of batch after batch, in the order of the rows."""
+        for output in self.outputs(network, rows):
+            yield torch.softmax(output.logits, dim=1)
 
     def accuracy(self, network: torch.nn.Module, rows: NDArray[np.int64], label: Tensor) -> dict[str, float]:
         """Top-1 and top-5 in percent over the rows."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,23 +13,49 @@ import numpy as np
 from semifine.data.catalog import Catalog, Split
 from semifine.data.store import ImageStore
 from semifine.errors import UserError
+from semifine.labelling.log import is_sqlite, read_events
+from semifine.labelling.standing import agreed_labels, standings
+from semifine.run_folder import write_atomically
 
 
-def add_labels(catalog: Catalog, store: ImageStore, file: Path) -> tuple[Catalog, ImageStore]:
-    """Catalog and store with a labelled copy of each image that the file names; the unlabelled ones stay.
+@dataclass(frozen=True)
+class ExtraLabels:
+    """Pairs of a path, as the catalog has it, and the name of a class."""
 
-    The file is a CSV with the columns ``path``, as the catalog has it, and ``label``, the name of a class.
+    file: Path
+    pairs: list[tuple[str, str]]
+    conflicts: int = 0
+    """Images that are not among the pairs, because people disagree about them."""
+    from_log: bool = False
+    """A log outlives its images: some may be gone from the data set. A table that names a wrong path is a mistake."""
+
+
+def read_labels(file: Path) -> ExtraLabels:
+    """The studio's log, or a CSV with the columns ``path`` and ``label``."""
+    try:
+        if not is_sqlite(file):
+            return ExtraLabels(file, _read_table(file))
+    except OSError as error:
+        raise UserError(f"Cannot read the labels {file}: {error.strerror or error}.") from error
+    held = standings(read_events(file))
+    return ExtraLabels(file, agreed_labels(held), sum(here.in_conflict for here in held.values()), from_log=True)
+
+
+def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tuple[Catalog, ImageStore, str]:
+    """Catalog and store with a labelled copy of each image that has a label, and a line on what was done.
+
+    The unlabelled images stay.
     """
-    labels = _read(file)
     row_of = {str(catalog.paths[row]): int(row) for row in catalog.rows(Split.UNLABELLED)}
     class_of = {name: number for number, name in enumerate(catalog.class_names)}
-    for path, name in labels:
+    pairs = [(path, name) for path, name in labels.pairs if path in row_of or not labels.from_log]
+    for path, name in pairs:
         if path not in row_of:
-            raise UserError(f"{file} labels {path}, which is no unlabelled image of {catalog.name}.")
+            raise UserError(f"{labels.file} labels {path}, which is no unlabelled image of {catalog.name}.")
         if name not in class_of:
-            raise UserError(f"{file} gives {path} the label '{name}', which is no class of {catalog.name}.")
-    added = np.array([row_of[path] for path, _ in labels], dtype=np.int64)
-    given = np.array([class_of[name] for _, name in labels], dtype=np.int64)
+            raise UserError(f"{labels.file} gives {path} the label '{name}', which is no class of {catalog.name}.")
+    added = np.array([row_of[path] for path, _ in pairs], dtype=np.int64)
+    given = np.array([class_of[name] for _, name in pairs], dtype=np.int64)
     rows = np.concatenate([np.arange(len(catalog)), added])
     longer = catalog.take(rows)
     is_copy = np.arange(len(rows)) >= len(catalog)
@@ -40,15 +68,43 @@ def add_labels(catalog: Catalog, store: ImageStore, file: Path) -> tuple[Catalog
             split=np.where(is_copy, np.uint8(Split.LABELLED), longer.split),
         ),
         store.take(rows),
+        _note(labels, len(pairs)),
     )
 
 
-def _read(file: Path) -> list[tuple[str, str]]:
+def _note(labels: ExtraLabels, used: int) -> str:
+    absent = len(labels.pairs) - used
+    parts = [f"{used} labels from {labels.file}"]
+    parts += [f"{absent} for images that are not in the data set left out"] if absent else []
+    parts += [f"{labels.conflicts} images with conflicting labels left out"] if labels.conflicts else []
+    return ", ".join(parts)
+
+
+def freeze_log(file: Path, frozen: Path) -> ExtraLabels:
+    """Reads the labels, and keeps a copy of what the studio's log says now; a table needs none."""
+    labels = read_labels(file)
+    frozen.unlink(missing_ok=True)
+    if labels.from_log:
+        write_atomically(frozen, labels_as_csv(labels.pairs))
+    return labels
+
+
+def read_frozen_log(frozen: Path) -> ExtraLabels | None:
+    """What the log said when the run began, where its labels came from a log."""
+    return replace(read_labels(frozen), from_log=True) if frozen.exists() else None
+
+
+def labels_as_csv(pairs: Sequence[tuple[str, str]]) -> str:
+    """The text of a table that ``read_labels`` takes."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([("path", "label"), *pairs])
+    return text.getvalue()
+
+
+def _read_table(file: Path) -> list[tuple[str, str]]:
     try:
-        with file.open(encoding="utf-8", newline="") as stream:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
             lines = list(csv.DictReader(stream))
-    except OSError as error:
-        raise UserError(f"Cannot read the labels {file}: {error.strerror or error}.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"The labels {file} are not a CSV file in UTF-8.") from error
     if lines and not {"path", "label"} <= set(lines[0]):

@@ -1,8 +1,8 @@
-"""Per-sample facts of the unlabelled set at the end of training."""
+"""Per-sample facts of the unlabelled set."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,24 @@ from semifine.methods.base import Method, PseudoLabels
 
 Columns = dict[str, NDArray[Any]]
 
+LEMMA_SIZE = 11
+"""Up to so many candidates, selection is proven never to raise the entropy (Lemma 1 of the paper)."""
+
 
 @torch.no_grad()
 def collect_sample_facts(
-    catalog: Catalog, evaluator: Evaluator, network: torch.nn.Module, method: Method
+    catalog: Catalog,
+    evaluator: Evaluator,
+    network: torch.nn.Module,
+    method: Method,
+    changes: NDArray[np.int64],
+    see: Callable[[Tensor], None] = lambda _: None,
 ) -> Iterator[Columns]:
     """Columns of facts for batch after batch of the unlabelled images.
 
     The network is the evaluated one, on the test view; the labels are those that the method would give.
+    ``changes`` (M,) says how often the prediction of each image changed in training; ``see`` is shown the
+    (B, K) probabilities of each batch.
     """
     rows = catalog.rows(Split.UNLABELLED)
     start = 0
@@ -31,10 +41,12 @@ def collect_sample_facts(
         part = rows[start : start + len(probs)]
         truth = torch.from_numpy(catalog.truth[part]).to(probs.device)
         pseudo = method.pseudo_labels(probs)
+        see(probs)
         yield {
             "index": np.arange(start, start + len(part)),
             "path": np.array([str(catalog.paths[row]) for row in part], dtype=object),
             **{name: value.cpu().numpy() for name, value in sample_facts(pseudo, truth).items()},
+            "changes": changes[start : start + len(part)],
             "candidates": (pseudo.target > 0).cpu().numpy(),
         }
         start += len(part)
@@ -76,18 +88,39 @@ def entropy(probs: Tensor) -> Tensor:
     return -plogp.sum(dim=-1)
 
 
-def summarise(facts: Columns, num_classes: int) -> dict[str, float]:
-    """Means over the unlabelled set; those that need a truth over the in-class images whose truth is known."""
+def is_raised(before: Any, after: Any) -> Any:
+    """Where the selection made a label less certain than the prediction, beyond rounding."""
+    return after > before + 1e-6
+
+
+def summarise(facts: Columns, num_classes: int) -> dict[str, Any]:
+    """Means over the unlabelled set; those that need a truth over the in-class images whose truth is known.
+
+    Where some images are known to be out of class, ``in_class`` and ``out_of_class`` tell them apart.
+    """
     known = (facts["truth"] >= 0) & (facts["truth"] < num_classes)
+    outside = facts["truth"] >= num_classes
+    means: dict[str, Any] = _means(facts, known)
+    means["k"] = {str(k): int(images) for k, images in zip(*np.unique(facts["k"], return_counts=True), strict=True)}
+    if outside.any():
+        for name, rows in (("in_class", known), ("out_of_class", outside)):
+            if rows.any():
+                means[name] = _means({key: column[rows] for key, column in facts.items()}, known[rows])
+    return means
+
+
+def _means(facts: Columns, known: NDArray[np.bool_]) -> dict[str, float]:
+    size = facts["z_obj2"]
     means = {
         "images": float(len(known)),
-        "candidates": float(facts["z_obj2"].mean()),
+        "candidates": float(size.mean()),
         "confidence": float(facts["confidence"].mean()),
         "accepted": float(facts["accepted"].mean()),
         "entropy_before": float(facts["entropy_before"].mean()),
         "entropy_after": float(facts["entropy_after"].mean()),
-        "single_candidate": float((facts["z_obj2"] == 1).mean()),
-        "entropy_raised": float((facts["entropy_after"] > facts["entropy_before"] + 1e-6).mean()),
+        "single_candidate": float((size == 1).mean()),
+        "within_lemma": float((size <= LEMMA_SIZE).mean()),
+        "entropy_raised": float(is_raised(facts["entropy_before"], facts["entropy_after"]).mean()),
     }
     if known.any():
         means |= {

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from semifine.engine.facts import entropy, is_raised, sample_facts
 from semifine.methods.base import PseudoLabels
 
 
@@ -47,39 +48,58 @@ class PseudoLabelMeter:
     This is the only place of the training loop that sees the truth, and nothing flows back from it.
     """
 
+    # Means over all images, and over in-class ones whose truth is known, by their names in metrics.jsonl.
+    OVER_ALL = ("candidates", "accepted", "entropy_before", "entropy_after", "single_candidate", "entropy_raised")
+    OVER_KNOWN = ("pseudo_label_accuracy", "candidate_hit_rate", "z_obj1")
+    SHARES_IN_PERCENT = ("pseudo_label_accuracy", "candidate_hit_rate")
+
     def __init__(self, truth: Tensor, num_classes: int) -> None:
         self._truth = truth
         self._num_classes = num_classes
-        self._sums = torch.zeros(8, device=truth.device)
+        self._sums = torch.zeros(len(self.OVER_ALL) + len(self.OVER_KNOWN) + 4, device=truth.device)
+        self._predicted = torch.zeros(num_classes, device=truth.device)
 
     @torch.no_grad()
     def update(self, pseudo: PseudoLabels, index: Tensor) -> None:
         truth = self._truth[index]
+        facts = sample_facts(pseudo, truth)
         known = ((truth >= 0) & (truth < self._num_classes)).float()
-        candidates = pseudo.target > 0
-        correct = (pseudo.probs.argmax(dim=1) == truth).float()
-        hit = candidates.gather(1, truth.clamp(0, self._num_classes - 1)[:, None])[:, 0].float()
-        columns = [
-            torch.ones_like(known),
-            candidates.sum(dim=1).float(),
-            pseudo.accepted.float(),
-            known,
-            known * correct,
-            known * hit,
-            known * pseudo.accepted.float(),
-            known * pseudo.accepted.float() * correct,
+        taken = known * facts["accepted"]
+        over_all = [
+            facts["z_obj2"],
+            facts["accepted"],
+            facts["entropy_before"],
+            facts["entropy_after"],
+            facts["z_obj2"] == 1,
+            is_raised(facts["entropy_before"], facts["entropy_after"]),
         ]
-        self._sums.add_(torch.stack(columns).sum(dim=1))
+        over_known = [facts["correct"], facts["hit"], facts["z_obj1"]]
+        columns = [*over_all, *over_known, torch.ones_like(known), known, taken, taken * facts["correct"]]
+        self._sums.add_(torch.stack([column.float() for column in columns]).sum(dim=1))
+        classes = torch.arange(self._num_classes, device=truth.device)
+        self._predicted.add_((facts["prediction"][:, None] == classes).float().sum(dim=0))
 
     def read(self) -> dict[str, float]:
-        """Means since the last reading: over all images, and over in-class ones with a known truth."""
-        count, size, accepted, known, correct, hit, taken, taken_correct = sum_over_processes(self._sums).tolist()
+        """Means since the last reading."""
+        *sums, count, known, taken, taken_correct = sum_over_processes(self._sums).tolist()
+        spread = _effective_number(sum_over_processes(self._predicted))
         self._sums.zero_()
+        self._predicted.zero_()
         if not count:
             return {}
-        numbers = {"candidates": size / count, "accepted": accepted / count}
+        over_all, over_known = sums[: len(self.OVER_ALL)], sums[len(self.OVER_ALL) :]
+        numbers = {name: value / count for name, value in zip(self.OVER_ALL, over_all, strict=True)}
+        numbers["predicted_classes"] = spread
         if known:
-            numbers |= {"pseudo_label_accuracy": 100 * correct / known, "candidate_hit_rate": 100 * hit / known}
+            numbers |= {
+                name: value / known * (100 if name in self.SHARES_IN_PERCENT else 1)
+                for name, value in zip(self.OVER_KNOWN, over_known, strict=True)
+            }
         if taken:
             numbers["accepted_accuracy"] = 100 * taken_correct / taken
         return numbers
+
+
+def _effective_number(counts: Tensor) -> float:
+    """exp of the entropy of the counts: K when all classes are predicted equally often, 1 when a single one is."""
+    return float(entropy(counts / counts.sum().clamp(min=1)).exp())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 import torch
@@ -21,11 +22,12 @@ class Prefetcher:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._next: tuple[int, Batch] | None = None
         self._finished: deque[torch.cuda.Event] = deque()
+        self._seconds = 0.0
 
     def take(self, step: int) -> Batch:
         """The batch of a step, ready for the current stream."""
         if self._stream is None:
-            return self.feed.batch(step)
+            return self._make(step)
         if self._next is None or self._next[0] != step:
             self.prepare(step)
         assert self._next is not None
@@ -42,7 +44,18 @@ class Prefetcher:
             return
         self._stay_near()
         with torch.cuda.stream(self._stream):
-            self._next = step, self.feed.batch(step)
+            self._next = step, self._make(step)
+
+    def take_seconds(self) -> float:
+        """How long the host was busy with making batches since the last time."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+    def _make(self, step: int) -> Batch:
+        start = time.perf_counter()
+        batch = self.feed.batch(step)
+        self._seconds += time.perf_counter() - start
+        return batch
 
     def _stay_near(self) -> None:
         finished = torch.cuda.Event()

@@ -19,6 +19,7 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     writer: pq.ParquetWriter | None = None
     numeric: list[Columns] = []

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from semifine.engine.averaging import update_teacher
 from semifine.engine.devices import Fabric
+from semifine.engine.history import LabelHistory
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.nonfinite import NonFiniteWatch, undone_unless
 from semifine.methods.base import Batch, Method, Progress
@@ -32,6 +33,7 @@ class TrainStep:
     ema: float
     numbers: NumberMeter
     pseudo_labels: PseudoLabelMeter
+    history: LabelHistory
     watch: NonFiniteWatch
     skips: bool
     """Whether a batch whose loss is not finite leaves no trace in the network."""
@@ -49,6 +51,7 @@ class TrainStep:
         self.numbers.update(result.numbers)
         if result.pseudo_labels is not None and batch.index is not None:
             self.pseudo_labels.update(result.pseudo_labels, batch.index)
+            self.history.update(result.pseudo_labels, batch.index)
 
     def read_numbers(self) -> dict[str, float]:
         """Means since the last reading; here the host waits for the device."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,11 +25,16 @@ from semifine.engine.checkpoint import (
 from semifine.engine.dataset import Dataset
 from semifine.engine.devices import Fabric, resolve_precision, training_stream
 from semifine.engine.display import Display
+from semifine.engine.entropy_sweep import EntropySweep
 from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
 from semifine.engine.feed import Feed, check_images
+from semifine.engine.forecast import Pace
 from semifine.engine.graphs import GraphedStep
+from semifine.engine.health import find_warnings
+from semifine.engine.history import LabelHistory
 from semifine.engine.interruption import Interrupted, StopRequest, watching_for_stop
+from semifine.engine.loggers import Loggers
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.nonfinite import NonFiniteWatch
 from semifine.engine.optimiser import create_optimiser, keep_learning_rate_on, set_learning_rate
@@ -69,6 +76,7 @@ class Trainer:
         self.display = display
         self.step = 0
         self.seconds = 0.0
+        self.loggers: Loggers | None = None
 
         method = method_class(settings.method)
         self.acceleration = choose_acceleration(
@@ -97,6 +105,8 @@ class Trainer:
         self.evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
         truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELLED)]).to(fabric.device)
         self.pseudo_labels = PseudoLabelMeter(truth, seen.num_classes)
+        unlabelled = len(self.catalog.rows(Split.UNLABELLED))
+        self.history = LabelHistory(unlabelled, seen.num_classes).to(fabric.device)
         self.watch = NonFiniteWatch(fabric.device)
         self.labelled_step = self._create_step(Supervised(NoSettings(), info))
         self.full_step = self._create_step(self.method)
@@ -153,6 +163,7 @@ class Trainer:
             self.settings.ema,
             NumberMeter(),
             self.pseudo_labels,
+            self.history,
             self.watch,
             self.settings.on_nonfinite == "skip",
         )
@@ -176,14 +187,19 @@ class Trainer:
         self._clock = time.perf_counter()
         with (
             watching_for_stop() as stop,
-            self.display.bar("training", self.settings.iterations, self.step),
+            self.display.training(self.settings.iterations, self.step),
             training_stream(self.fabric.device),
         ):
-            self._loop(stop, started, after_step)
+            try:
+                self._loop(stop, started, after_step)
+            finally:
+                if self.loggers is not None:
+                    self.loggers.close()
 
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
         self.watch.begin_at(first)
+        pace = Pace(self.display.say, total, self.fabric.device)
         run_labelled, run_full = (self._as_graph(step) for step in (self.labelled_step, self.full_step))
         for step in range(first, total):
             batch = self.batches.take(step)
@@ -195,6 +211,9 @@ class Trainer:
                 self.batches.prepare(self.step)
             if step == first and started is not None:
                 self._say_first_step(started)
+            if step == self.batches.feed.labelled_only_steps:
+                pace.restart()
+            pace.step_done(self.step)
             if after_step is not None:
                 after_step()
             if self._due(self.settings.log_every):
@@ -227,16 +246,16 @@ class Trainer:
     def _due(self, interval: int) -> bool:
         return self.step % interval == 0 or self.step == self.settings.iterations
 
-    def _check_losses(self) -> None:
-        """Ends the run where a loss was not finite, before anything of it is saved, unless such batches are skipped."""
+    def _check_losses(self) -> int:
+        """Ends the run where a loss was not finite, before anything of it is saved; else how many were skipped."""
         step, count = self.watch.read()
         if step is None:
-            return
+            return 0
         if self.settings.on_nonfinite == "skip":
             self.display.say(
                 f"{count} steps so far had a loss that is not finite, and were skipped; the first was {step}."
             )
-            return
+            return count
         rows = self.batches.feed.rows(step)
         shown = ", ".join(str(self.catalog.paths[row]) for row in rows[:SHOWN_PATHS])
         raise UserError(
@@ -246,7 +265,7 @@ class Trainer:
         )
 
     def _log(self) -> None:
-        self._check_losses()
+        skipped = self._check_losses()
         numbers = {**self.labelled_step.read_numbers(), **self.full_step.read_numbers()}
         now = time.perf_counter()
         steps = (self.step - 1) % self.settings.log_every + 1
@@ -254,11 +273,18 @@ class Trainer:
         unlabelled = self.settings.mu if with_unlabelled else 0
         images = steps * self.settings.batch_size * (1 + unlabelled)
         numbers["images_per_second"] = images / (now - self._clock)
+        numbers["data_wait"] = self.batches.take_seconds() / (now - self._clock)
         self.seconds += now - self._clock
         self._clock = now
         if self.fabric.is_global_zero:
-            self.folder.append_metrics({"kind": "train", "step": self.step, **numbers})
-        self.display.training_numbers(self.step, numbers)
+            self._note({"kind": "train", "step": self.step, **numbers})
+        warnings = find_warnings(self.step, self.settings.iterations, self.catalog.num_classes, numbers, skipped)
+        self.display.training_numbers(self.step, numbers, warnings)
+
+    def _note(self, record: dict[str, Any]) -> None:
+        self.folder.append_metrics(record)
+        if self.loggers is not None:
+            self.loggers.log(record)
 
     def scores(self, network: nn.Module) -> dict[str, float]:
         """Accuracies on the validation and test images that there are, such as ``test_top1``."""
@@ -272,13 +298,21 @@ class Trainer:
         return scores
 
     def _evaluate(self) -> None:
+        counts = self.history.take_class_counts()
         if not self.method.trains_classifier or not self.fabric.is_global_zero:
             return
+        if any(counts["predicted"]):
+            self.folder.append_metrics({"kind": "classes", "step": self.step, **counts})
         record: dict[str, Any] = {"kind": "evaluation", "step": self.step, **self.scores(self.evaluated)}
+        transitions = self.method.class_facts().get("transitions")
+        if transitions is not None:
+            record |= {"transitions": int(transitions.sum()), "transition_pairs": int((transitions > 0).sum())}
+        if self.settings.keep_facts == "every":
+            record["unlabelled"] = self._write_sample_facts(self.folder.samples_at(self.step))
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
             self._save_best()
-        self.folder.append_metrics(record)
+        self._note(record)
         self.display.evaluation(record, self.settings.iterations)
         self.classifier.train()
 
@@ -302,6 +336,7 @@ class Trainer:
             "images": self._image_counts(),
             "optimiser": self.optimiser.state_dict(),
             "method": self.method.state_dict(),
+            "history": self.history.state_dict(),
             "random": torch.get_rng_state(),
         }
         if self.fabric.device.type == "cuda":
@@ -343,6 +378,8 @@ class Trainer:
         self.optimiser.load_state_dict(state["optimiser"])
         self._prepare_learning_rate()
         self.method.load_state_dict(state["method"])
+        if "history" in state:  # runs of before it was kept go on without
+            self.history.load_state_dict(state["history"])
         torch.set_rng_state(state["random"])
         if "random_cuda" in state and self.fabric.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"], self.fabric.device)
@@ -353,17 +390,26 @@ class Trainer:
             self.folder.keep_metrics_until(self.step)
         self.fabric.barrier()
 
-    def write_facts(self) -> dict[str, float]:
+    def write_facts(self) -> dict[str, Any]:
         """What reports need beyond the metrics: facts of every unlabelled image, and of the classes."""
         if not self.method.trains_classifier:
             return {}
-        self._write_class_facts()
-        batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method)
-        facts = write_sample_table(self.folder.samples, batches)
+        sweep = EntropySweep()
+        means = self._write_sample_facts(self.folder.samples, partial(sweep.update, self.method))
+        self._write_class_facts(sweep.table())
+        return means
+
+    def _write_sample_facts(self, path: Path, see: Callable[[Tensor], None] = lambda _: None) -> dict[str, Any]:
+        """The table of all unlabelled images, and its means; ``see`` is shown the probabilities on the way."""
+        changes = self.history.changes.cpu().numpy()
+        batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method, changes, see)
+        facts = write_sample_table(path, batches)
         return summarise(facts, self.catalog.num_classes) if facts is not None else {}
 
-    def _write_class_facts(self) -> None:
+    def _write_class_facts(self, entropy_by_k: Tensor | None) -> None:
         facts = dict(self.method.class_facts())
+        if entropy_by_k is not None:
+            facts["entropy_by_k"] = entropy_by_k
         rows = self.catalog.rows(Split.TEST)
         if len(rows):
             probs = torch.cat(list(self.evaluator.predict(self.evaluated, rows))).cpu()

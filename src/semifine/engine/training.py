@@ -16,9 +16,12 @@ from semifine.config import RunSettings, read_settings_file, resolve, write_sett
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
-from semifine.engine.devices import create_fabric, describe_hardware, process_rank
+from semifine.engine.devices import Fabric, create_fabric, describe_hardware, process_rank, resolve_precision
 from semifine.engine.display import Display
+from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log
+from semifine.engine.forecast import memory_sentence
 from semifine.engine.lock import locked
+from semifine.engine.loggers import Loggers, chosen_loggers
 from semifine.engine.lost_process import lost_processes_explained
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
@@ -45,12 +48,22 @@ CHANGEABLE = {
     "log_every",
     "evaluate_every",
     "save_every",
+    "keep_facts",
+    "loggers",
     "skip_unreadable",
     "on_nonfinite",
 }
 
 # What an attempt leaves that ended before its run began.
-BEFORE_A_RUN = {".lock", "environment.json", "classes.json", "weights.json", ".settings.yaml.partial"}
+BEFORE_A_RUN = {
+    ".lock",
+    ".settings.yaml.partial",
+    "classes.json",
+    "data.json",
+    "environment.json",
+    "labels.csv",
+    "weights.json",
+}
 
 
 def train(
@@ -97,19 +110,24 @@ def train(
 
 
 def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
+    logger_names = chosen_loggers(settings.train.loggers)
     fabric = create_fabric(settings.train)
     fabric.launch()
-    dataset = open_dataset(settings, display)
-    display.say(describe(dataset.catalog))
+    dataset = open_dataset(settings, display, _labels_of_the_run(settings, folder, fabric))
+    for remark in (describe(dataset.catalog), *settings.remarks):
+        display.say(remark)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
         display.say(f"weights: {report}")
+    display.say(_memory(settings, classifier, dataset, fabric.device.type))
     frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
     if fabric.is_global_zero:
         _begin_folder(settings, folder, dataset, environment, report)
     trainer.resume()
+    names = logger_names if fabric.is_global_zero else []
+    trainer.loggers = Loggers(names, settings, folder, trainer.step, display.say)
     display.say(
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
         f"from step {trainer.step} of {settings.train.iterations}"
@@ -140,12 +158,25 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     return result
 
 
+def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:
+    """Somebody may be labelling: all processes, and a resumed run, keep to what the log said when the run began."""
+    if not settings.train.labels:
+        return None
+    labels = None
+    if fabric.is_global_zero and not folder.settings.exists():
+        labels = freeze_log(Path(settings.train.labels), folder.labels)
+    fabric.barrier()
+    return labels or read_frozen_log(folder.labels)
+
+
 def _begin_folder(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, environment: dict[str, Any], report: LoadReport | None
 ) -> None:
     """Only now, when nothing of what was asked for is wrong, does the folder become that of a run."""
     write_json(folder.environment, environment)
     write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
+    if dataset.report:
+        write_json(folder.data, dataset.report.as_dict())
     if report:
         write_json(folder.weights, report.as_dict())
     write_settings(settings, folder.settings)
@@ -164,6 +195,19 @@ def _create_network(
     if newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
     return classifier, load_starting_weights(classifier, train, class_names)
+
+
+def _memory(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
+    train, precision = settings.train, resolve_precision(settings.train.precision, device)
+    sentence = memory_sentence(
+        classifier,
+        train.image_size,
+        train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabelled_views)),
+        has_average=bool(train.ema),
+        number_bytes=4 if precision == "fp32" else 2,
+        stored_bytes=dataset.store.nbytes,
+    )
+    return f"{sentence}; precision {precision}"
 
 
 def _load_frozen(settings: RunSettings, classifier: Classifier, classes: tuple[str, ...]) -> Classifier | None:

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from semifine.config import read_settings_file, read_train_settings, resolve
 from semifine.data.catalog import Split
-from semifine.engine.dataset import open_dataset
+from semifine.data.store import ImageStore
+from semifine.engine.dataset import Dataset, open_dataset
 from semifine.engine.devices import create_fabric
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, accuracy
+from semifine.engine.extra_labels import read_frozen_log
 from semifine.engine.trained import load_trained
 from semifine.errors import UserError
-from semifine.inference.images import ImageInput, store_of_images
-from semifine.inference.prediction import Prediction
+from semifine.inference.calibrating import calibration_of, weights_identity
+from semifine.inference.calibration import Calibration
+from semifine.inference.candidates import Chosen, ClassClusters, Probabilities, candidates
+from semifine.inference.images import ImageInput, decode_given
+from semifine.inference.knowledge import Knowledge
+from semifine.inference.prediction import Prediction, Questions, predict_from_logits
+from semifine.inference.stream import answer
+from semifine.inference.taxonomy import read_taxonomy
+from semifine.inference.view import Pixels
+from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import normalisation
 from semifine.run_folder import RunFolder
 from semifine.views import ViewMaker, ViewSettings
 
-if TYPE_CHECKING:
-    from semifine.data.store import ImageStore
+BATCH = 256
+
+
+class Scores(NamedTuple):
+    """What the network makes of a batch of b images, on the host."""
+
+    features: NDArray[np.float32]
+    """(b, D) pooled features."""
+    logits: NDArray[np.float32]
+    """(b, K)"""
+    probabilities: NDArray[np.float32]
+    """(b, K) softmax of the logits, as training sees them."""
 
 
 class Run:
@@ -36,10 +58,11 @@ class Run:
         self, path: Path, checkpoint: Literal["last", "best_val"], device: Literal["auto", "cpu", "cuda"]
     ) -> None:
         self.folder = RunFolder.open(path)
+        self._checkpoint = self.folder.checkpoints / checkpoint
         self.settings = replace(read_train_settings(self.folder.settings), device=device)
         self.class_names = self.folder.read_class_names()
         self._fabric = create_fabric(self.settings)
-        self._network = load_trained(self.folder, checkpoint).to(self._fabric.device)
+        self.network = load_trained(self.folder, checkpoint).to(self._fabric.device)
 
     @property
     def result(self) -> dict[str, Any]:
@@ -50,38 +73,131 @@ class Run:
         """The lines of ``metrics.jsonl``."""
         return list(self.folder.read_metrics())
 
+    @cached_property
+    def dataset(self) -> Dataset:
+        """Catalog and decoded images that the run learnt from."""
+        settings = resolve([read_settings_file(self.folder.settings)])
+        return open_dataset(settings, Display(quiet=True), read_frozen_log(self.folder.labels))
+
+    def scores(self, rows: NDArray[np.int64]) -> Iterator[Scores]:
+        """Features and probabilities of rows of the run's own catalog, batch after batch, in their order."""
+        return self._scores(self.dataset.store, np.asarray(rows, np.int64))
+
+    @cached_property
+    def clusters(self) -> ClassClusters | None:
+        """The clusterings of classes that the run learnt; None where its method learns none."""
+        if not self.folder.class_facts.is_file():
+            return None
+        facts = load_file(self.folder.class_facts)
+        return ClassClusters(facts["clusters"], facts["cluster_confidence"]) if "clusters" in facts else None
+
+    def candidates(self, probs: Probabilities) -> Chosen:
+        """(N, K) the classes that each image may be of: SoC's cluster of the prediction, the smaller the surer.
+
+        Where the method learnt no clusters: the fewest classes that hold 90 % of the probability.
+        """
+        return candidates(probs, self.clusters)
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of the weights."""
+        return weights_identity(self._checkpoint)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What validation images say about confidences; fitted on first use and kept in the folder."""
+        return self._calibrated[0]
+
+    @property
+    def calibration_note(self) -> str:
+        """One sentence about it."""
+        return self._calibrated[1]
+
+    @cached_property
+    def _calibrated(self) -> tuple[Calibration, str]:
+        self._check_classifier()
+        return calibration_of(self, self.identity)
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        """Everything beside the network that predictions need."""
+        return replace(self.uncalibrated, calibration=self.calibration)
+
+    @cached_property
+    def uncalibrated(self) -> Knowledge:
+        """The same without a look at validation images."""
+        colours = normalisation(self.network)
+        return Knowledge(
+            class_names=tuple(self.class_names),
+            image_size=self.settings.image_size,
+            stored_side=self.settings.stored_side,
+            mean=colours.mean,
+            std=colours.std,
+            backbone=self.settings.backbone,
+            clusters=self.clusters,
+        )
+
+    def logits(self, views: Pixels) -> NDArray[np.float32]:
+        """(N, S, S, 3) levels of test views -> (N, K)."""
+        self._check_classifier()
+        with torch.inference_mode(), self._fabric.autocast():
+            _, logits, _ = self.view_classifier(torch.from_numpy(views).to(self._fabric.device))
+        found: NDArray[np.float32] = logits.cpu().numpy()
+        return found
+
+    @cached_property
+    def view_classifier(self) -> ViewClassifier:
+        """The network with the normalisation before it, in eval mode."""
+        return ViewClassifier(self.network).to(self._fabric.device).eval()
+
     def evaluate(self, split: str = "test") -> dict[str, Any]:
         """Top-1 and top-5 in percent on a split of the run's data set."""
-        settings = resolve([read_settings_file(self.folder.settings)])
-        dataset = open_dataset(settings, Display())
-        rows = dataset.catalog.rows(Split[split.upper()])
+        catalog = self.dataset.catalog
+        rows = catalog.rows(Split[split.upper()])
         if not len(rows):
-            raise UserError(f"{settings.data} has no {split} images.")
-        label = torch.from_numpy(dataset.catalog.label[rows]).to(self._fabric.device)
-        probs = self._probabilities(dataset.store, rows)
-        return {"split": split, "images": len(rows), **accuracy(probs, label)}
+            raise UserError(f"{catalog.name} has no {split} images.")
+        probs = np.concatenate([scores.probabilities for scores in self.scores(rows)])
+        label = torch.from_numpy(catalog.label[rows])
+        return {"split": split, "images": len(rows), **accuracy(torch.from_numpy(probs), label)}
 
-    def predict(self, images: Sequence[ImageInput], top: int = 5) -> list[Prediction]:
-        """The most probable classes of each image; images are paths, Pillow images or (H, W, 3) arrays."""
-        store = store_of_images(images, self.settings.stored_side)
-        probs = self._probabilities(store, np.arange(len(images)))
-        values, classes = probs.topk(min(top, probs.shape[1]), dim=1)
-        return [
-            Prediction(names=[self.class_names[c] for c in row_classes], probabilities=row_values)
-            for row_classes, row_values in zip(classes.tolist(), values.tolist(), strict=True)
-        ]
+    def predict(
+        self,
+        images: Sequence[ImageInput],
+        top: int = 5,
+        *,
+        coverage: float = 0.9,
+        taxonomy: str | Path | None = None,
+    ) -> list[Prediction]:
+        """What the run says about each image; images are paths, Pillow images or (H, W, 3) arrays.
 
-    def _probabilities(self, store: ImageStore, rows: NDArray[np.int64]) -> torch.Tensor:
-        if not self._network.num_classes:
+        ``coverage`` is how often the conformal set holds the true class, ``taxonomy`` a CSV file of higher ranks.
+        """
+        if not len(images):
+            raise UserError("There are no images to predict.")
+        ranks = read_taxonomy(Path(taxonomy), self.class_names) if taxonomy else None
+        questions = Questions(top=top, coverage=coverage, taxonomy=ranks)
+        predictions: list[Prediction] = []
+        for answered in answer(self.logits, self.knowledge, images, decode_given):
+            for place, reason in answered.problems.items():
+                raise UserError(f"Image {len(predictions) + place} cannot be used: {reason}.")
+            predictions += predict_from_logits(answered.logits, self.knowledge, questions)
+        return predictions
+
+    def _scores(self, store: ImageStore, rows: NDArray[np.int64]) -> Iterator[Scores]:
+        self._check_classifier()
+        colours = normalisation(self.network)
+        view_settings = ViewSettings(size=self.settings.image_size, mean=colours.mean, std=colours.std)
+        views = ViewMaker(store, view_settings, seed=0, device=self._fabric.device)
+        for output in Evaluator(views, self._fabric.autocast, BATCH).outputs(self.network, rows):
+            probs = torch.softmax(output.logits, dim=1)
+            yield Scores(output.features.cpu().numpy(), output.logits.cpu().numpy(), probs.cpu().numpy())
+
+    def _check_classifier(self) -> None:
+        if not self.network.num_classes:
             raise UserError(
                 f"The run in {self.folder.path} learnt features and no classifier; train one from them with "
                 f"--weights {self.folder.checkpoints / 'last' / 'model.safetensors'}."
             )
-        colours = normalisation(self._network)
-        view_settings = ViewSettings(size=self.settings.image_size, mean=colours.mean, std=colours.std)
-        views = ViewMaker(store, view_settings, seed=0, device=self._fabric.device)
-        evaluator = Evaluator(views, self._fabric.autocast, batch_size=256)
-        return torch.cat(list(evaluator.predict(self._network, rows)))
 
 
 def load(

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from semifine.analysis.clusters import class_clusters, separate_loose
 from semifine.analysis.runs import RunFacts
+from semifine.errors import UserError
 
 PAPER_ALPHA = 5.0
 
@@ -41,11 +42,16 @@ def choose_run(runs: Sequence[RunFacts]) -> int | None:
     return next(iter(tracked + tested[::-1]), None)
 
 
-def arrange(run: RunFacts, label: str) -> Arrangement:
-    """By learnt clusters where there are transitions, by true groups where those are known, else as they come."""
+def arrange(run: RunFacts, label: str, wanted: int | None = None) -> Arrangement:
+    """By learnt clusters where there are transitions, by true groups where those are known, else as they come.
+
+    ``wanted`` is a number of clusters to take instead of the one that ``choose_k`` finds.
+    """
     if has_transitions(run):
         assert run.transitions is not None
-        k, reason = choose_k(run)
+        if wanted is not None and not 1 <= wanted <= run.num_classes:
+            raise UserError(f"{run.num_classes} classes form 1 to {run.num_classes} clusters, not {wanted}.")
+        k, reason = (wanted, "as asked for") if wanted else choose_k(run)
         blocks, alone = separate_loose(class_clusters(run.transitions, k), run.transitions)
         return Arrangement(run, label, blocks, alone, "clusters", k, reason)
     if run.class_groups is not None:

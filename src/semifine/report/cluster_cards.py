@@ -10,13 +10,14 @@ from semifine.report.arrangement import Arrangement
 from semifine.report.pictures import Examples, encode_examples
 from semifine.report.wording import count
 
-MAX_CARDS = 36
+MAX_CARDS = 60
 MAX_CLASSES_PER_CARD = 12
 MAX_PAIRS = 10
 
 
 @dataclass(frozen=True)
 class ClassView:
+    label: int
     name: str
     group: str | None
     pictures: list[str]
@@ -65,7 +66,7 @@ def view_clusters(shown: Arrangement, examples: Examples | None) -> ClustersView
     alone = shown.alone if shown.kind == "clusters" else []
     pictures = encode_examples(examples, list(dict.fromkeys([*in_pairs, *visible, *alone])))
     views = [
-        ClassView(name, run.class_groups[label] if run.class_groups else None, pictures.get(label, []))
+        ClassView(label, name, run.class_groups[label] if run.class_groups else None, pictures.get(label, []))
         for label, name in enumerate(run.class_names)
     ]
     return ClustersView(

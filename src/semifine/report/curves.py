@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,13 @@ CURVES = (
         "",
     ),
     Curve("candidate_hit_rate", "Hit rate", "How often the true class is among the candidates; more is better.", "%"),
+    Curve(
+        "entropy_after",
+        "Entropy of the labels",
+        "How undecided the labels of unlabelled images are after selection; 0 is a single class.",
+        "",
+    ),
+    Curve("loss", "Loss", "What training lowers; not comparable between methods.", ""),
 )
 
 
@@ -50,6 +58,8 @@ class CurveFigure:
     title: str
     caption: str
     svg: str
+    data: dict[str, Any]
+    """Unit, and for each line its run's place, steps and values: what the page's script draws from."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +83,20 @@ def draw_curves(runs: Sequence[RunFacts]) -> list[CurveFigure]:
     wanted = [curve for curve in CURVES if not (curve.series == "val_top1" and has_test)]
     with drawing():
         return [
-            CurveFigure(curve.title, curve.caption, _draw(curve, runs))
+            CurveFigure(curve.title, curve.caption, _draw(curve, runs), _data(curve, runs))
             for curve in wanted
             if any(curve.series in run.series for run in runs)
         ]
+
+
+def _data(curve: Curve, runs: Sequence[RunFacts]) -> dict[str, Any]:
+    lines = []
+    for place, run in enumerate(runs):
+        if curve.series in run.series:
+            points = thinned(run.series[curve.series])
+            values = [float(f"{value:.5g}") for value in points.values]
+            lines.append({"run": place, "steps": points.steps.tolist(), "values": values})
+    return {"title": curve.title, "unit": curve.unit, "lines": lines}
 
 
 def thinned(series: Series, limit: int = MAX_POINTS) -> Series:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from semifine.analysis.runs import RunFacts, read_run
 from semifine.errors import UserError
 from semifine.report.arrangement import arrange, choose_run
+from semifine.report.class_labels import view_class_labels
+from semifine.report.class_tree import view_tree
 from semifine.report.cluster_cards import view_clusters
 from semifine.report.curves import draw_curves, legend
+from semifine.report.data_problems import view_data
+from semifine.report.help_box import view_help
 from semifine.report.matrices import MAX_SIDE_BY_SIDE, draw_matrices, names_fit
 from semifine.report.naming import run_labels
 from semifine.report.palette import css_variables
+from semifine.report.photos import RunPhotos
 from semifine.report.pictures import Examples
-from semifine.report.results_table import filled_columns, result_rows
+from semifine.report.results_table import filled_columns, outside_rows, result_rows
+from semifine.report.sample_cards import SamplesView, view_samples
 from semifine.report.settings_table import environment_rows, settings_rows
 from semifine.report.summary import summarise
 from semifine.report.wording import percent
@@ -26,24 +36,29 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_page(
-    runs: Sequence[Path], out: Path, examples: Examples | None = None, title: str = "Training report"
+    runs: Sequence[Path],
+    out: Path,
+    examples: Examples | None = None,
+    title: str = "Training report",
+    clusters: int | None = None,
 ) -> Path:
     """Writes the page about finished runs to the file ``out`` and returns its path.
 
-    ``examples`` are (height, width, 3) uint8 photos by class id, shown beside the class names. The page needs
-    no other file and no network, and the same runs give the same bytes.
+    ``examples`` are (height, width, 3) uint8 photos by class id, shown beside the class names; by default they
+    come from the run's data, where it is still there. ``clusters`` is the number of clusters to show. The page
+    needs no other file and no network, and the same runs give the same bytes.
     """
     if not runs:
         raise UserError("A report needs at least one run folder.")
     if out.is_dir():
         raise UserError(f"{out} is a folder; name the file of the page, such as {out / 'index.html'}.")
-    html = render_page([read_run(path) for path in runs], examples, title)
+    html = render_page([read_run(path) for path in runs], examples, title, clusters)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, html)
     return out
 
 
-def render_page(runs: Sequence[RunFacts], examples: Examples | None, title: str) -> str:
+def render_page(runs: Sequence[RunFacts], examples: Examples | None, title: str, clusters: int | None = None) -> str:
     """The whole page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -55,40 +70,61 @@ def render_page(runs: Sequence[RunFacts], examples: Examples | None, title: str)
         lstrip_blocks=True,
     )
     environment.filters["percent"] = percent
-    return environment.get_template("page.html").render(page_context(runs, examples, title))
+    return environment.get_template("page.html").render(page_context(runs, examples, title, clusters))
 
 
-def page_context(runs: Sequence[RunFacts], examples: Examples | None, title: str) -> dict[str, Any]:
+def page_context(
+    runs: Sequence[RunFacts], examples: Examples | None, title: str, clusters: int | None
+) -> dict[str, Any]:
     """What the templates fill in, by section."""
     rows = result_rows(runs)
+    curves = draw_curves(runs)
+    entries = legend(runs)
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     return {
         "title": title,
         "version": __version__,
         "light_hues": css_variables(dark=False),
         "dark_hues": css_variables(dark=True),
+        "script": script,
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "data": _embedded({"runs": [asdict(entry) for entry in entries], "curves": [c.data for c in curves]}),
         "labels": run_labels(runs),
         "summary": summarise(runs, rows),
+        "help": view_help(runs, rows),
         "rows": rows,
         "columns": filled_columns(rows),
-        "legend": legend(runs),
-        "curves": draw_curves(runs),
+        "outside": outside_rows(runs),
+        "legend": entries,
+        "curves": curves,
+        "problems": view_data(runs),
         "settings": settings_rows(runs),
         "environment": environment_rows(runs),
-        **_classes_context(runs, examples),
+        **_classes_context(runs, examples, clusters),
     }
 
 
-def _classes_context(runs: Sequence[RunFacts], examples: Examples | None) -> dict[str, Any]:
-    """The sections about classes, which show a single run."""
+def _embedded(value: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _classes_context(runs: Sequence[RunFacts], examples: Examples | None, clusters: int | None) -> dict[str, Any]:
+    """The sections about classes and images, which show a single run."""
     place = choose_run(runs)
     if place is None:
-        return {"shown": None, "matrices": [], "clusters": None}
-    shown = arrange(runs[place], run_labels(runs)[place])
+        nothing: dict[str, Any] = {"matrices": [], "clusters": None, "tree": None, "class_labels": None}
+        return {"shown": None, "samples": SamplesView(), **nothing}
+    shown = arrange(runs[place], run_labels(runs)[place], clusters)
     num_classes = shown.run.num_classes
+    photos = RunPhotos(shown.run)
     return {
         "shown": shown,
         "matrices": draw_matrices(shown),
         "matrices_named": names_fit(num_classes),
         "matrices_wide": num_classes > MAX_SIDE_BY_SIDE and names_fit(num_classes),
-        "clusters": view_clusters(shown, examples),
+        "clusters": view_clusters(shown, photos.of_classes() if examples is None else examples),
+        "tree": view_tree(shown),
+        "class_labels": view_class_labels(shown.run),
+        "samples": view_samples(shown, photos),
     }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Examples = Mapping[int, Sequence[NDArray[Any]]]
 
 SIDE = 112  # shown at about half this size, so that it is sharp on dense screens
-BUDGET = 240  # pictures on the whole page, about 5 KB each
+BUDGET = 400  # example pictures of classes, about 5 KB each
 MAX_PER_CLASS = 4
 
 

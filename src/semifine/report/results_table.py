@@ -9,7 +9,7 @@ from semifine.analysis.clusters import agreement_with_groups
 from semifine.analysis.runs import RunFacts
 from semifine.report.naming import run_labels
 from semifine.report.palette import run_styles
-from semifine.report.wording import MISSING, decimal, duration, percent
+from semifine.report.wording import MISSING, count, decimal, duration, percent
 
 
 @dataclass(frozen=True)
@@ -84,3 +84,39 @@ def result_cells(run: RunFacts) -> dict[str, Cell]:
     cells["agreement"] = Cell(decimal(agreement), agreement)
     cells["seconds"] = Cell(MISSING if seconds is None else duration(seconds), seconds)
     return cells
+
+
+NO_LABELS = ("supervised", "oracle")
+"""Methods that give unlabelled images no labels to train on."""
+
+
+@dataclass(frozen=True)
+class OutsideRow:
+    """The labels that a run gives images of its classes, or images of none of them."""
+
+    label: str
+    which: str
+    images: str
+    confidence: str
+    candidates: str
+    accepted: str
+
+
+def outside_rows(runs: Sequence[RunFacts]) -> list[OutsideRow]:
+    """Two rows for each run that knows of unlabelled images of no class."""
+    rows = []
+    for run, label in zip(runs, run_labels(runs), strict=True):
+        for key, which in (("in_class", "of the classes"), ("out_of_class", "of no class")):
+            means = run.unlabelled.get(key)
+            if isinstance(means, dict):
+                rows.append(
+                    OutsideRow(
+                        label,
+                        which,
+                        count(means["images"], "image"),
+                        percent(100 * means["confidence"]),
+                        decimal(means["candidates"], 1),
+                        MISSING if run.method in NO_LABELS else percent(100 * means["accepted"]),
+                    )
+                )
+    return rows

@@ -51,7 +51,7 @@ def collect_scores(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[Score]
         value = row.cells[key].value
         if value is None:
             continue
-        score = scores.setdefault(_what_was_computed(run), Score(run.method, row.label, row.hue, split))
+        score = scores.setdefault(what_was_computed(run), Score(run.method, row.label, row.hue, split))
         score.values.append(value)
         score.seeds.add(run.seed)
     return _with_short_labels(list(scores.values()))
@@ -82,7 +82,8 @@ def by_data(runs: Sequence[RunFacts]) -> list[list[int]]:
     return list(places.values())
 
 
-def _what_was_computed(run: RunFacts) -> Settings:
+def what_was_computed(run: RunFacts) -> Settings:
+    """Everything that runs must share to be repetitions of each other."""
     settings = flat(run.settings)
     kept = sorted((key, value) for key, value in settings.items() if key not in BESIDE_THE_POINT)
     return (("", run.method), *kept)

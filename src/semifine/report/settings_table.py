@@ -10,7 +10,10 @@ from semifine.analysis.runs import RunFacts
 from semifine.report.wording import MISSING
 
 # Settings that say how a run was watched or where, not what it computed.
-BESIDE_THE_POINT = {"seed", "device", "cache", "log_every", "evaluate_every", "save_every", "skip_unreadable"}
+BESIDE_THE_POINT = {
+    "seed", "device", "devices", "cache", "store", "compile", "cuda_graphs", "log_every", "evaluate_every",
+    "save_every", "keep_facts", "loggers", "skip_unreadable",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

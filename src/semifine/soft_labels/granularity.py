@@ -80,6 +80,17 @@ class Granularity:
         certain = torch.ones((), dtype=torch.float64)
         return min(int(self._unclamped(certain)), self.num_classes)
 
+    def first_confidences(self) -> Tensor:
+        """(k_max - k_min + 1,) the smallest confidence that each k belongs to, float64, found by halving."""
+        k = torch.arange(self.k_min, self.k_max + 1)
+        low, high = torch.zeros(len(k), dtype=torch.float64), torch.ones(len(k), dtype=torch.float64)
+        for _ in range(64):
+            middle = (low + high) / 2
+            is_enough = self(middle) >= k
+            low, high = torch.where(is_enough, low, middle), torch.where(is_enough, middle, high)
+        high[0] = 0.0  # below it there is no k
+        return high
+
     def _unclamped(self, confidence: Tensor) -> Tensor:
         if self.map == "linear":
             return linear_k(confidence, self.num_classes, self.alpha, self.rounding)

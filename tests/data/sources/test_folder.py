@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.sources.folder import Settings, load
@@ -71,7 +72,9 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path, save_image: SaveI
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["train/a/1.png"], r"no folder 'labeled'. Expected:\n +labeled/<class name>"),
+        (["train/a/1.png"], r"no folder 'labeled', nor one folder for each class. Expected:\n +labeled/<class name>"),
+        (["train/a/1.png", "valid/a/1.png"], "no folder 'labeled', nor"),
+        (["a/1.png", "b/1.png", "1.png"], r"1\.png is in no class"),
         (["labeled/a/1.png"], "at least two folders"),
         (["labeled/a/1.png", "labeled/b/1.png", "test/c/1.png"], "test/c is a class without labelled images"),
         (["labeled/a/1.png", "labeled/b/1.png", "val/c/1.png"], "val/c is a class without labelled images"),
@@ -99,8 +102,8 @@ def test_held_out_validation_is_stratified_and_seeded(tmp_path: Path) -> None:
             file.touch()
     catalog = load(tmp_path, Settings(val_share=0.3, seed=1))
     val = catalog.label[catalog.split == Split.VAL]
-    assert np.bincount(val, minlength=3).tolist() == [3, 1, 0]
-    assert np.bincount(catalog.label[catalog.split == Split.LABELLED]).tolist() == [7, 1, 1]
+    assert np.bincount(val, minlength=3).tolist() == [3, 0, 0]
+    assert np.bincount(catalog.label[catalog.split == Split.LABELLED]).tolist() == [7, 2, 1]
     again = load(tmp_path, Settings(val_share=0.3, seed=1))
     assert (again.split == catalog.split).all()
     assert any((load(tmp_path, Settings(val_share=0.3, seed=s)).split != catalog.split).any() for s in range(2, 6))
@@ -110,3 +113,70 @@ def test_a_given_validation_split_is_kept(tmp_path: Path, save_image: SaveImage)
     for path in ("labeled/a/1.png", "labeled/a/2.png", "labeled/b/1.png", "labeled/b/2.png", "val/a/3.png"):
         save_image(path)
     assert list(rows(load(tmp_path, Settings(val_share=0.5)), Split.VAL)) == ["val/a/3.png"]
+
+
+def touch(root: Path, *paths: str) -> None:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+
+
+def test_one_folder_a_class_with_a_share_of_labels(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{name}/{number:02d}.JPG" for name in ("a b", "ü") for number in range(30)))
+    touch(tmp_path, "unlabeled/x.jpg", "test/ü/t.jpg", ".thumbnails/no.jpg")
+    catalog = load(tmp_path, Settings(labels_per_class=10))
+    assert catalog.class_names == ("a b", "ü")
+    assert np.bincount(catalog.split).tolist() == [16, 41, 4, 1], "of ten labels a class two are for validation"
+    hidden = catalog.rows(Split.UNLABELLED)
+    assert (catalog.label[hidden] == UNKNOWN).all()
+    folder_class = [catalog.class_names.index(path.split("/")[0]) for path in catalog.paths[: len(catalog) - 2]]
+    assert catalog.truth[: len(catalog) - 2].tolist() == folder_class, "metrics may know what training may not"
+    assert "4 labelled images are held out" in catalog.remarks[0]
+    other = load(tmp_path, Settings(labels_per_class=10, seed=1))
+    assert (other.split != catalog.split).any()
+
+
+def test_a_site_is_on_one_side(tmp_path: Path) -> None:
+    """Each site has images of both classes and unlabelled ones."""
+    sites = [f"site {number}" for number in range(10)]
+    touch(tmp_path, *(f"labeled/{name}/{site}/{n}.jpg" for name in "ab" for site in sites for n in range(3)))
+    touch(tmp_path, *(f"unlabeled/{site}/{n}.jpg" for site in sites for n in range(5)))
+    catalog = load(tmp_path, Settings(group_by="folder", val_share=0.2))
+    site_of = np.array([path.split("/")[-2] for path in catalog.paths])
+    validating = set(site_of[catalog.rows(Split.VAL)])
+    assert len(validating) == 2
+    assert validating.isdisjoint(site_of[catalog.split != Split.VAL])
+    assert np.bincount(catalog.label[catalog.rows(Split.VAL)]).tolist() == [6, 6]
+    assert "10 unlabelled images of the same groups" in catalog.remarks[1]
+
+
+def test_a_class_of_one_site_is_not_held_out_whole(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"labeled/a/only/{n}.jpg" for n in range(9)))
+    touch(tmp_path, *(f"labeled/b/{site}/{n}.jpg" for site in "xyz" for n in range(3)))
+    catalog = load(tmp_path, Settings(group_by="folder", val_share=0.5))
+    assert set(catalog.label[catalog.rows(Split.LABELLED)]) == {0, 1}
+    assert set(catalog.label[catalog.rows(Split.VAL)]) == {1}
+
+
+def shoot(file: Path, time: str, camera: str = "Trap 1") -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    exif = Image.Exif()
+    exif[0x0110] = camera
+    exif.get_ifd(0x8769)[0x9003] = time
+    Image.new("RGB", (8, 8)).save(file, exif=exif)
+
+
+def test_a_burst_is_on_one_side(tmp_path: Path) -> None:
+    for name in "ab":
+        for burst in range(5):
+            for second in (0, 2, 58):
+                time = f"2024:05:0{1 + burst} 10:00:{second:02d}"
+                shoot(tmp_path / "labeled" / name / f"{burst}-{second}.jpg", time, f"Trap {name}")
+    catalog = load(tmp_path, Settings(group_by="exif-burst", val_share=0.2))
+    held_out = [Path(catalog.paths[row]).name for row in catalog.rows(Split.VAL)]
+    assert len(held_out) == 6, "one burst of three of each class"
+    assert len({name.split("-")[0] for name in held_out[:3]}) == 1
+    several = load(tmp_path, Settings(group_by="exif-burst", burst_seconds=10, val_share=0.2))
+    assert len(several.rows(Split.VAL)) in (5, 6), "the third of each burst is now by itself"
+    with pytest.raises(UserError, match="folder or exif-burst"):
+        load(tmp_path, Settings(group_by="site"))

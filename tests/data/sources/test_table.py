@@ -106,3 +106,18 @@ def test_validation_is_held_out(tmp_path: Path) -> None:
     file.write_text("path,label\na.png,x\nc.png,x\nb.png,y\nd.png,y\n")
     catalog = load(file, Settings(val_share=0.5))
     assert np.bincount(catalog.split).tolist() == [2, 0, 2]
+
+
+def test_rows_of_one_site_are_on_one_side(tmp_path: Path) -> None:
+    lines = [f"{name}{site}{n}.png,{name},site {site}" for name in "xy" for site in range(5) for n in range(2)]
+    file = tmp_path / "list.csv"
+    file.write_text("\n".join(["path,label,Site", *lines, "a.png,,site 1", "b.png,,"]))
+    (tmp_path / "x00.png").touch()
+    catalog = load(file, Settings(group_by="site", val_share=0.2))
+    site_of = {line.split(",")[0]: line.split(",")[2] for line in lines} | {"a.png": "site 1", "b.png": ""}
+    held_out = {site_of[catalog.paths[row]] for row in catalog.rows(Split.VAL)}
+    assert len(held_out) == 1
+    assert all(site_of[catalog.paths[row]] not in held_out for row in catalog.rows(Split.LABELLED))
+    assert all(site_of[catalog.paths[row]] not in held_out for row in catalog.rows(Split.UNLABELLED))
+    with pytest.raises(UserError, match=r"'observer'.*path, label, Site"):
+        load(file, Settings(group_by="observer"))

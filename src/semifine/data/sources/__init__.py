@@ -23,6 +23,8 @@ _NEEDS: dict[str, Literal["folder", "file", "nothing"]] = {
     "semi_inat": "folder",
     "synthetic": "nothing",
 }
+OWN_PHOTOS = ("folder", "table")
+"""Sources of which nothing is known beforehand."""
 TABLE_SUFFIXES = (".csv", ".tsv")
 
 

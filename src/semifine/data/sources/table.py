@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.grouping import BURST, FOLDER, Groups, alone, burst_groups, groups_of
 from semifine.data.reading import FileReader
-from semifine.data.sources.hold_out import hold_out_validation
+from semifine.data.sources.hold_out import SplitSettings, divide
 from semifine.data.sources.scan import any_exists
 from semifine.errors import UserError
 
@@ -26,24 +28,17 @@ SPLIT_WORDS = {
     "validation": Split.VAL,
     "test": Split.TEST,
 }
+GROUP = "\0group"
+"""Stands for the column that groups rows; no header can hold it."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(SplitSettings):
     """What can be chosen about a table of images."""
 
     root: str | None = field(
         default=None, metadata={"help": "folder that paths are relative to; default: the table's own"}
     )
-    val_share: float = field(
-        default=0.0,
-        metadata={
-            "help": "share of each class's labelled images held out for validation when there is no val",
-            "low": 0.0,
-            "high": 0.9,
-        },
-    )
-    seed: int = field(default=0, metadata={"help": "seed of the choice of held-out images", "low": 0})
 
 
 @dataclass(frozen=True)
@@ -57,12 +52,15 @@ class Row:
     """What training may see; empty for unlabelled rows."""
     truth: str
     """What metrics may see."""
+    group: str
+    """What the column that groups rows says; empty where it does not, or where there is none."""
 
 
 def load(root: Path | None, settings: Settings) -> Catalog:
     """The catalog of a table; class ids follow the sorted labels of the labelled rows."""
     assert root is not None
-    rows = list(read_rows(root))
+    column = settings.group_by if settings.group_by not in (None, FOLDER, BURST) else None
+    rows = list(read_rows(root, column))
     _check_duplicates(root, rows)
     class_names = tuple(sorted({row.label for row in rows if row.split == Split.LABELLED}))
     if len(class_names) < 2:
@@ -77,27 +75,38 @@ def load(root: Path | None, settings: Settings) -> Catalog:
             "paths are relative to the table's folder, or to data.root."
         )
     label = np.array([class_ids[row.label] for row in rows], np.int64)
-    split = np.array([row.split for row in rows], np.uint8)
-    return Catalog(
+    reader = FileReader(paths, [folder])
+    catalog = Catalog(
         name=root.stem,
         class_names=class_names,
         paths=paths,
         label=label,
-        split=hold_out_validation(label, split, settings.val_share, settings.seed),
+        split=np.array([row.split for row in rows], np.uint8),
         truth=np.array([class_ids[row.truth] for row in rows], np.int64),
-        reader=FileReader(paths, [folder]),
+        reader=reader,
         root=folder,
     )
+    return divide(catalog, _groups(rows, reader, settings), settings)
 
 
-def read_rows(file: Path) -> Iterator[Row]:
+def _groups(rows: list[Row], reader: FileReader, settings: Settings) -> Groups:
+    if settings.group_by is None:
+        return alone(len(rows))
+    if settings.group_by == BURST:
+        return burst_groups(reader, settings.burst_seconds)
+    if settings.group_by == FOLDER:
+        return groups_of([os.path.dirname(path) or None for path in reader.paths])
+    return groups_of([row.group or None for row in rows])
+
+
+def read_rows(file: Path, group_column: str | None = None) -> Iterator[Row]:
     """The rows of a table, checked one by one."""
     delimiter = "\t" if file.suffix.lower() == ".tsv" else ","
     try:
         # utf-8-sig: spreadsheets put a byte order mark before the header
         with open(file, encoding="utf-8-sig", newline="") as opened:
             reader = csv.reader(opened, delimiter=delimiter, strict=True)
-            columns = _columns(file, next(reader, []))
+            columns = _columns(file, next(reader, []), group_column)
             for cells in reader:
                 if cells:
                     yield _row(file, reader.line_num, cells, columns)
@@ -107,7 +116,7 @@ def read_rows(file: Path) -> Iterator[Row]:
         raise UserError(f"{file}, line {reader.line_num}: {error}.") from error
 
 
-def _columns(file: Path, header: list[str]) -> dict[str, int]:
+def _columns(file: Path, header: list[str], group_column: str | None) -> dict[str, int]:
     columns = {name.strip().lower(): position for position, name in enumerate(header)}
     missing = [name for name in ("path", "label") if name not in columns]
     if missing:
@@ -115,6 +124,13 @@ def _columns(file: Path, header: list[str]) -> dict[str, int]:
             f"{file} has no column '{missing[0]}': the first line must name at least path and label, "
             f"not {', '.join(header) or 'nothing'}."
         )
+    if group_column is not None:
+        if group_column.strip().lower() not in columns:
+            raise UserError(
+                f"data.group_by is '{group_column}', but {file} has the columns {', '.join(header)}; "
+                f"name one of them, or {FOLDER} or {BURST}."
+            )
+        columns[GROUP] = columns[group_column.strip().lower()]
     return columns
 
 
@@ -132,10 +148,10 @@ def _row(file: Path, line: int, cells: list[str], columns: dict[str, int]) -> Ro
         raise UserError(f"{where}: the path is empty.")
     split = _split(where, cell("split").strip().lower(), label)
     if split != Split.UNLABELLED:
-        return Row(line, path, split, label, truth=label)
+        return Row(line, path, split, label, truth=label, group=cell(GROUP).strip())
     if label and truth and label != truth:
         raise UserError(f"{where}: label '{label}' and truth '{truth}' differ for an unlabelled image; keep one.")
-    return Row(line, path, split, label="", truth=truth or label)
+    return Row(line, path, split, label="", truth=truth or label, group=cell(GROUP).strip())
 
 
 def _split(where: str, word: str, label: str) -> Split:

@@ -1,0 +1,43 @@
+"""semifine export"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from semifine.cli.main import Parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        prog="semifine export",
+        description="Write a trained classifier as one file for other programs, checked against the run.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "--format", choices=("onnx", "torch", "safetensors"), default="onnx", help="kind of file (default: onnx)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="file to write (default: model.onnx, .pt2 or .safetensors in RUN)"
+    )
+    parser.add_argument(
+        "--checkpoint", choices=("last", "best_val"), default="last", help="which weights (default: last)"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was written as one JSON object")
+    options = parser.parse_args(arguments)
+
+    from semifine.engine.display import Display
+    from semifine.inference.export import SUFFIX, export
+    from semifine.inference.run import load
+
+    run = load(options.run, checkpoint=options.checkpoint, device="cpu")
+    Display().say(run.calibration_note)
+    out = options.out or options.run / f"model{SUFFIX[options.format]}"
+    difference = export(run, out, options.format)
+    if options.json:
+        print(json.dumps({"out": str(out), "format": options.format, "largest_difference": difference}))
+    else:
+        print(f"{out}: agrees with the run, largest difference of a probability {difference:.1g}")
+    return 0

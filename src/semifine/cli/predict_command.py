@@ -1,0 +1,158 @@
+"""semifine predict"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semifine.cli.main import INTERRUPTED, Parser
+from semifine.version import __version__
+
+if TYPE_CHECKING:
+    import argparse
+
+    from semifine.engine.display import Display
+    from semifine.inference.journal import Record
+    from semifine.inference.model import Model
+    from semifine.inference.prediction import Questions
+
+
+def create_parser() -> Parser:
+    parser = Parser(
+        prog="semifine predict",
+        description="Say what is in images, how sure that is, and what else they could be.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a run, or an exported .onnx file")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="images, folders of images, or - for names from stdin")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="table to write, .csv, .jsonl or .parquet (default: print lines)"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with an --out that was interrupted")
+    parser.add_argument("--top", type=int, default=5, metavar="K", help="how many classes to name (default: 5)")
+    parser.add_argument("--coverage", type=float, default=0.9, metavar="P", help="of the conformal sets (default: 0.9)")
+    parser.add_argument(
+        "--false-alarms",
+        type=float,
+        default=0.05,
+        metavar="P",
+        help="share of ordinary images that may be flagged as strange (default: 0.05)",
+    )
+    parser.add_argument("--taxonomy", type=Path, metavar="FILE", help="CSV: class, then ever higher ranks")
+    parser.add_argument(
+        "--sure", type=float, default=0.9, metavar="P", help="probability from which on a taxon is named (default: 0.9)"
+    )
+    parser.add_argument(
+        "--camtrap-dp", type=Path, metavar="FOLDER", help="write a Camera Trap Data Package, too; needs --out"
+    )
+    parser.add_argument("--null", action="store_true", help="names from stdin end with a NUL, as find -print0 writes")
+    parser.add_argument("--checkpoint", choices=("last", "best_val"), default="last", help="weights (default: last)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="images at a time (default: 64)")
+    parser.add_argument("--workers", type=int, metavar="N", help="threads that read images (default: one a core)")
+    parser.add_argument("--json", action="store_true", help="print a summary as one JSON object; needs --out")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    return parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = create_parser()
+    options = parser.parse_args(arguments)
+    if options.out is None and (options.json or options.resume or options.camtrap_dp):
+        parser.error("--json, --resume and --camtrap-dp need --out")
+    if options.batch_size < 1 or (options.workers is not None and options.workers < 1):
+        parser.error("--batch-size and --workers must be at least 1")
+
+    from semifine.engine.display import Display
+    from semifine.inference.camtrap import check_folder
+    from semifine.inference.inputs import find_files
+    from semifine.inference.model import open_model
+    from semifine.inference.prediction import Questions
+    from semifine.inference.tables import check_suffix
+    from semifine.inference.taxonomy import read_taxonomy
+
+    display = Display(quiet=options.quiet)
+    if options.out:
+        check_suffix(options.out)
+        if options.resume and options.out.exists():
+            display.say(f"{options.out} is finished already.")
+            return 0
+    if options.camtrap_dp:
+        check_folder(options.camtrap_dp)
+    model = open_model(options.model, options.checkpoint, options.device)
+    questions = Questions(
+        top=options.top,
+        coverage=options.coverage,
+        false_alarms=options.false_alarms,
+        sure=options.sure,
+        taxonomy=read_taxonomy(options.taxonomy, model.knowledge.class_names) if options.taxonomy else None,
+    )
+    display.say(model.calibration_note)
+    files = find_files(options.paths, b"\0" if options.null else b"\n")
+    if options.out is None:
+        return _print_lines(model, files, questions, options)
+    try:
+        return _write_table(model, files, questions, options, display)
+    except KeyboardInterrupt:
+        display.say("Stopped; what is done is kept: repeat the command with --resume.")
+        return INTERRUPTED + signal.SIGINT
+
+
+def _print_lines(model: Model, files: Iterable[str], questions: Questions, options: argparse.Namespace) -> int:
+    from semifine.inference.predicting import as_text, predict_files
+
+    for file, result in predict_files(model, files, questions, options.batch_size, options.workers):
+        if isinstance(result, str):
+            print(f"semifine: {as_text(result)}", file=sys.stderr)
+            continue
+        several = zip(result.names, result.probabilities, strict=True)
+        named = ", ".join(f"{name} {100 * probability:.1f} %" for name, probability in several)
+        marks = ["strange"] if result.is_ood else []
+        if result.taxon:
+            marks.append(f"safe to name: {result.taxon.name} ({result.taxon.rank})")
+        print(as_text(file) + ": " + named + "".join(f" [{mark}]" for mark in marks))
+    return 0
+
+
+def _write_table(
+    model: Model, files: Iterable[str], questions: Questions, options: argparse.Namespace, display: Display
+) -> int:
+    from semifine.inference.camtrap import write_package
+    from semifine.inference.predicting import predict_into, unreadable_list
+
+    def write_camtrap(records: Iterator[Record]) -> None:
+        name = f"semifine {__version__}, {options.model.resolve().name}"
+        for gap in write_package(records, options.camtrap_dp, name, questions.taxonomy is not None):
+            display.say(gap)
+
+    with display.bar("predicting", None):
+        tally = predict_into(
+            options.out,
+            model,
+            files,
+            questions,
+            resume=options.resume,
+            batch=options.batch_size,
+            workers=options.workers,
+            progress=display.advance,
+            also=write_camtrap if options.camtrap_dp else None,
+        )
+    if tally.unreadable:
+        print(
+            f"semifine: {tally.unreadable} files cannot be read; {unreadable_list(options.out)} names them.",
+            file=sys.stderr,
+        )
+    if options.json:
+        print(json.dumps({"out": str(options.out), **dataclasses.asdict(tally)}))
+    else:
+        speed = tally.images / max(tally.seconds, 1e-9)
+        print(
+            f"{tally.images - tally.unreadable} images predicted, {tally.strange} of them flagged as strange, "
+            f"{tally.unreadable} unreadable; {speed:.0f} images/s. Table: {options.out}"
+        )
+    return 0

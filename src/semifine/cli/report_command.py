@@ -1,0 +1,39 @@
+"""semifine report"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from semifine.cli.main import Parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        prog="semifine report",
+        description="Write one HTML page about one or several finished runs, and on request the paper's figures.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="the page (default: report.html in the folder of the first run)"
+    )
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="also draw the paper's figures as PNG and PDF")
+    parser.add_argument("--title", default="Training report", help="heading of the page")
+    parser.add_argument("--clusters", type=int, metavar="K", help="how many clusters of classes to show")
+    options = parser.parse_args(arguments)
+
+    from semifine.analysis import read_run
+    from semifine.report import write_page
+
+    out = options.out or options.runs[0] / "report.html"
+    page = write_page(options.runs, out, title=options.title, clusters=options.clusters)
+    print(f"Report: {page}")
+    if options.figures:
+        from semifine.figures import write_figures
+
+        runs = [read_run(path) for path in options.runs]
+        written = write_figures(runs, options.figures, say=lambda text: print(text, file=sys.stderr))
+        print(f"Figures: {len(written)} files in {options.figures}")
+    return 0

@@ -1,0 +1,76 @@
+"""What a camera wrote into a photo: when, where and with what it was taken."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from PIL import Image
+
+from semifine.data.reading import read_exif
+
+_MODEL, _MAKER, _EXIF, _GPS = 0x0110, 0x010F, 0x8769, 0x8825
+_TAKEN, _OFFSET, _SERIAL, _SUBSECOND = 0x9003, 0x9011, 0xA431, 0x9291
+
+
+@dataclass(frozen=True)
+class PhotoFacts:
+    """Where a photo does not say its time, that of the file stands for it."""
+
+    time: datetime
+    """With a time zone: that of the camera, else UTC."""
+    is_camera_time: bool
+    place: tuple[float, float] | None
+    """Latitude and longitude in degrees."""
+    camera: str
+
+
+def photo_facts(file: str) -> PhotoFacts:
+    exif = read_exif(file) or Image.Exif()
+    taken = taken_at(exif)
+    modified = datetime.fromtimestamp(os.stat(file).st_mtime if os.path.exists(file) else 0, UTC)
+    time = modified if taken is None else _with_zone(taken, exif)
+    return PhotoFacts(time.replace(microsecond=0), taken is not None, _place(exif), camera_name(exif))
+
+
+def taken_at(exif: Image.Exif) -> datetime | None:
+    """When a photo was taken, by the clock of the camera; None where it does not say."""
+    details = exif.get_ifd(_EXIF)
+    try:
+        time = datetime.strptime(str(details[_TAKEN]).strip("\0 "), "%Y:%m:%d %H:%M:%S")
+        fraction = float(f"0.{int(str(details.get(_SUBSECOND, 0)).strip())}")
+    except (KeyError, ValueError):
+        return None
+    return time.replace(microsecond=int(fraction * 1e6))
+
+
+def camera_name(exif: Image.Exif) -> str:
+    """Maker and model."""
+    return "-".join(str(exif[tag]).strip("\0 ") for tag in (_MAKER, _MODEL) if tag in exif)
+
+
+def camera_serial(exif: Image.Exif) -> str:
+    return str(exif.get_ifd(_EXIF).get(_SERIAL, "")).strip("\0 ")
+
+
+def _with_zone(time: datetime, exif: Image.Exif) -> datetime:
+    offset = str(exif.get_ifd(_EXIF).get(_OFFSET, "")).strip("\0 ")
+    try:
+        return datetime.strptime(f"{time:%Y-%m-%d %H:%M:%S} {offset}", "%Y-%m-%d %H:%M:%S %z")
+    except ValueError:
+        return time.replace(tzinfo=UTC)
+
+
+def _place(exif: Image.Exif) -> tuple[float, float] | None:
+    gps = exif.get_ifd(_GPS)
+    try:
+        return _degrees(gps[2], gps[1] in ("S", b"S")), _degrees(gps[4], gps[3] in ("W", b"W"))
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _degrees(parts: Any, is_negative: bool) -> float:
+    degrees, minutes, seconds = (float(part) for part in parts)
+    return (degrees + minutes / 60 + seconds / 3600) * (-1 if is_negative else 1)

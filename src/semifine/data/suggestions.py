@@ -1,0 +1,61 @@
+"""Settings of a training that suit somebody's own photos."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from semifine.data.catalog import Catalog, Split
+from semifine.data.reading import read_size
+
+LOOKED_AT = 64
+"""Images whose size is looked at."""
+LARGEST_SIDE, SMALLEST_SIDE = 224, 32
+LARGEST_BATCH, SMALLEST_BATCH = 32, 4
+PASSES = 100
+"""How often each labelled and each unlabelled image is seen, roughly."""
+FEWEST_STEPS, MOST_STEPS = 500, 50_000
+
+SUGGESTED = ("image_size", "batch_size", "iterations")
+
+
+@dataclass
+class Suggestions:
+    """Values by setting, and the reason for each."""
+
+    values: dict[str, int] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, name: str, value: int, reason: str) -> None:
+        self.values[name] = value
+        self.reasons.append(f"{name} {value} ({reason})")
+
+
+def suggest(catalog: Catalog, given: Collection[str], batch: int, mu: int) -> Suggestions:
+    """Values for those of ``SUGGESTED`` that are not given; ``batch`` counts only where it is."""
+    found = Suggestions()
+    labelled, unlabelled = (len(catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED))
+    side = middle_side(catalog)
+    if "image_size" not in given and side is not None:
+        size = min(max(side // 32 * 32, SMALLEST_SIDE), LARGEST_SIDE)
+        found.add("image_size", size, f"photos are about {side} pixels across")
+    if "batch_size" not in given:
+        batch = min(max(2 ** (labelled.bit_length() - 1), SMALLEST_BATCH), LARGEST_BATCH)
+        found.add("batch_size", batch, f"{labelled} labelled images")
+    if "iterations" not in given:
+        steps = PASSES * max(labelled / batch, unlabelled / (batch * mu))
+        rounded = min(max(int(np.ceil(steps / 100)) * 100, FEWEST_STEPS), MOST_STEPS)
+        found.add("iterations", rounded, f"about {PASSES} passes over {labelled} labelled, {unlabelled} unlabelled")
+    return found
+
+
+def middle_side(catalog: Catalog) -> int | None:
+    """The median of the shorter sides of some images; None where none can be read."""
+    rows = np.unique(np.linspace(0, len(catalog) - 1, LOOKED_AT).astype(np.int64)).tolist()
+    root = os.fspath(catalog.root or "")
+    sizes = [read_size(os.path.join(root, catalog.paths[row])) for row in rows]
+    shorter = [min(size) for size in sizes if size is not None]
+    return int(np.median(shorter)) if shorter else None

@@ -1,0 +1,84 @@
+"""How much memory a run will take, and how long."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+PATIENCE = 5.0
+"""Seconds of steps that are measured before their time is said."""
+
+
+def memory_sentence(
+    classifier: nn.Module, image_size: int, images: int, *, has_average: bool, number_bytes: int, stored_bytes: int
+) -> str:
+    """What a step needs, roughly; ``images`` is how many of them learn in it."""
+    weights = sum(p.numel() for p in classifier.parameters()) * 4
+    network = weights * (3 + has_average)  # weights, gradients, momentum, average
+    activations = _activation_numbers(classifier, image_size) * images * number_bytes
+    parts = f"network and optimiser {in_bytes(network)}, decoded images {in_bytes(stored_bytes)}"
+    if activations:
+        parts += f", a step of {images} learning images {in_bytes(activations)}"
+    return f"memory: about {in_bytes(network + activations + stored_bytes)} ({parts})"
+
+
+def _activation_numbers(classifier: nn.Module, image_size: int) -> int:
+    """Numbers that the layers put out for one image, which the backward pass needs; 0 where it cannot be told."""
+    ghost = copy.deepcopy(classifier).to("meta").eval()  # shapes without memory or work
+    count = 0
+
+    def add(_module: nn.Module, _inputs: object, output: object) -> None:
+        nonlocal count
+        count += output.numel() if isinstance(output, Tensor) else 0
+
+    for module in ghost.modules():
+        if not list(module.children()):
+            module.register_forward_hook(add)
+    try:
+        ghost(torch.empty(1, 3, image_size, image_size, device="meta"))
+    except (RuntimeError, NotImplementedError):  # a layer that looks at values
+        return 0
+    return count
+
+
+class Pace:
+    """Watches steps, and says once how long the rest will take."""
+
+    def __init__(self, say: Callable[[str], None], total: int, device: torch.device) -> None:
+        self._say = say
+        self._total = total
+        self._device = device
+        self.restart()
+
+    def restart(self) -> None:
+        """Steps of another kind begin; the first of them is not measured, since it prepares much."""
+        self._first: int | None = None
+        self._is_done = False
+
+    def step_done(self, step: int) -> None:
+        if self._is_done:
+            return
+        now = time.perf_counter()
+        if self._first is None:
+            self._first, self._since = step, now
+        elif now - self._since >= PATIENCE:
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+            seconds = (time.perf_counter() - self._since) / (step - self._first)
+            left = self._total - step
+            self._say(f"{seconds:.2g} s a step: {in_time(left * seconds)} for the {left} steps that are left")
+            self._is_done = True
+
+
+def in_bytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def in_time(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"

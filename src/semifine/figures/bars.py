@@ -1,0 +1,78 @@
+"""Tables 1 and 2 as bars with intervals, and what a step costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from semifine.analysis.intervals import Interval, mean_interval, share_interval
+from semifine.analysis.runs import RunFacts
+from semifine.figures.style import FULL, colour, panels
+from semifine.report.groups import RunGroup
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw_results(groups: Sequence[RunGroup]) -> Figure | None:
+    """Top-1 and top-5 on test images; None where no run has any."""
+    tested = [group for group in groups if any(run.result.get("top1") is not None for run in group.runs)]
+    if not tested:
+        return None
+    figure, axes = panels(2, 0.75 + 0.27 * len(tested), FULL, sharey=True)
+    for panel, (key, title) in zip(axes, (("top1", "Top-1 (%)"), ("top5", "Top-5 (%)")), strict=True):
+        intervals = [accuracy_interval(group.runs, key) for group in tested]
+        points = [[run.result[key] for run in group.runs if run.result.get(key) is not None] for group in tested]
+        _draw_bars(panel, tested, intervals, points, "{:.1f}")
+        panel.set_title(title)
+        panel.set_xlim(0, 100)
+    return figure
+
+
+def accuracy_interval(runs: Sequence[RunFacts], key: str) -> Interval:
+    """Over seeds where there are several; with one, what chance in the choice of test images leaves open."""
+    values = [float(run.result[key]) for run in runs if run.result.get(key) is not None]
+    confusion = runs[0].confusion
+    if len(values) == 1 and confusion is not None and confusion.sum():
+        return share_interval(values[0], int(confusion.sum()))
+    return mean_interval(values)
+
+
+def draw_cost(groups: Sequence[RunGroup]) -> Figure | None:
+    """Milliseconds a training step, everything included; None where no run has its time."""
+    timed = [(group, [found for run in group.runs if (found := step_milliseconds(run))]) for group in groups]
+    shown = [(group, values) for group, values in timed if values]
+    if not shown:
+        return None
+    figure, (axes,) = panels(1, 0.75 + 0.27 * len(shown))
+    intervals = [mean_interval(values) for _, values in shown]
+    _draw_bars(axes, [group for group, _ in shown], intervals, [values for _, values in shown], "{:.3g}")
+    axes.set_title("Time a training step (ms)")
+    axes.set_xlim(0, 1.15 * max(max(interval.high, interval.mean) for interval in intervals))
+    return figure
+
+
+def step_milliseconds(run: RunFacts) -> float | None:
+    seconds, steps = run.result.get("seconds"), run.result.get("iterations")
+    return 1000 * float(seconds) / float(steps) if seconds and steps else None
+
+
+def _draw_bars(
+    axes: Axes, groups: Sequence[RunGroup], intervals: Sequence[Interval], points: Sequence[Sequence[float]], form: str
+) -> None:
+    for place, (group, interval, values) in enumerate(zip(groups, intervals, points, strict=True)):
+        hue = colour(group.hue)
+        axes.barh(place, interval.mean, height=0.62, color=hue, alpha=0.8)
+        low, high = max(interval.mean - interval.low, 0), max(interval.high - interval.mean, 0)
+        axes.errorbar(interval.mean, place, xerr=[[low], [high]], color="#1b1b1b", linewidth=0.9, capsize=2)
+        if len(values) > 1:
+            axes.plot(values, [place] * len(values), "o", color="white", markeredgecolor="#1b1b1b", ms=2.6, mew=0.5)
+        axes.annotate(
+            form.format(interval.mean), (max(interval.high, interval.mean), place), (3, 0),
+            textcoords="offset points", va="center", fontsize=7,
+        )  # fmt: skip
+    axes.set_yticks(range(len(groups)), [group.label for group in groups])
+    axes.set_ylim(len(groups) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")

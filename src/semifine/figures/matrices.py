@@ -1,0 +1,65 @@
+"""Figure 6: the class-transition matrix beside the confusion matrix, ordered by the learnt clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semifine.analysis.runs import RunFacts
+from semifine.figures.style import panels
+from semifine.report.arrangement import Arrangement, arrange, choose_run
+from semifine.report.wording import shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_NAMED = 24
+
+
+def draw_matrices(runs: Sequence[RunFacts]) -> Figure | None:
+    """Those of the two matrices that there are, without their diagonals; None where there is neither."""
+    place = choose_run(runs)
+    if place is None:
+        return None
+    shown = arrange(runs[place], "")
+    matrices = [
+        ("Class transitions in training", "Blues", shown.run.transitions, ("to", "from")),
+        ("Confusions on test images", "Oranges", shown.run.confusion, ("predicted", "true")),
+    ]
+    present = [entry for entry in matrices if entry[2] is not None and entry[2].any()]
+    if not present:
+        return None
+    figure, axes = panels(len(present), 3.6)
+    for panel, (title, colours, matrix, names) in zip(axes, present, strict=True):
+        assert matrix is not None
+        _draw(panel, matrix, shown, colours)
+        panel.set(title=title, xlabel=f"{names[0]} class", ylabel=f"{names[1]} class")
+    return figure
+
+
+def _draw(axes: Axes, matrix: NDArray[np.int64], shown: Arrangement, colours: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    order = shown.order
+    values = np.sqrt(matrix[np.ix_(order, order)].astype(np.float64))  # a few pairs have most of the counts
+    np.fill_diagonal(values, 0)
+    axes.imshow(np.ma.masked_equal(values, 0), cmap=colours, interpolation="none", vmin=0)
+    start = 0
+    for members in shown.blocks:
+        corner = (start - 0.5, start - 0.5)
+        axes.add_patch(Rectangle(corner, len(members), len(members), fill=False, edgecolor="#1b1b1b", linewidth=0.6))
+        start += len(members)
+    if len(order) <= MAX_NAMED:
+        names = [shortened(shown.run.class_names[label], 20) for label in order]
+        axes.set_xticks(range(len(order)), names, rotation=90, fontsize=6)
+        axes.set_yticks(range(len(order)), names, fontsize=6)
+    else:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(True)

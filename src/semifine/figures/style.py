@@ -1,0 +1,91 @@
+"""One look for all figures: the width of a column, letters that can be read there, colours that all can tell apart."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semifine.report.palette import HUES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN = 3.35
+"""Inches: a column of a two-column paper."""
+FULL = 6.9
+"""Inches: both columns."""
+GREY = "#6b7280"
+FAINT = "#d5d9de"
+FORMATS = ("png", "pdf")
+
+_RC = {
+    "font.size": 8.0,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8.0,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.7,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": "#1d2126",
+    "ytick.labelcolor": "#1d2126",
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.4,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # letters stay letters in the PDF
+    "text.parse_math": False,  # a class may be called $x$
+}
+
+
+def colour(hue: str) -> str:
+    """A hue of the palette on white paper."""
+    return HUES[hue][0]
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """matplotlib with this look, whatever its user has configured."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
+        matplotlib.rcdefaults()
+        parameters: Any = matplotlib.rcParams
+        parameters.update(_RC)
+        yield
+
+
+def panels(number: int, height: float, width: float | None = None, **more: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side: one has the width of a column, several that of the page."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width or (COLUMN if number == 1 else FULL), height), layout="constrained")
+    axes = figure.subplots(1, number, squeeze=False, **more)
+    return figure, list(axes[0])
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Writes ``name.png`` and ``name.pdf``, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for kind in FORMATS:
+        path = folder / f"{name}.{kind}"
+        partial = folder / f".{name}.{kind}.partial"
+        # Without a date, so that the same runs give the same bytes.
+        metadata = {"CreationDate": None} if kind == "pdf" else {}
+        figure.savefig(partial, format=kind, metadata=metadata)
+        os.replace(partial, path)
+        written.append(path)
+    return written

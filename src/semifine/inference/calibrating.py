@@ -1,0 +1,73 @@
+"""The calibration of a run: read from its folder, or fitted on its validation images and kept there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semifine.config import read_settings_file, resolve
+from semifine.data.catalog import Split
+from semifine.data.reading import Decoded
+from semifine.data.sources import load_catalog
+from semifine.data.store_build import try_decode
+from semifine.errors import UserError
+from semifine.inference.calibration import FEWEST_IMAGES, Calibration, calibrate
+from semifine.inference.stream import answer
+from semifine.run_folder import write_atomically
+
+if TYPE_CHECKING:
+    from semifine.inference.run import Run
+
+
+def calibration_of(run: Run, identity: str) -> tuple[Calibration, str]:
+    """The calibration of these weights, and one sentence about it."""
+    kept = _read(run.folder.calibration)
+    if identity in kept:
+        known = Calibration.from_dict(kept[identity])
+        return known, known.describe()
+    try:
+        fitted = fit_on_validation(run)
+    except UserError as error:
+        return Calibration(), f"not calibrated, because the data of the run cannot be opened: {error}"
+    if fitted.is_fitted:
+        with suppress(OSError):  # a folder that cannot be written to is fitted anew each time
+            write_atomically(run.folder.calibration, json.dumps({**kept, identity: fitted.as_dict()}) + "\n")
+    return fitted, fitted.describe()
+
+
+def fit_on_validation(run: Run) -> Calibration:
+    """Reads the validation images as predictions read theirs; test images are never looked at."""
+    settings = resolve([read_settings_file(run.folder.settings)])
+    catalog = load_catalog(settings.data, settings.data_settings)
+    rows = catalog.rows(Split.VAL)
+    if len(rows) < FEWEST_IMAGES:
+        return Calibration()
+
+    def decode(row: int, shorter_side: int) -> Decoded | str:
+        return try_decode(catalog.reader, row, shorter_side)
+
+    logits, readable = [], []
+    for answered in answer(run.logits, run.uncalibrated, rows.tolist(), decode):
+        logits.append(answered.logits)
+        readable += [place not in answered.problems for place in range(answered.size)]
+    return calibrate(np.concatenate(logits), catalog.label[rows[np.array(readable)]])
+
+
+def weights_identity(checkpoint: Path) -> str:
+    """A hash of the weights."""
+    with (checkpoint / "model.safetensors").open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+
+
+def _read(path: Path) -> dict[str, dict[str, object]]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged: remove it, and it will be made anew.") from error

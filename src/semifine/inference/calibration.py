@@ -1,0 +1,155 @@
+"""How far a model's numbers can be trusted, measured on validation images. Needs numpy alone.
+
+Temperature scaling makes confidences honest, a conformal threshold makes sets of classes that hold the true one as
+often as stated, and the scores of validation images say which score is unusual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semifine.inference.candidates import Chosen, Probabilities
+
+Logits = NDArray[np.floating[Any]]
+Scores = NDArray[np.float64]
+
+FEWEST_IMAGES = 20
+"""With fewer validation images, a temperature would be noise."""
+BINS = 15
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What validation images taught; without them a temperature of 1, and no promises."""
+
+    temperature: float = 1.0
+    images: int = 0
+    """Validation images that this was fitted on."""
+    ece_before: float | None = None
+    """Expected calibration error, 0..1, of the plain probabilities."""
+    ece_after: float | None = None
+    """The same at the fitted temperature; each fold is measured at the temperature of the others."""
+    nonconformity: tuple[float, ...] = ()
+    """1 - p of the true class of each validation image, rising."""
+    strangeness: tuple[float, ...] = ()
+    """Strangeness of each validation image, rising."""
+
+    @property
+    def is_fitted(self) -> bool:
+        return self.images > 0
+
+    def probabilities(self, logits: Logits) -> Scores:
+        """(N, K) probabilities at the fitted temperature."""
+        return softmax(logits, self.temperature)
+
+    def conformal_set(self, probs: Probabilities, coverage: float) -> Chosen | None:
+        """(N, K) classes of which the true one is among with probability ``coverage``; None without validation images.
+
+        The bound holds for images like those of validation. The most probable class is always in it.
+        """
+        if not self.is_fitted:
+            return None
+        chosen: Chosen = 1 - probs <= _quantile(self.nonconformity, coverage)
+        chosen[np.arange(len(probs)), probs.argmax(axis=1)] = True
+        return chosen
+
+    def is_strange(self, strangeness: Scores, false_alarms: float) -> NDArray[np.bool_] | None:
+        """(N,) whether an image is stranger than all but a share ``false_alarms`` of the validation images."""
+        return strangeness > _quantile(self.strangeness, 1 - false_alarms) if self.is_fitted else None
+
+    def describe(self) -> str:
+        """One sentence for people."""
+        if self.ece_before is None or self.ece_after is None:
+            return (
+                f"not calibrated: the data of the run has fewer than {FEWEST_IMAGES} validation images, so confidences "
+                "are as the network gives them, and no coverage is promised"
+            )
+        return (
+            f"calibrated on {self.images} validation images: temperature {self.temperature:.2f}, expected calibration "
+            f"error {100 * self.ece_before:.1f} % before, {100 * self.ece_after:.1f} % after"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Calibration:
+        as_tuples = {name: tuple(values[name]) for name in ("nonconformity", "strangeness")}
+        return cls(**{**values, **as_tuples})
+
+
+def calibrate(logits: Logits, label: NDArray[np.int64]) -> Calibration:
+    """Everything from the logits (N, K) and true classes (N,) of validation images."""
+    if len(label) < FEWEST_IMAGES:
+        return Calibration()
+    temperature = fit_temperature(logits, label)
+    probs = softmax(logits, temperature)
+    return Calibration(
+        temperature=temperature,
+        images=len(label),
+        ece_before=calibration_error(softmax(logits), label),
+        ece_after=_error_across_folds(logits, label),
+        nonconformity=_rising(1 - probs[np.arange(len(label)), label]),
+        strangeness=_rising(strangeness(logits)),
+    )
+
+
+def softmax(logits: Logits, temperature: float = 1.0) -> Scores:
+    """(N, K) probabilities in float64."""
+    scaled = logits.astype(np.float64) / temperature
+    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    probs: Scores = powers / powers.sum(axis=1, keepdims=True)
+    return probs
+
+
+def fit_temperature(logits: Logits, label: NDArray[np.int64]) -> float:
+    """The temperature of the smallest negative log-likelihood, by halving: it is convex in 1/T."""
+    logits = logits.astype(np.float64)
+    true_logits = logits[np.arange(len(label)), label]
+    low, high = np.log(0.05), np.log(20.0)
+    for _ in range(50):
+        middle = (low + high) / 2
+        expected = (softmax(logits, float(np.exp(middle))) * logits).sum(axis=1)
+        too_sharp = (expected - true_logits).mean() > 0  # the likelihood would rise with the temperature
+        low, high = (middle, high) if too_sharp else (low, middle)
+    return float(np.exp(middle))
+
+
+def calibration_error(probs: Probabilities, label: NDArray[np.int64]) -> float:
+    """Expected calibration error: mean gap between confidence and accuracy over 15 equal bins of confidence."""
+    confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == label
+    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    gap = np.bincount(bins, confidence - correct, minlength=BINS)
+    return float(np.abs(gap).sum() / len(label))
+
+
+def strangeness(logits: Logits) -> Scores:
+    """(N,) the energy -log sum exp of the logits: high where no class speaks up."""
+    wide = logits.astype(np.float64)
+    largest = wide.max(axis=1)
+    energy: Scores = -(largest + np.log(np.exp(wide - largest[:, None]).sum(axis=1)))
+    return energy
+
+
+def _error_across_folds(logits: Logits, label: NDArray[np.int64]) -> float:
+    fold = np.random.default_rng(0).permutation(len(label)) % FOLDS
+    probs = np.empty(logits.shape)
+    for left_out in range(FOLDS):
+        inside = fold == left_out
+        probs[inside] = softmax(logits[inside], fit_temperature(logits[~inside], label[~inside]))
+    return calibration_error(probs, label)
+
+
+def _quantile(rising: tuple[float, ...], share: float) -> float:
+    """The value that a further one does not exceed with probability ``share``; infinite where there are too few."""
+    place = int(np.ceil((len(rising) + 1) * share))
+    return rising[max(place, 1) - 1] if place <= len(rising) else np.inf
+
+
+def _rising(values: Scores) -> tuple[float, ...]:
+    return tuple(round(float(value), 7) for value in np.sort(values))

@@ -1,0 +1,170 @@
+"""A run's model as one file for other programs, which is compared with the run before it is handed over."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+from semifine.errors import UserError
+from semifine.inference.knowledge import Knowledge
+from semifine.inference.onnx_model import METADATA, OnnxModel
+from semifine.inference.run import Run
+from semifine.inference.view import Pixels
+from semifine.inference.view_classifier import ViewClassifier
+from semifine.models.classifier import create_classifier
+
+Format = Literal["onnx", "torch", "safetensors"]
+SUFFIX: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
+
+CHECKED_BATCHES = (1, 2, 5)
+TOLERANCE = 1e-3
+"""The largest difference of a probability that counts as agreement; kernels of another library round otherwise."""
+
+Network = Callable[[Pixels], NDArray[np.floating[Any]]]
+
+
+def export(run: Run, out: Path, format: Format) -> float:
+    """Writes the file and returns the largest difference of a probability from the run's own."""
+    if out.exists():
+        raise UserError(f"{out} exists already; choose another --out.")
+    if not out.absolute().parent.is_dir():
+        raise UserError(f"{out.absolute().parent}, the folder of --out, does not exist.")
+    knowledge = run.knowledge
+    classifier = ViewClassifier(run.network, knowledge.calibration.temperature).cpu().eval()
+    write, read = {
+        "onnx": (_write_onnx, _read_onnx),
+        "torch": (_write_torch, _read_torch),
+        "safetensors": (_write_safetensors, _read_safetensors),
+    }[format]
+    partial = out.with_name(f".{out.stem}.partial{SUFFIX[format]}")
+    try:
+        write(classifier, knowledge, partial)
+        difference = largest_difference(classifier, knowledge.image_size, read(partial))
+        if not difference <= TOLERANCE:
+            raise UserError(
+                f"The exported model differs from the run by {difference:.2g} in a probability, so it was not kept; "
+                "try another --format."
+            )
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
+    return difference
+
+
+def largest_difference(classifier: ViewClassifier, size: int, exported: Network) -> float:
+    """Over batches of several sizes: pictures from smooth to noisy, since noise alone excites few features."""
+    largest = 0.0
+    for batch in CHECKED_BATCHES:
+        views = _pictures(batch, size)
+        with torch.inference_mode():
+            wanted = classifier(torch.from_numpy(views))[0].numpy()
+        largest = max(largest, float(np.abs(exported(views) - wanted).max()))
+    return largest
+
+
+def _pictures(batch: int, size: int) -> Pixels:
+    random = np.random.default_rng(batch)
+    pictures = []
+    for _ in range(batch):
+        cells = int(random.integers(2, size + 1))
+        coarse = random.integers(0, 256, (cells, cells, 3), np.uint8)
+        places = np.arange(size) * cells // size
+        pictures.append(coarse[np.ix_(places, places)])
+    return np.stack(pictures)
+
+
+def _write_onnx(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
+    try:
+        import onnx
+        import onnxscript  # noqa: F401 - torch's exporter needs it
+    except ImportError:
+        raise UserError("Export to ONNX needs more packages: pip install 'semifine[export]'.") from None
+    with _quiet():
+        program = torch.onnx.export(
+            classifier,
+            _example(knowledge),
+            dynamo=True,
+            input_names=["views"],
+            output_names=["probabilities", "logits", "features"],
+            dynamic_shapes=_any_batch(),
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    model.metadata_props.add(key=METADATA, value=json.dumps(knowledge.as_dict()))
+    onnx.save(model, path)
+
+
+def _read_onnx(path: Path) -> Network:
+    session = OnnxModel(path, "cpu").session
+    return lambda views: np.asarray(session.run(["probabilities"], {"views": views})[0])
+
+
+def _write_torch(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
+    with _quiet():
+        program = torch.export.export(classifier, _example(knowledge), dynamic_shapes=_any_batch())
+        torch.export.save(program, path, extra_files={METADATA: json.dumps(knowledge.as_dict())})
+
+
+def _read_torch(path: Path) -> Network:
+    with _quiet():
+        module = torch.export.load(path).module()
+    return lambda views: np.asarray(module(torch.from_numpy(views))[0].detach())
+
+
+def _write_safetensors(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
+    weights = {name: value.contiguous() for name, value in classifier.network.state_dict().items()}
+    save_file(weights, path, metadata={METADATA: json.dumps(knowledge.as_dict())})
+
+
+def _read_safetensors(path: Path) -> Network:
+    knowledge = read_safetensors_knowledge(path)
+    network = create_classifier(knowledge.backbone, len(knowledge.class_names), knowledge.image_size)
+    network.load_state_dict(load_file(path))
+    classifier = ViewClassifier(network, knowledge.calibration.temperature).eval()
+
+    def probabilities(views: Pixels) -> NDArray[np.floating[Any]]:
+        with torch.inference_mode():
+            return np.asarray(classifier(torch.from_numpy(views))[0])
+
+    return probabilities
+
+
+def read_safetensors_knowledge(path: Path) -> Knowledge:
+    """What an exported safetensors file says about its model."""
+    from safetensors import safe_open
+
+    with safe_open(path, "np") as file:
+        return Knowledge.from_dict(json.loads(file.metadata()[METADATA]))
+
+
+def _example(knowledge: Knowledge) -> tuple[torch.Tensor]:
+    return (torch.from_numpy(_pictures(2, knowledge.image_size)),)
+
+
+def _any_batch() -> dict[str, Any]:
+    return {"views": {0: torch.export.Dim("batch", min=1)}}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters talk much about their own work."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,45 @@
+"""Which files to predict: paths, folders, or names from standard input."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from semifine.data.sources.scan import images_below
+from semifine.errors import UserError
+
+STANDARD_INPUT = "-"
+
+
+def find_files(paths: Iterable[str], separator: bytes = b"\n") -> Iterator[str]:
+    """The files that are meant, in the order given; of a folder all images in it and below, sorted.
+
+    A file that does not exist is given back as well: reading it will say so.
+    """
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield from find_files(_names(sys.stdin.buffer, separator))
+        elif os.path.isdir(path):
+            yield from (os.path.join(path, inside.removeprefix("./")) for inside in images_below(Path(path), "."))
+        else:
+            yield path
+
+
+def _names(stream: BinaryIO, separator: bytes) -> Iterator[str]:
+    """Names as they come, so that a long list is never held; a name may be of any bytes but the separator."""
+    rest = b""
+    while chunk := stream.read1(65536) if hasattr(stream, "read1") else stream.read(65536):
+        *whole, rest = (rest + chunk).split(separator)
+        yield from (_name(name) for name in whole if name.strip(b"\r"))
+    if rest.strip(b"\r\n"):
+        yield _name(rest)
+
+
+def _name(raw: bytes) -> str:
+    name = os.fsdecode(raw.removesuffix(b"\r"))
+    if name == STANDARD_INPUT:
+        raise UserError("Standard input names '-' among the files: write './-' for a file of that name.")
+    return name

@@ -1,0 +1,77 @@
+"""Predictions on their way to a file: a line each as soon as it is made, so that a stopped job can go on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from semifine.errors import UserError
+
+Record = dict[str, Any]
+
+
+class Journal:
+    """JSON lines beside the output: first what was asked for, then one record an image, in order."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.path = out.with_name(out.name + ".unfinished")
+        self.done = 0
+        """Records that the journal holds."""
+
+    def begin(self, asked: Record, resume: bool) -> None:
+        """Starts the journal, or goes on with the one that is there; nothing is ever overwritten."""
+        if self.out.exists():
+            raise UserError(f"{self.out} exists already; choose another --out.")
+        if not self.path.exists():
+            self._append([asked])
+            return
+        if not resume:
+            raise UserError(f"{self.path} holds unfinished predictions: go on with --resume, or remove it.")
+        records = self._whole_lines()
+        begun = next(records, None)
+        if begun != asked:
+            raise UserError(f"{self.path} was begun with another model or other options: repeat them, or remove it.")
+        self.done = sum(1 for _ in records)
+
+    def append(self, records: list[Record]) -> None:
+        """Keeps a batch; after a crash at most its last, torn line is lost."""
+        self._append(records)
+        self.done += len(records)
+
+    def records(self) -> Iterator[Record]:
+        """All records so far, one after the other."""
+        lines = self._whole_lines()
+        next(lines, None)
+        return lines
+
+    def paths(self) -> Iterator[str]:
+        return (str(record["path"]) for record in self.records())
+
+    def finish(self) -> None:
+        self.path.unlink()
+
+    def _append(self, records: list[Record]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _whole_lines(self) -> Iterator[Record]:
+        """The records; a torn end is cut off, so that the next batch begins on a line of its own."""
+        good = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    break
+                if not line.endswith(b"\n"):
+                    break
+                good += len(line)
+                yield record
+        if good < self.path.stat().st_size:
+            os.truncate(self.path, good)

@@ -1,0 +1,48 @@
+"""A trained model that answers with logits: a run folder, or an exported file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semifine.inference.knowledge import Knowledge
+from semifine.inference.view import Pixels
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class Model(Protocol):
+    """What predictions need."""
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What is known beside the network."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Changes with the weights."""
+        ...
+
+    @property
+    def calibration_note(self) -> str:
+        """One sentence about how its confidences are calibrated."""
+        ...
+
+    def logits(self, views: Pixels) -> NDArray[np.floating[Any]]:
+        """(N, S, S, 3) levels -> (N, K)."""
+        ...
+
+
+def open_model(path: Path, checkpoint: Literal["last", "best_val"], device: Device) -> Model:
+    """The model in a run folder, or in an ONNX file, which needs no torch."""
+    if path.suffix.lower() == ".onnx":
+        from semifine.inference.onnx_model import OnnxModel
+
+        return OnnxModel(path, device)
+    from semifine.inference.run import Run
+
+    return Run(path, checkpoint, device)

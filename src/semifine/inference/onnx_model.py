@@ -1,0 +1,66 @@
+"""An exported ONNX file at work: onnxruntime does the forward pass, torch is not needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semifine.errors import UserError
+from semifine.inference.knowledge import Knowledge
+from semifine.inference.view import Pixels
+
+METADATA = "semifine"
+"""The key of the file's metadata that holds the model's knowledge as JSON."""
+
+
+class OnnxModel:
+    """A model that ``semifine export --format onnx`` wrote."""
+
+    def __init__(self, path: Path, device: str = "auto") -> None:
+        if not path.is_file():
+            raise UserError(f"There is no file {path}.")
+        self.path = path
+        self.session = _open(path, device)
+        described = self.session.get_modelmeta().custom_metadata_map.get(METADATA)
+        if described is None:
+            raise UserError(f"{path} was not made by 'semifine export': its metadata say nothing of classes.")
+        self.knowledge = Knowledge.from_dict(json.loads(described))
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of the file."""
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+
+    @property
+    def calibration_note(self) -> str:
+        return self.knowledge.calibration.describe()
+
+    def logits(self, views: Pixels) -> NDArray[np.float32]:
+        """(N, S, S, 3) levels -> (N, K)."""
+        (logits,) = self.session.run(["logits"], {"views": views})
+        return np.asarray(logits, np.float32)
+
+
+def _open(path: Path, device: str) -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise UserError("ONNX files need onnxruntime: pip install 'semifine[export]'.") from None
+    providers = [name for name in onnxruntime.get_available_providers() if name.startswith(("CUDA", "CPU"))]
+    has_cuda = any(name.startswith("CUDA") for name in providers)
+    if device == "cuda" and not has_cuda:
+        raise UserError("device is cuda, but this onnxruntime has no CUDA; choose --device cpu or auto.")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # of warnings there are many that concern nobody
+    chosen = [name for name in providers if device != "cpu" or name.startswith("CPU")]
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=chosen)
+    except Exception as error:  # onnxruntime has a dozen kinds of its own
+        raise UserError(f"{path} cannot be opened as an ONNX model: {' '.join(str(error).split())[:200]}.") from error

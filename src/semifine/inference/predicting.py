@@ -1,0 +1,142 @@
+"""Predictions of many files, into a table that is complete or can be completed."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+from semifine.data.reading import Decoded, decode_file
+from semifine.errors import UserError
+from semifine.inference.journal import Journal, Record
+from semifine.inference.model import Model
+from semifine.inference.prediction import Prediction, Questions, predict_from_logits
+from semifine.inference.stream import BATCH, answer
+from semifine.inference.tables import as_record, check_suffix, write_table
+
+
+@dataclass
+class Tally:
+    """What became of the images."""
+
+    images: int = 0
+    unreadable: int = 0
+    strange: int = 0
+    seconds: float = 0.0
+
+
+def predict_files(
+    model: Model,
+    files: Iterable[str],
+    questions: Questions,
+    batch: int = BATCH,
+    workers: int | None = None,
+) -> Iterator[tuple[str, Prediction | str]]:
+    """Each file with its prediction, or with the reason why it cannot be read, in order."""
+    names: list[str] = []
+
+    def remembered() -> Iterator[str]:
+        for file in files:
+            names.append(file)
+            yield file
+
+    for answered in answer(model.logits, model.knowledge, remembered(), _decode, batch, workers):
+        predictions = iter(predict_from_logits(answered.logits, model.knowledge, questions))
+        for place in range(answered.size):
+            problem = answered.problems.get(place)
+            yield names[place], problem if problem is not None else next(predictions)
+        del names[: answered.size]
+
+
+def predict_into(
+    out: Path,
+    model: Model,
+    files: Iterable[str],
+    questions: Questions,
+    *,
+    resume: bool = False,
+    batch: int = BATCH,
+    workers: int | None = None,
+    progress: Callable[[int], object] | None = None,
+    also: Callable[[Iterator[Record]], object] | None = None,
+) -> Tally:
+    """Predicts the files into a CSV, JSON lines or Parquet file; unreadable ones go into a list beside it.
+
+    ``also`` gets the records of the table as well, to write them in another form.
+    """
+    check_suffix(out)
+    started = time.perf_counter()
+    journal = Journal(out)
+    journal.begin({"model": model.identity, **_as_plain(questions)}, resume)
+    rest = _skip_done(journal, iter(files))
+    predicted = predict_files(model, rest, questions, batch, workers)
+    while some := list(islice(predicted, batch)):
+        journal.append([_record(file, result) for file, result in some])
+        if progress is not None:
+            progress(journal.done)
+    tally = _write(journal, out, also)
+    tally.seconds = time.perf_counter() - started
+    return tally
+
+
+def unreadable_list(out: Path) -> Path:
+    """Where the files are named that could not be read."""
+    return out.with_name(out.name + ".unreadable.csv")
+
+
+def as_text(path: str) -> str:
+    """A file name that any file format can hold: bytes that are no UTF-8 are written as \\xNN."""
+    return path.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _decode(file: str, shorter_side: int) -> Decoded | str:
+    try:
+        return decode_file(file, shorter_side)
+    except OSError as error:
+        return str(error)
+
+
+def _record(file: str, result: Prediction | str) -> Record:
+    if isinstance(result, str):
+        return {"path": as_text(file), "error": result}
+    return as_record(as_text(file), result)
+
+
+def _skip_done(journal: Journal, files: Iterator[str]) -> Iterator[str]:
+    """The files after those of the journal, which must be the same as before."""
+    for before in journal.paths() if journal.done else ():
+        now = next(files, None)
+        if now is None or as_text(now) != before:
+            raise UserError(
+                f"{journal.path} was begun with other files: after {before} now comes {now or 'nothing'}; "
+                "give the same ones, or remove it."
+            )
+    return files
+
+
+def _as_plain(questions: Questions) -> Record:
+    plain = asdict(questions)
+    taxonomy = questions.taxonomy
+    plain["taxonomy"] = [level.rank for level in taxonomy.levels] if taxonomy else None
+    return plain
+
+
+def _write(journal: Journal, out: Path, also: Callable[[Iterator[Record]], object] | None) -> Tally:
+    def readable() -> Iterator[Record]:
+        return (record for record in journal.records() if "error" not in record)
+
+    problems = [record for record in journal.records() if "error" in record]
+    if problems:
+        with unreadable_list(out).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["path", "reason"])
+            writer.writerows([problem["path"], as_text(problem["error"])] for problem in problems)
+    if also is not None:
+        also(readable())
+    write_table(readable(), out)
+    strange = sum(bool(record["is_ood"]) for record in readable())
+    journal.finish()
+    return Tally(journal.done, len(problems), strange)

@@ -1,0 +1,102 @@
+"""Predictions as a file: CSV, JSON lines or Parquet, complete or absent."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from semifine.errors import UserError
+from semifine.inference.journal import Record
+from semifine.inference.prediction import Prediction
+
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+SEPARATOR = "|"
+"""Between the names of a list in CSV."""
+ROWS = 10_000
+"""Rows of a Parquet group."""
+
+
+def check_suffix(out: Path) -> None:
+    if out.suffix.lower() not in SUFFIXES:
+        raise UserError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, not '{out.name}'.")
+    if not out.absolute().parent.is_dir():
+        raise UserError(f"{out.absolute().parent}, the folder of --out, does not exist.")
+
+
+def as_record(path: str, prediction: Prediction) -> Record:
+    """The columns of one image."""
+    taxon = prediction.taxon
+    return {
+        "path": path,
+        "name": prediction.name,
+        "probability": round(prediction.probability, 6),
+        "names": prediction.names,
+        "probabilities": [round(probability, 6) for probability in prediction.probabilities],
+        "candidates": prediction.candidates,
+        "conformal_set": prediction.conformal_set,
+        "ood_score": round(prediction.ood_score, 4),
+        "is_ood": prediction.is_ood,
+        "taxon": taxon and taxon.name,
+        "rank": taxon and taxon.rank,
+        "taxon_probability": taxon and round(taxon.probability, 6),
+    }
+
+
+def write_table(records: Iterable[Record], out: Path) -> None:
+    """Written beside and moved, so that nobody sees half a table."""
+    write = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}[out.suffix.lower()]
+    partial = out.with_name(f".{out.name}.partial")
+    write(iter(records), partial)
+    os.replace(partial, out)
+
+
+def _write_csv(records: Iterator[Record], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(_schema())
+        writer.writerows([_as_cell(record[name]) for name in _schema()] for record in records)
+
+
+def _as_cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return SEPARATOR.join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _write_jsonl(records: Iterator[Record], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def _write_parquet(records: Iterator[Record], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"text": pa.string(), "texts": pa.list_(pa.string()), "number": pa.float64(), "flag": pa.bool_()}
+    kinds["numbers"] = pa.list_(pa.float64())
+    schema = pa.schema([(name, kinds[kind]) for name, kind in _schema().items()])
+    with pq.ParquetWriter(path, schema) as writer:
+        while some := list(islice(records, ROWS)):
+            writer.write_table(pa.Table.from_pylist(some, schema=schema))
+
+
+def _schema() -> dict[str, str]:
+    return {
+        "path": "text",
+        "name": "text",
+        "probability": "number",
+        "names": "texts",
+        "probabilities": "numbers",
+        "candidates": "texts",
+        "conformal_set": "texts",
+        "ood_score": "number",
+        "is_ood": "flag",
+        "taxon": "text",
+        "rank": "text",
+        "taxon_probability": "number",
+    }

@@ -1,0 +1,75 @@
+"""What the log says about an image by now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from semifine.labelling.events import LABEL, UNDO, Event
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The verdicts on one image that hold, and who else looked at it."""
+
+    verdicts: tuple[Event, ...]
+    """Verdicts that were neither taken back nor replaced by somebody who had seen them."""
+    passed: tuple[Event, ...]
+    """The last word of each person who skipped the image or could not tell."""
+    last: int
+    """Number of the last event on this image; 0 where there is none."""
+
+    @property
+    def in_conflict(self) -> bool:
+        return len({(verdict.kind, verdict.class_name) for verdict in self.verdicts}) > 1
+
+    @property
+    def is_decided(self) -> bool:
+        return len(self.verdicts) > 0 and not self.in_conflict
+
+    @property
+    def label(self) -> str | None:
+        """The class, where all verdicts that hold agree on one."""
+        return self.verdicts[-1].class_name if self.is_decided else None
+
+
+NOTHING = Standing((), (), 0)
+
+
+def standing(events: Sequence[Event]) -> Standing:
+    """Folds the events of one image, in the order of their numbers.
+
+    A verdict replaces the person's own earlier one, and those of others that the person had seen. Verdicts that
+    differ and were given without knowing of each other both hold: that is a conflict, until somebody who sees it
+    gives another verdict. An event that was taken back counts as if it had never been.
+    """
+    undone = {event.undoes for event in events if event.kind == UNDO}
+    said = [event for event in events if event.kind != UNDO and event.number not in undone]
+    verdicts: list[Event] = []
+    passed: dict[str, Event] = {}
+    for event in said:
+        passed.pop(event.person, None)
+        if event.is_verdict:
+            verdicts = [old for old in verdicts if old.person != event.person and old.number > event.seen]
+            verdicts.append(event)
+        else:
+            passed[event.person] = event
+    return Standing(tuple(verdicts), tuple(passed.values()), events[-1].number if events else 0)
+
+
+def standings(events: Iterable[Event]) -> dict[str, Standing]:
+    """What holds for each path."""
+    of_path: dict[str, list[Event]] = {}
+    for event in events:
+        of_path.setdefault(event.path, []).append(event)
+    return {path: standing(of_image) for path, of_image in of_path.items()}
+
+
+def agreed_labels(held: dict[str, Standing]) -> list[tuple[str, str]]:
+    """Path and class of every image that has one undisputed class, in the order of paths."""
+    return [
+        (path, verdict.class_name)
+        for path, here in sorted(held.items())
+        for verdict in here.verdicts[-1:]
+        if here.is_decided and verdict.kind == LABEL and verdict.class_name is not None
+    ]

@@ -1,0 +1,49 @@
+"""What was found to be wrong with the data, and how its images are spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from semifine.analysis.runs import RunFacts
+from semifine.report.wording import count, enumeration
+
+MAX_FILES = 10
+
+
+@dataclass(frozen=True)
+class DataView:
+    name: str
+    counts: str
+    problems: list[str]
+    copies: list[str]
+    """Groups of exact copies, each in one line."""
+    more_copies: int
+
+
+def view_data(runs: Sequence[RunFacts]) -> list[DataView]:
+    """One entry for each data set; empty where the runs noted nothing."""
+    views: dict[str, DataView] = {}
+    for run in runs:
+        if run.data_report and run.data not in views:
+            views[run.data] = _view(run)
+    return list(views.values())
+
+
+def _view(run: RunFacts) -> DataView:
+    report = run.data_report
+    splits = [count(number, f"{name} image") for name, number in (report.get("splits") or {}).items() if number]
+    spread = report.get("labelled_per_class") or {}
+    counts = f"{count(run.num_classes, 'class', 'classes')}; {enumeration(splits)}"
+    if spread:
+        counts += f"; {spread['min']} to {spread['max']} labelled images a class"
+    truth = report.get("unlabelled_truth") or {}
+    if truth.get("other_class"):
+        counts += f"; {count(truth['other_class'], 'unlabelled image')} of no known class"
+    copies = [" = ".join(map(str, group)) for group in report.get("duplicates") or []]
+    problems = [*map(str, report.get("errors") or []), *map(str, report.get("warnings") or [])]
+    aside = [str(path) for path in run.result.get("set_aside") or []]
+    if aside:
+        files = ", ".join(aside[:MAX_FILES]) + (", …" if len(aside) > MAX_FILES else "")
+        problems.append(f"{count(len(aside), 'image')} could not be read and stayed out: {files}.")
+    return DataView(run.data, counts, problems, copies[:MAX_FILES], max(0, len(copies) - MAX_FILES))

@@ -1,0 +1,155 @@
+"""Unlabelled images that are worth a look: doubtful, often changed, wrong and confident, to be labelled next."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semifine.analysis.ranking import highest, label_next
+from semifine.analysis.runs import RunFacts
+from semifine.report.arrangement import Arrangement
+from semifine.report.photos import RunPhotos
+from semifine.report.wording import MISSING, count, decimal, percent
+
+MAX_CARDS = 12
+MAX_NEXT = 24
+MAX_IN_FILE = 200
+MAX_OTHERS = 4
+NEEDED = ("path", "prediction", "confidence", "truth", "entropy_before", "entropy_after", "candidates")
+
+
+@dataclass(frozen=True)
+class SampleCard:
+    path: str
+    picture: str | None
+    prediction: str
+    confidence: str
+    others: list[str]
+    """Candidates beside the prediction."""
+    more: int
+    """How many there are beyond those named."""
+    truth: str | None
+    is_right: bool | None
+    note: str
+
+
+@dataclass(frozen=True)
+class Gallery:
+    key: str
+    title: str
+    explanation: str
+    cards: list[SampleCard]
+
+
+@dataclass(frozen=True)
+class SamplesView:
+    galleries: list[Gallery] = field(default_factory=list)
+    next: Gallery | None = None
+    next_file: str = ""
+    """The list as a CSV file, in a data URI."""
+    in_file: int = 0
+    no_photos: str = ""
+
+
+def view_samples(shown: Arrangement, photos: RunPhotos) -> SamplesView:
+    """Everything that the sections about single images show; empty where the run has no facts of them."""
+    run = shown.run
+    columns = run.sample_columns()
+    if not set(NEEDED) <= set(columns):
+        return SamplesView()
+    samples = run.samples(*NEEDED, *({"changes"} & set(columns)))
+    places = _places(samples, run)
+    following = label_next(samples["entropy_after"], samples["prediction"], _cluster_of(shown), MAX_IN_FILE)
+    listed = [place for chosen in places.values() for place in chosen] + following[:MAX_NEXT].tolist()
+    pictures = photos.of_samples(dict.fromkeys(str(samples["path"][place]) for place in listed))
+    maker = _CardMaker(run, samples, pictures)
+    galleries = [
+        Gallery(key, title, text, [maker.card(place, note) for place in places[key]])
+        for key, title, text, note in GALLERIES
+        if len(places[key])
+    ]
+    ranked = [maker.card(place, "entropy") for place in following[:MAX_NEXT]]
+    text = "Images whose label leaves the most open, few of a kind: each one of a cluster on the list lowers the next."
+    return SamplesView(
+        galleries,
+        Gallery("next", "Label these next", text, ranked) if ranked else None,
+        _as_csv(following, samples, run.class_names),
+        len(following),
+        photos.missing,
+    )
+
+
+GALLERIES = (
+    ("doubtful", "Most doubtful", "The prediction is spread most evenly over the classes.", "doubt"),
+    ("changed", "Most often changed", "The prediction moved from class to class most often in training.", "changes"),
+    ("wrong", "Wrong and confident", "The prediction is surest and yet not the hidden true class.", "confidence"),
+    ("outside", "Of no known class, and confident", "The image shows none of the classes.", "confidence"),
+)
+
+
+def _places(samples: dict[str, NDArray[Any]], run: RunFacts) -> dict[str, NDArray[np.int64]]:
+    truth = samples["truth"]
+    known = (truth >= 0) & (truth < run.num_classes)
+    changes = samples.get("changes", np.zeros(len(truth)))
+    return {
+        "doubtful": highest(samples["entropy_before"], MAX_CARDS),
+        "changed": highest(changes, MAX_CARDS, changes > 0),
+        "wrong": highest(samples["confidence"], MAX_CARDS, known & (samples["prediction"] != truth)),
+        "outside": highest(samples["confidence"], MAX_CARDS, truth >= run.num_classes),
+    }
+
+
+def _cluster_of(shown: Arrangement) -> NDArray[np.int64]:
+    """(K,) the block of each class; a class alone is a block of its own."""
+    cluster = np.arange(shown.run.num_classes) + len(shown.blocks)
+    for place, members in enumerate(shown.blocks):
+        cluster[members] = place
+    return cluster
+
+
+@dataclass(frozen=True)
+class _CardMaker:
+    run: RunFacts
+    samples: dict[str, NDArray[Any]]
+    pictures: dict[str, str]
+
+    def card(self, place: int, note: str) -> SampleCard:
+        samples, names = self.samples, self.run.class_names
+        path, truth = str(samples["path"][place]), int(samples["truth"][place])
+        prediction = int(samples["prediction"][place])
+        others = [int(label) for label in samples["candidates"][place] if label != prediction]
+        notes = {
+            "doubt": f"entropy {decimal(float(samples['entropy_before'][place]))}",
+            "entropy": f"entropy of the label {decimal(float(samples['entropy_after'][place]))}",
+            "changes": count(float(samples["changes"][place]), "change") if "changes" in samples else MISSING,
+            "confidence": "",
+        }
+        return SampleCard(
+            path=path,
+            picture=self.pictures.get(path),
+            prediction=names[prediction],
+            confidence=percent(100 * float(samples["confidence"][place])),
+            others=[names[label] for label in others[:MAX_OTHERS]],
+            more=max(0, len(others) - MAX_OTHERS),
+            truth=None if truth < 0 else names[truth] if truth < len(names) else "none of the classes",
+            is_right=None if truth < 0 else prediction == truth,
+            note=notes[note],
+        )
+
+
+def _as_csv(places: Sequence[int] | NDArray[np.int64], samples: dict[str, NDArray[Any]], names: Sequence[str]) -> str:
+    """``path,label`` with the label to be filled in, as ``--labels`` takes it, and what the model thinks."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["path", "label", "prediction", "candidates"])
+    for place in places:
+        candidates = "; ".join(names[int(label)] for label in samples["candidates"][place])
+        writer.writerow([samples["path"][place], "", names[int(samples["prediction"][place])], candidates])
+    return "data:text/csv;charset=utf-8," + quote(text.getvalue())

@@ -1,0 +1,207 @@
+"""The studio as a web application: what the page may ask, and what it may say."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from semifine.engine.extra_labels import labels_as_csv
+from semifine.errors import UserError
+from semifine.labelling.log import LabelLog
+from semifine.studio import retraining
+from semifine.studio.asking import number, read_iterations, read_said, read_wanted, text
+from semifine.studio.desk import Desk
+from semifine.studio.guard import Guard
+from semifine.studio.insight import Insight, gain_insight
+from semifine.studio.pictures import SIDES, Pictures
+from semifine.studio.retraining import Retraining
+from semifine.studio.showing import show_image, show_overview, show_standing
+
+QUEUE_LENGTH = 60
+CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+A_DAY = "private, max-age=86400"
+
+
+class Studio:
+    """One model at a time, one log, at most one training."""
+
+    def __init__(self, insight: Insight, log: LabelLog, device: Literal["auto", "cpu", "cuda"]) -> None:
+        self._device: Literal["auto", "cpu", "cuda"] = device
+        self._switching = threading.Lock()
+        self.log = log
+        self.retraining = Retraining(log.file)
+        self._settle(insight)
+
+    def _settle(self, insight: Insight) -> None:
+        self.desk = Desk(insight, self.log)
+        self.pictures = Pictures(insight.catalog, insight.store)
+
+    def use_new_run(self) -> None:
+        """Goes on with the model of the finished training."""
+        with self._switching:
+            run = self.retraining.finished_run
+            if run is None:
+                raise UserError("There is no finished training to go on with.")
+            if run != self.desk.insight.run:
+                self._settle(gain_insight(run, self._device))
+
+
+@dataclass(frozen=True)
+class Asset:
+    content: bytes
+    media_type: str
+
+
+def read_assets() -> dict[str, Asset]:
+    """The files of the page, by name; no other file can be asked for."""
+    folder = files("semifine.studio") / "assets"
+    return {
+        entry.name: Asset(entry.read_bytes(), CONTENT_TYPES[Path(entry.name).suffix])
+        for entry in folder.iterdir()
+        if Path(entry.name).suffix in CONTENT_TYPES
+    }
+
+
+def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
+    """All addresses begin with the token."""
+    assets = read_assets()
+
+    def page(request: Request) -> Response:  # noqa: ARG001
+        return Response(assets["index.html"].content, media_type="text/html")
+
+    def asset(request: Request) -> Response:
+        found = assets.get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(404)
+        return Response(found.content, media_type=found.media_type)
+
+    def photo(request: Request) -> Response:
+        row, size = request.path_params["row"], request.path_params["size"]
+        if size not in SIDES or row >= len(studio.desk.insight.catalog):
+            raise HTTPException(404)
+        jpeg = studio.pictures.jpeg(row, size)
+        return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": A_DAY})
+
+    def overview(request: Request) -> Response:  # noqa: ARG001
+        return JSONResponse(show_overview(studio.desk))
+
+    def queue(request: Request) -> Response:
+        wanted = read_wanted(request.query_params, studio.desk.insight)
+        places = studio.desk.queue(wanted)
+        count = number(request.query_params.get("count", str(QUEUE_LENGTH)), "count")
+        return JSONResponse({"total": len(places), "ids": places[:count].tolist()})
+
+    def image(request: Request) -> Response:
+        desk, place = studio.desk, request.path_params["place"]
+        desk.check_place(place)
+        return JSONResponse(show_image(desk, place))
+
+    def changes(request: Request) -> Response:
+        """What happened since the page last asked, the work of other people included."""
+        desk = studio.desk
+        desk.catch_up()
+        after = number(request.query_params.get("after", "0"), "after")
+        touched = {desk.place_of(event.path) for event in studio.log.events(after)} if after < desk.last else set()
+        return JSONResponse(
+            {
+                "last": desk.last,
+                "run": desk.insight.run.name,
+                "counts": desk.counts(),
+                "images": {place: show_standing(desk.standing(place)) for place in touched if place is not None},
+                "training": studio.retraining.status(),
+            }
+        )
+
+    def labels(request: Request) -> Response:  # noqa: ARG001
+        desk = studio.desk
+        desk.catch_up()
+        pairs = sorted((desk.path(place), name) for place, name in desk.given_labels())
+        name = f"{desk.insight.run.name}-labels.csv"
+        return Response(
+            labels_as_csv(pairs),
+            media_type="text/csv; charset=utf-8",
+            headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"},
+        )
+
+    def say(body: dict[str, Any]) -> Response:
+        desk = studio.desk
+        said = read_said(body)
+        desk.say(said)
+        return JSONResponse({"images": {place: show_standing(desk.standing(place)) for place in said.places}})
+
+    def undo(body: dict[str, Any]) -> Response:
+        return JSONResponse({"ids": studio.desk.undo(text(body, "person"))})
+
+    def train(body: dict[str, Any]) -> Response:
+        request = retraining.Request(
+            from_weights=bool(body.get("from_weights", True)), iterations=read_iterations(body.get("iterations"))
+        )
+        studio.retraining.start(studio.desk.insight.run, request)
+        return JSONResponse(studio.retraining.status())
+
+    def stop(body: dict[str, Any]) -> Response:  # noqa: ARG001
+        studio.retraining.stop()
+        return JSONResponse(studio.retraining.status())
+
+    def use(body: dict[str, Any]) -> Response:  # noqa: ARG001
+        studio.use_new_run()
+        return JSONResponse({"run": studio.desk.insight.run.name})
+
+    root = f"/{token}"
+    routes = [
+        Route(f"{root}/", page),
+        Route(f"{root}/assets/{{name}}", asset),
+        Route(f"{root}/photo/{{row:int}}/{{size}}", photo),
+        Route(f"{root}/labels.csv", labels),
+        Route(f"{root}/api/overview", overview),
+        Route(f"{root}/api/queue", queue),
+        Route(f"{root}/api/image/{{place:int}}", image),
+        Route(f"{root}/api/changes", changes),
+        *(
+            Route(f"{root}/api/{action.__name__}", taking_json(action), methods=["POST"])
+            for action in (say, undo, train, stop, use)
+        ),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        yield
+        studio.retraining.stop()
+        studio.log.close()
+
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={UserError: _mistake})
+    return Guard(app, token, [f"127.0.0.1:{port}", f"localhost:{port}"])
+
+
+def taking_json(action: Callable[[dict[str, Any]], Response]) -> Callable[[Request], Any]:
+    """An endpoint that hands over the JSON object of a request."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = json.loads(await request.body())
+        except ValueError as error:
+            raise UserError("The request is not JSON.") from error
+        if not isinstance(body, dict):
+            raise UserError("The request must be a JSON object.")
+        return await run_in_threadpool(action, body)
+
+    return endpoint
+
+
+def _mistake(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return JSONResponse({"error": str(error)}, status_code=400)

@@ -1,0 +1,34 @@
+// Small helpers to build the page; text is always text, never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export const find = (selector, root = document) => root.querySelector(selector);
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else if (name === "vars") for (const [key, v] of Object.entries(value)) element.style.setProperty(`--${key}`, v);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export const make = (tag, properties = {}, ...children) => fill(document.createElement(tag), properties, children);
+
+export const draw = (tag, properties = {}, ...children) =>
+  fill(document.createElementNS(SVG, tag), properties, children);
+
+export const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+
+export const plural = (count, one, many = one + "s") => `${count} ${count === 1 ? one : many}`;
+
+export function toast(text, isError = false) {
+  const place = find("#toast");
+  place.textContent = text;
+  place.classList.toggle("error", isError);
+  place.classList.add("shown");
+  clearTimeout(toast.timer);
+  toast.timer = setTimeout(() => place.classList.remove("shown"), isError ? 8000 : 2500);
+}

@@ -1,0 +1,220 @@
+"""Where images and labels meet: which image comes next, what is known of it, and what people say about it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semifine.errors import UserError
+from semifine.labelling.events import LABEL, NONE_OF_THESE, SKIP, UNDO, UNSURE, Event
+from semifine.labelling.log import LabelLog
+from semifine.labelling.standing import NOTHING, Standing, standing
+from semifine.studio.insight import Insight
+from semifine.studio.resemblance import Places
+
+STATES = ("waiting", "labelled", "conflict", "unsure", "none_of_these")
+LONGEST_NAME = 40
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person wants to see of the queue."""
+
+    person: str
+    state: str = "waiting"
+    order: str = "worth"
+    class_id: int | None = None
+    cluster: int | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a person says about one or, in one go, about several images."""
+
+    person: str
+    kind: str
+    places: Sequence[int]
+    seen: Sequence[int]
+    """For each image the last event that the page showed."""
+    class_name: str | None = None
+
+
+class Desk:
+    """The images of one model's insight beside the log of labels; threads may share it."""
+
+    def __init__(self, insight: Insight, log: LabelLog) -> None:
+        self.insight = insight
+        self._log = log
+        self._lock = threading.RLock()
+        self._place_of = {str(insight.catalog.paths[row]): place for place, row in enumerate(insight.rows)}
+        self._paths = list(self._place_of)
+        self._events: dict[str, list[Event]] = {}
+        self._standing: dict[int, Standing] = {}
+        self._said_by: dict[str, list[Event]] = {}
+        self._decided = np.zeros(len(insight.rows), np.int64)
+        """For each place the position of its state in STATES."""
+        self.last = 0
+        self.elsewhere = 0
+        """Events of the log on images that are not in this data set."""
+        self.catch_up()
+
+    def catch_up(self) -> list[Event]:
+        """Takes in what was appended since, by this program or another."""
+        with self._lock:
+            new = self._log.events(self.last)
+            for event in new:
+                self._events.setdefault(event.path, []).append(event)
+                self._said_by.setdefault(event.person, []).append(event)
+                self.last = event.number
+            for path in {event.path for event in new}:
+                if path in self._place_of:
+                    self._update(self._place_of[path], standing(self._events[path]))
+            self.elsewhere += sum(event.path not in self._place_of for event in new)
+            return new
+
+    def _update(self, place: int, now: Standing) -> None:
+        self._standing[place] = now
+        self._decided[place] = STATES.index(state_of(now))
+
+    # What there is to see
+
+    def queue(self, wanted: Wanted) -> Places:
+        """Places in order; what the person skipped comes last."""
+        with self._lock:
+            fits = self._decided == STATES.index(wanted.state)
+            passed = {
+                place: event.kind
+                for place, here in self._standing.items()
+                for event in here.passed
+                if event.person == wanted.person
+            }
+        if wanted.state == "waiting":
+            fits[[place for place, kind in passed.items() if kind == UNSURE]] = False
+        prediction = self.insight.prediction
+        if wanted.class_id is not None:
+            fits &= prediction == wanted.class_id
+        if wanted.cluster is not None:
+            fits &= self.insight.map.cluster_of[prediction] == wanted.cluster
+        if wanted.text:
+            fits &= self._mention(wanted.text.casefold(), prediction)
+        order = self.insight.orders[wanted.order]
+        order = order[fits[order]]
+        skipped = np.isin(order, [place for place, kind in passed.items() if kind == SKIP])
+        return np.concatenate([order[~skipped], order[skipped]])
+
+    def _mention(self, text: str, prediction: NDArray[np.int64]) -> NDArray[np.bool_]:
+        named = np.array([text in name.casefold() for name in self.insight.class_names])
+        in_path = np.fromiter((text in path.casefold() for path in self._paths), np.bool_, len(self._paths))
+        return np.asarray(named[prediction] | in_path)
+
+    def standing(self, place: int) -> Standing:
+        with self._lock:
+            return self._standing.get(place, NOTHING)
+
+    def waiting(self) -> NDArray[np.bool_]:
+        """(U,) whether nobody has decided on the image yet."""
+        return np.asarray(self._decided == STATES.index("waiting"))
+
+    def counts(self) -> dict[str, int]:
+        """How many images are in each state."""
+        with self._lock:
+            return {state: int((self._decided == number).sum()) for number, state in enumerate(STATES)}
+
+    def people(self) -> dict[str, int]:
+        """How many standing verdicts each person has given."""
+        with self._lock:
+            given = Counter(verdict.person for here in self._standing.values() for verdict in here.verdicts)
+        return dict(given.most_common())
+
+    def given_labels(self) -> list[tuple[int, str]]:
+        """Place and class of each image with an undisputed label."""
+        with self._lock:
+            return [(place, here.label) for place, here in self._standing.items() if here.label is not None]
+
+    # What people say
+
+    def say(self, said: Said) -> list[Event]:
+        """Appends to the log; either all that was said at once is kept, or nothing."""
+        person = _checked_name(said.person)
+        if said.kind not in (LABEL, NONE_OF_THESE, UNSURE, SKIP):
+            raise UserError(f"'{said.kind}' is nothing that can be said about an image.")
+        if (said.class_name is not None) != (said.kind == LABEL):
+            raise UserError("A label names a class, and nothing else does.")
+        if said.kind == LABEL and said.class_name not in self.insight.class_names:
+            raise UserError(f"'{said.class_name}' is no class of {self.insight.catalog.name}.")
+        if not said.places or len(said.places) != len(said.seen) or len(set(said.places)) != len(said.places):
+            raise UserError("What is said must be about one image, or several different ones.")
+        for place in said.places:
+            self.check_place(place)
+        events = [
+            Event(person, self._paths[place], said.kind, said.class_name, seen, shown=self._shown(place, said.places))
+            for place, seen in zip(said.places, said.seen, strict=True)
+        ]
+        return self._append(events)
+
+    def _shown(self, place: int, together: Sequence[int]) -> dict[str, Any]:
+        seen = self.insight
+        shown: dict[str, Any] = {
+            "run": seen.run.name,
+            "candidates": [seen.class_names[c] for c in seen.short_list(place)],
+            "prediction": seen.class_names[int(seen.prediction[place])],
+            "confidence": round(float(seen.probs[place].max()), 4),
+        }
+        if place != together[0]:
+            shown["accepted_with"] = self._paths[together[0]]
+        return shown
+
+    def undo(self, person: str) -> list[int]:
+        """Takes back what the person said last, all of it where it was about several images; returns the places."""
+        person = _checked_name(person)
+        self.catch_up()
+        with self._lock:
+            said = self._said_by.get(person, [])
+            undone = {event.undoes for event in said}
+            open_ones = [event for event in said if event.kind != UNDO and event.number not in undone]
+            # events of one action share their time
+            last = [event for event in open_ones if event.time == open_ones[-1].time]
+            last = [event for event in last if event.path in self._place_of]
+        if not last:
+            return []
+        self._append([Event(person, event.path, UNDO, seen=event.number, undoes=event.number) for event in last])
+        return [self._place_of[event.path] for event in last]
+
+    def _append(self, events: list[Event]) -> list[Event]:
+        written = self._log.append(events)
+        self.catch_up()
+        return written
+
+    def check_place(self, place: int) -> None:
+        if not 0 <= place < len(self.insight.rows):
+            raise UserError(f"There is no image {place}.")
+
+    def place_of(self, path: str) -> int | None:
+        """The place of an image; None for one that is not in this data set."""
+        return self._place_of.get(path)
+
+    def path(self, place: int) -> str:
+        return self._paths[place]
+
+
+def state_of(here: Standing) -> str:
+    """One of STATES."""
+    if here.in_conflict:
+        return "conflict"
+    if here.is_decided:
+        return "labelled" if here.label is not None else "none_of_these"
+    return "unsure" if any(event.kind == UNSURE for event in here.passed) else "waiting"
+
+
+def _checked_name(person: str) -> str:
+    name = " ".join(person.split())
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise UserError(f"A name has 1 to {LONGEST_NAME} characters.")
+    return name

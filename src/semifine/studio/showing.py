@@ -1,0 +1,123 @@
+"""What the page shows of one image, and of the whole, in plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from semifine.labelling.events import Event
+from semifine.labelling.standing import Standing
+from semifine.studio.desk import Desk, state_of
+from semifine.studio.resemblance import nearest
+from semifine.studio.retraining import accuracy_in
+
+EXAMPLES = 3
+LOOK_ALIKE = 0.95
+"""From this cosine on, images with the same prediction count as nearly identical."""
+MOST_LOOK_ALIKES = 24
+PHOTOS_OF_A_CLASS = 4
+
+
+def show_image(desk: Desk, place: int) -> dict[str, Any]:
+    """One image with its candidates, the examples beside them, and what people said."""
+    seen = desk.insight
+    return {
+        "id": place,
+        "row": int(seen.rows[place]),
+        "path": desk.path(place),
+        "doubt": round(float(seen.doubt[place]), 4),
+        "cluster": int(seen.map.cluster_of[seen.prediction[place]]),
+        "candidates": [
+            {
+                "name": seen.class_names[c],
+                "probability": round(float(seen.probs[place, c]), 4),
+                "examples": examples(desk, place, c),
+            }
+            for c in seen.short_list(place)
+        ],
+        "look_alikes": look_alikes(desk, place),
+        **show_standing(desk.standing(place)),
+    }
+
+
+def examples(desk: Desk, place: int, class_id: int) -> list[int]:
+    """Rows of the labelled images of a class that look most like the image; labels of people count."""
+    seen = desk.insight
+    came = np.flatnonzero(seen.catalog.label[seen.known_rows] == class_id)
+    name = seen.class_names[class_id]
+    given = np.array([other for other, label in desk.given_labels() if label == name and other != place], np.int64)
+    rows = np.concatenate([seen.known_rows[came], seen.rows[given]])
+    features = np.concatenate([seen.known_features[came], seen.features[given]])
+    return [int(row) for row in rows[nearest(features, seen.features[place], EXAMPLES)]]
+
+
+def look_alikes(desk: Desk, place: int) -> list[dict[str, int]]:
+    """Waiting images that are nearly the same, with what the page must say it has seen of them."""
+    seen = desk.insight
+    same = (seen.prediction == seen.prediction[place]) & desk.waiting()
+    same[place] = False
+    others = np.flatnonzero(same)
+    cosine = seen.features[others] @ seen.features[place]
+    close = others[np.argsort(-cosine, kind="stable")][: int((cosine >= LOOK_ALIKE).sum())]
+    return [
+        {"id": int(other), "row": int(seen.rows[other]), "seen": desk.standing(int(other)).last}
+        for other in close[:MOST_LOOK_ALIKES]
+    ]
+
+
+def show_standing(here: Standing) -> dict[str, Any]:
+    """What holds for an image."""
+    return {
+        "seen": here.last,
+        "state": state_of(here),
+        "label": here.label,
+        "verdicts": [_line(event) for event in here.verdicts],
+        "passed": [_line(event) for event in here.passed],
+    }
+
+
+def _line(event: Event) -> dict[str, Any]:
+    return {"person": event.person, "kind": event.kind, "class": event.class_name, "time": event.time}
+
+
+def show_overview(desk: Desk) -> dict[str, Any]:
+    """What is learnt, what is confused, and how far people have come."""
+    seen = desk.insight
+    prediction, confused = seen.prediction, seen.map
+    came = np.bincount(seen.catalog.label[seen.known_rows], minlength=len(seen.class_names))
+    given = np.zeros(len(seen.class_names), np.int64)
+    for _, name in desk.given_labels():
+        given[seen.class_names.index(name)] += 1
+    doubtful = np.bincount(prediction, weights=desk.waiting() * seen.doubt, minlength=len(seen.class_names))
+    groups = seen.catalog.class_groups
+    return {
+        "run": seen.run.name,
+        "method": seen.result["method"],
+        "accuracy": accuracy_in(seen.result),
+        "images": len(seen.rows),
+        "counts": desk.counts(),
+        "people": desk.people(),
+        "classes": [
+            {
+                "name": name,
+                "group": groups[c] if groups else None,
+                "cluster": int(confused.cluster_of[c]),
+                "position": [round(float(x), 4) for x in confused.position[c]],
+                "labelled": int(came[c]),
+                "given": int(given[c]),
+                "predicted": int((prediction == c).sum()),
+                "doubt": round(float(doubtful[c]), 2),
+                "photos": _photos(desk, c),
+            }
+            for c, name in enumerate(seen.class_names)
+        ],
+        "clusters": confused.clusters,
+        "pairs": [[pair.first, pair.second, pair.there + pair.back] for pair in confused.pairs],
+    }
+
+
+def _photos(desk: Desk, class_id: int) -> list[int]:
+    seen = desk.insight
+    came = seen.known_rows[seen.catalog.label[seen.known_rows] == class_id]
+    return [int(row) for row in came[:PHOTOS_OF_A_CLASS]]

@@ -1,0 +1,146 @@
+"""The report in a real browser, from disk, with the network off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semifine.report import write_page
+from tests.analysis.fake_runs import make_groups, planted_counts, write_run
+from tests.report.test_page import SECTIONS, photos
+
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("report")
+    groups = make_groups(4, 4)
+    names = ["</script><script>throw 1</script>", *(f"A bird, number {place}" for place in range(1, 16))]
+    common: dict[str, Any] = {"groups": groups, "names": names, "unlabelled": 300, "images_per_class": 40}
+    runs = [
+        write_run(root / "supervised", "supervised", top1=40.0, **common),
+        write_run(root / "soc", top1=60.0, transitions=planted_counts(groups), **common),
+    ]
+    return write_page(runs, root / "report.html", photos(16), title="Birds")
+
+
+class Opened:
+    """A page that notes every complaint and every request."""
+
+    def __init__(self, browser: Any, file: Path, viewport: dict[str, int], scheme: str = "light") -> None:
+        self.context = browser.new_context(viewport=viewport, color_scheme=scheme, offline=True)
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.context.route("**/*", self._see)
+        self.page = self.context.new_page()
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(file.as_uri())
+
+    def _see(self, route: Any) -> None:
+        self.requests.append(route.request.url)
+        route.continue_() if route.request.url.startswith("file:") else route.abort()
+
+
+@pytest.fixture
+def opened(chromium: Any, report: Path) -> Iterator[Opened]:
+    page = Opened(chromium, report, DESKTOP)
+    yield page
+    page.context.close()
+
+
+@pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
+def test_opens_whole_without_complaint_or_request(
+    chromium: Any, report: Path, viewport: dict[str, int], scheme: str
+) -> None:
+    opened = Opened(chromium, report, viewport, scheme)
+    page = opened.page
+    assert opened.complaints == []
+    assert opened.requests == [report.as_uri()]
+    for section in SECTIONS:
+        box = page.locator(f"section#{section}").bounding_box()
+        assert box is not None, section
+        assert box["height"] > 40, section
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"], "nothing sticks out sideways"
+    assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(251, 251, 250)" if scheme == "light" else "rgb(20, 23, 27)")
+    opened.context.close()
+
+
+def test_curves_answer_the_pointer(opened: Opened) -> None:
+    page = opened.page
+    plot = page.locator("figure[data-curve='0'] .plot")
+    assert plot.locator("polyline").count() == 2
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 60)
+    tip = plot.locator(".tip")
+    assert tip.is_visible()
+    assert "step 1000" in tip.inner_text()
+    assert "SoC: 60.0 %" in tip.inner_text()
+    page.mouse.move(5, 5)
+    assert not tip.is_visible()
+
+
+def test_runs_can_be_hidden_and_shown(opened: Opened) -> None:
+    page = opened.page
+    button = page.locator(".legend button[data-run='0']")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert page.locator("figure[data-curve='0'] polyline").count() == 1
+    button.click()
+    assert page.locator("figure[data-curve='0'] polyline").count() == 2
+
+
+def test_dragging_looks_closer_at_all_curves(opened: Opened) -> None:
+    page = opened.page
+    before = page.locator("figure[data-curve='1'] polyline").first.get_attribute("points")
+    plot = page.locator("figure[data-curve='0'] .plot")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 60)
+    page.mouse.up()
+    closer = page.locator("figure[data-curve='1'] polyline").first.get_attribute("points")
+    assert len(closer.split()) < len(before.split())
+    page.locator("#zoom-out").click()
+    assert page.locator("figure[data-curve='1'] polyline").first.get_attribute("points") == before
+    assert not page.locator("#zoom-out").is_visible()
+
+
+def test_the_tree_can_be_cut_and_its_branches_opened(opened: Opened) -> None:
+    page = opened.page
+    assert page.locator("#tree-k-shown").inner_text() == "4 groups, 4 of them with several classes"
+    page.locator("#tree-k").fill("16")
+    assert page.locator("#tree-k-shown").inner_text() == "16 groups, 0 of them with several classes"
+    assert page.locator(".branch.cut").count() == 15
+    page.locator(".branch").last.dispatch_event("click")
+    assert page.locator("#tree-panel h3").inner_text().startswith("16 classes")
+    assert page.locator("#tree-panel figure").count() == 16
+    assert page.locator("#tree-panel img").count() == 32, "two photos of each class"
+    assert page.locator("#tree-panel figcaption", has_text="</script>").count() == 1, "a hostile name stays text"
+
+
+def test_without_scripts_the_numbers_are_there_too(chromium: Any, report: Path) -> None:
+    context = chromium.new_context(viewport=PHONE, java_script_enabled=False, offline=True)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert page.locator("figure[data-curve='0'] svg").count() == 1
+    assert page.locator(".tree .branch").count() == 15
+    assert not page.locator("#tree-controls").is_visible()
+    context.close()
+
+
+def test_the_list_can_be_taken_away(opened: Opened) -> None:
+    with opened.page.expect_download() as download:
+        opened.page.locator("a[download]").click()
+    lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
+    assert download.value.suggested_filename == "label-next.csv"
+    assert lines[0] == "path,label,prediction,candidates"
+    assert len(lines) > 20

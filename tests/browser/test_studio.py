@@ -1,0 +1,269 @@
+"""The whole loop in a real browser: label, undo, disagree, reload, restart, export, train on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import pytest
+
+from semifine.config import read_settings_file, resolve
+from semifine.data.sources import load_catalog
+from semifine.labelling.log import read_events
+from semifine.labelling.standing import agreed_labels, standings
+from tests.studio.runs import small_run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
+WAIT = 30_000
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    learns_fast = {"data__test_per_class": 20, "iterations": 6, "ema": 0.9, "lr": 0.1}
+    return small_run(tmp_path_factory.mktemp("runs") / "birds", evaluate_every=30, save_every=30, **learns_fast)
+
+
+@pytest.fixture(scope="module")
+def truth(run: Path) -> dict[str, str]:
+    """What a person would see: the class of each image. The studio itself is never told."""
+    settings = resolve([read_settings_file(run / "settings.yaml")])
+    catalog = load_catalog(settings.data, settings.data_settings)
+    return {str(path): catalog.class_names[label] for path, label in zip(catalog.paths, catalog.truth, strict=True)}
+
+
+class Server:
+    """``semifine studio`` as a user starts it."""
+
+    def __init__(self, run: Path) -> None:
+        command = [sys.executable, "-m", "semifine", "studio", str(run), "--no-browser", "--device", "cpu"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+
+    def end(self, how: signal.Signals) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(30)
+
+
+@contextmanager
+def serving(run: Path) -> Iterator[Server]:
+    server = Server(run)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def open_page(browser: Browser, address: str, name: str, hears_others: bool = True) -> Page:
+    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    page.set_default_timeout(WAIT)
+    page.on("pageerror", lambda error: pytest.fail(f"the page failed: {error}"))
+    if not hears_others:  # as if both looked at the image at the same moment
+        page.route("**/api/changes*", lambda route: route.abort())
+    page.goto(address)
+    page.fill("#name-dialog input", name)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#candidates button")
+    return page
+
+
+def path_shown(page: Page) -> str:
+    return page.inner_text("#path")
+
+
+def wait_for_text(page: Page, selector: str, text: str) -> None:
+    page.locator(selector, has_text=text).wait_for()
+
+
+def answer(page: Page, name: str) -> None:
+    """By keyboard alone: the candidate's number, or a search where it is not among them."""
+    names = page.locator("#candidates .name").all_inner_texts()
+    before = path_shown(page)
+    if name in names:
+        page.keyboard.press(str(names.index(name) + 1))
+    else:
+        page.keyboard.press("/")
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+    page.wait_for_function("before => document.querySelector('#path').textContent !== before", arg=before)
+
+
+def labels_in(log: Path) -> dict[str, str]:
+    return dict(agreed_labels(standings(read_events(log))))
+
+
+def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp_path: Path) -> None:
+    log = run.with_name("birds.studio.db")
+    given: dict[str, str] = {}
+    with serving(run) as server:
+        page = open_page(chromium, server.address, "Ada")
+        for _ in range(20):
+            path = path_shown(page)
+            answer(page, truth[path])
+            given[path] = truth[path]
+        assert labels_in(log) == given, "each label was on the disk before the next image came"
+
+        page.keyboard.press("Backspace")
+        wait_for_text(page, "#path", path)
+        assert len(labels_in(log)) == 19
+        answer(page, truth[path])
+        assert labels_in(log) == given
+
+        _other_answers(page, log)
+        _answer_for_look_alikes(page, server.address, log)
+        assert labels_in(log) == given, "all of that was taken back"
+
+        disputed, right = _disagree(chromium, server, page, truth)
+        given[disputed] = right
+        assert labels_in(log) == given
+
+        page.reload()
+        page.wait_for_selector("#candidates button")
+        wait_for_text(page, "#counts", "21 labelled")
+        assert page.inner_text("#person") == "Ada"
+        _nothing_else_is_served(server.address)
+        _fits_every_screen(page)
+        server.end(signal.SIGKILL)
+    assert labels_in(log) == given, "a server that is killed loses nothing"
+
+    with serving(run) as server:
+        page.goto(server.address)
+        page.fill("#name-dialog input", "Ada")  # another port, so the browser knows nothing of the name
+        page.keyboard.press("Enter")
+        wait_for_text(page, "#counts", "21 labelled")
+        page.click("nav a[href='#train']")
+        with page.expect_download() as download:
+            page.click("#train a[download]")
+        download.value.save_as(tmp_path / "labels.csv")
+        rows = list(csv.DictReader((tmp_path / "labels.csv").open(encoding="utf-8")))
+        assert {row["path"]: row["label"] for row in rows} == given
+
+        page.fill("#train-form [name=iterations]", "60")
+        page.click("#train-form button")
+        page.wait_for_selector("#outcome", timeout=120_000)
+        before, after = (json.loads((folder / "result.json").read_text()) for folder in (run, _new(run)))
+        assert after["images"]["labelled"] == before["images"]["labelled"] + 21
+        assert after["top1"] > before["top1"]
+        assert page.inner_text("#after b") == f"{after['top1']:.1f} %"
+        assert f"{before['top1']:.1f} %" in page.inner_text(".compare")
+
+        page.click("#use")
+        wait_for_text(page, "#run", "birds-studio-1")
+        wait_for_text(page, "#counts", "21 labelled")
+        assert path_shown(page) not in given
+        assert server.end(signal.SIGINT) == 0
+
+
+def _other_answers(page: Page, log: Path) -> None:
+    """Skip, unsure, none of these, each taken back; zoom and help open and close by key."""
+    for key, kind in (("s", "skip"), ("u", "unsure"), ("0", "none_of_these")):
+        path = path_shown(page)
+        page.keyboard.press(key)
+        wait_for_text(page, "#toast.shown", kind.replace("_", " "))
+        last = read_events(log)[-1]
+        assert (last.kind, last.path, last.person) == (kind, path, "Ada")
+        page.keyboard.press("Backspace")
+        wait_for_text(page, "#toast.shown", "Taken back")
+        wait_for_text(page, "#path", path)
+    page.keyboard.press("z")
+    page.wait_for_selector("#zoom-dialog[open]")
+    page.keyboard.press("z")
+    page.wait_for_selector("#zoom-dialog:not([open])", state="attached")
+    page.keyboard.press("h")
+    page.wait_for_selector("#help-dialog[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#help-dialog:not([open])", state="attached")
+
+
+def _answer_for_look_alikes(page: Page, address: str, log: Path) -> None:
+    """One key labels an image and those that are nearly the same; one key takes all of it back."""
+    images = (json.load(urlopen(f"{address}api/image/{place}")) for place in range(60))
+    image = next(image for image in images if image["look_alikes"] and image["state"] == "waiting")
+    page.fill("#filters [name=text]", image["path"])
+    page.keyboard.press("Enter")
+    wait_for_text(page, "#path", image["path"])
+    before = len(read_events(log))
+    page.keyboard.press("a")
+    page.keyboard.press("1")
+    wait_for_text(page, "#toast.shown", f"for {len(image['look_alikes']) + 1} images")
+    main, *others = read_events(log)[before:]
+    assert main.path == image["path"]
+    assert [other.shown["accepted_with"] for other in others] == [main.path] * len(image["look_alikes"])
+    page.keyboard.press("Backspace")
+    wait_for_text(page, "#toast.shown", "Taken back")
+    page.fill("#filters [name=text]", "")
+    page.keyboard.press("Enter")
+    page.wait_for_function(
+        "path => document.querySelector('#path').textContent !== path && !document.querySelector('#desk').hidden",
+        arg=image["path"],
+    )
+
+
+def _disagree(browser: Browser, server: Server, ada: Page, truth: dict[str, str]) -> tuple[str, str]:
+    """Two people answer the same image at once; both see it, and one settles it."""
+    bo = open_page(browser, server.address, "Bo", hears_others=False)
+    disputed = path_shown(ada)
+    assert path_shown(bo) == disputed
+    names = ada.locator("#candidates .name").all_inner_texts()
+    answer(ada, names[0])
+    bo.keyboard.press("2")
+    bo.wait_for_selector("#banner.conflict")
+    assert "Ada" in bo.inner_text("#banner")
+    assert path_shown(bo) == disputed, "the page stays on the image"
+    ada.click(".conflicts")
+    ada.wait_for_selector("#banner.conflict")
+    assert path_shown(ada) == disputed
+    assert f"Ada says {names[0]}" in ada.inner_text("#banner")
+    assert f"Bo says {names[1]}" in ada.inner_text("#banner")
+    ada.keyboard.press("/")
+    ada.keyboard.type(truth[disputed])
+    ada.keyboard.press("Enter")
+    ada.wait_for_selector("#empty:not([hidden])")
+    ada.wait_for_selector(".conflicts", state="detached")
+    ada.select_option("#filters [name=state]", "waiting")
+    ada.wait_for_selector("#candidates button")
+    bo.context.close()
+    return disputed, truth[disputed]
+
+
+def _nothing_else_is_served(address: str) -> None:
+    """Paths as no browser would send them, straight into the socket."""
+    url = urlsplit(address)
+    for path in ("../../../../../../etc/passwd", "assets/../../../../../../etc/passwd", "photo/../../settings.yaml"):
+        with socket.create_connection((url.hostname, url.port)) as connection:
+            request = f"GET {url.path}{path} HTTP/1.1\r\nHost: {url.netloc}\r\nConnection: close\r\n\r\n"
+            connection.sendall(request.encode())
+            reply = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert reply.startswith((b"HTTP/1.1 404", b"HTTP/1.1 403")), path
+        assert b"root:" not in reply
+
+
+def _fits_every_screen(page: Page) -> None:
+    """Nothing sticks out sideways, and candidates are large enough for a finger."""
+    for width in (390, 820, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        for part in ("overview", "train", "label"):
+            page.click(f"nav a[href='#{part}']")
+            page.wait_for_selector(f"#{part}:not([hidden]) > *")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{part} at {width}"
+        box = page.locator("#candidates button").first.bounding_box()
+        assert box is not None
+        assert box["height"] >= 44
+
+
+def _new(run: Path) -> Path:
+    return run.with_name("birds-studio-1")

@@ -1,0 +1,54 @@
+"""Settings chosen from the data, where nobody gave them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from semifine.config import read_settings_file, resolve, write_settings
+
+
+def photos(root: Path, side: int, labelled: int, unlabelled: int) -> Path:
+    for number in range(labelled):
+        for name in ("labeled/a", "labeled/b"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (side + 20, side)).save(root / name / f"{number}.png")
+    (root / "unlabeled").mkdir()
+    for number in range(unlabelled):
+        (root / "unlabeled" / f"{number}.jpg").touch()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("side", "labelled", "unlabelled", "wanted"),
+    [
+        (400, 10, 30, (224, 16, 500)),  # 16 of 20 labels are for training
+        (150, 50, 400, (128, 32, 500)),
+        (10, 2, 10_000, (32, 4, 50_000)),
+    ],
+)
+def test_size_batch_and_length_follow_the_data(
+    tmp_path: Path, side: int, labelled: int, unlabelled: int, wanted: tuple[int, int, int]
+) -> None:
+    settings = resolve([{"data.source": str(photos(tmp_path, side, labelled, unlabelled))}])
+    train = settings.train
+    assert (train.image_size, train.batch_size, train.iterations) == wanted
+    (remark,) = settings.remarks
+    assert all(str(value) in remark for value in wanted)
+
+
+def test_what_is_given_wins_and_written_settings_say_nothing_more(tmp_path: Path) -> None:
+    root = photos(tmp_path / "photos", 100, 10, 640)
+    settings = resolve([{"data.source": str(root), "batch_size": "8", "mu": 2, "image_size": 64}])
+    assert (settings.train.image_size, settings.train.batch_size) == (64, 8)
+    assert settings.train.iterations == 100 * 640 // 16
+    write_settings(settings, tmp_path / "settings.yaml")
+    again = resolve([read_settings_file(tmp_path / "settings.yaml")])
+    assert again == settings
+    assert again.remarks == ()
+
+
+def test_known_data_sets_are_left_alone() -> None:
+    assert resolve([]).remarks == ()

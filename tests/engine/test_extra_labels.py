@@ -1,0 +1,62 @@
+"""Labels of people in training: the studio's log or a table, frozen when the run begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from semifine.data.catalog import Split
+from semifine.engine.dataset import open_dataset
+from semifine.engine.display import Display
+from semifine.engine.training import train
+from semifine.errors import UserError
+from semifine.labelling.events import LABEL, UNDO, Event
+from semifine.labelling.log import LabelLog
+from tests.conftest import tiny_settings
+
+QUIET = Display(quiet=True)
+
+
+@pytest.fixture(scope="module")
+def images() -> tuple[list[str], tuple[str, ...]]:
+    catalog = open_dataset(tiny_settings(), QUIET).catalog
+    return [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELLED)], catalog.class_names
+
+
+def test_labels_of_the_log_are_learnt_without_conflicts_and_strangers(
+    tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
+) -> None:
+    paths, names = images
+    log = LabelLog(tmp_path / "studio.db")
+    log.append([Event("Ada", path, LABEL, names[3]) for path in paths[:4]])
+    log.append([Event("Bo", paths[0], LABEL, names[4]), Event("Ada", "gone.jpg", LABEL, names[0])])
+    log.append([Event("Ada", paths[1], UNDO, undoes=2)])
+    plain = open_dataset(tiny_settings(), QUIET).catalog
+    catalog = open_dataset(tiny_settings(labels=str(log.file)), QUIET).catalog
+    added = catalog.rows(Split.LABELLED)[-2:]
+    assert len(catalog) == len(plain) + 2
+    assert sorted(catalog.paths[row] for row in added) == sorted(paths[2:4])
+    assert catalog.label[added].tolist() == [3, 3]
+
+
+def test_an_unknown_class_in_the_log_is_named(tmp_path: Path, images: tuple[list[str], tuple[str, ...]]) -> None:
+    log = LabelLog(tmp_path / "studio.db")
+    log.append([Event("Ada", images[0][0], LABEL, "Dodo")])
+    with pytest.raises(UserError, match="'Dodo', which is no class"):
+        open_dataset(tiny_settings(labels=str(log.file)), QUIET)
+
+
+def test_a_resumed_run_keeps_to_the_labels_it_began_with(
+    tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
+) -> None:
+    paths, names = images
+    log = LabelLog(tmp_path / "studio.db")
+    log.append([Event("Ada", paths[0], LABEL, names[0])])
+    settings = tiny_settings("supervised", labels=str(log.file), iterations=4, save_every=4)
+    result = train(settings, tmp_path / "run", display=QUIET)
+    assert result["images"]["labelled"] == 19
+    log.append([Event("Ada", paths[1], LABEL, names[0])])
+    (tmp_path / "run" / "result.json").unlink()  # as if it had been stopped in its last moment
+    assert train(settings, tmp_path / "run", resume=True, display=QUIET)["images"]["labelled"] == 19
+    assert (tmp_path / "run" / "labels.csv").read_text() == f"path,label\n{paths[0]},{names[0]}\n"

@@ -1,0 +1,121 @@
+"""The figures of made-up runs: which there are, and that they show the numbers of the runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from semifine import UserError
+from semifine.analysis import RunFacts, read_run
+from semifine.cli.main import main
+from semifine.figures.bars import accuracy_interval, draw_cost, draw_results
+from semifine.figures.entropies import draw_entropies, draw_entropy_by_k
+from semifine.figures.gallery import write_figures
+from semifine.figures.objectives import known_samples
+from semifine.figures.style import drawing
+from semifine.figures.training import draw_training
+from semifine.report.groups import group_runs
+from tests.analysis.fake_runs import make_groups, planted_counts, write_run
+
+NAMES = {
+    "fig1-training", "fig4-objectives", "fig5-entropies", "fig5-entropy-by-k", "fig6-matrices", "tables-results",
+    "cost",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFacts]:
+    root = tmp_path_factory.mktemp("runs")
+    groups = make_groups(4, 5)
+    common = {"groups": groups, "images_per_class": 20, "unlabelled": 500}
+    return [
+        read_run(write_run(root / "supervised", "supervised", top1=40.0, **common)),
+        read_run(write_run(root / "fixmatch", "fixmatch", top1=50.0, **common)),
+        *(
+            read_run(write_run(root / f"soc {s}", seed=s, top1=t, transitions=planted_counts(groups), **common))
+            for s, t in ((0, 60.0), (1, 62.0), (2, 64.0))
+        ),
+    ]
+
+
+def test_all_figures_as_png_and_pdf(runs: list[RunFacts], tmp_path: Path) -> None:
+    said: list[str] = []
+    written = write_figures(runs, tmp_path / "figures", said.append)
+    assert {path.stem for path in written} == NAMES
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {path.name for path in written}
+    assert len(written) == 2 * len(NAMES)
+    assert said == []
+    for path in written:
+        if path.suffix == ".png":
+            assert np.asarray(Image.open(path).convert("L")).std() > 5, f"{path} is not empty"
+        else:
+            assert path.read_bytes().startswith(b"%PDF")
+            assert path.stat().st_size < 500_000
+
+
+def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", "supervised", top1=None, truth_known=False))
+    said: list[str] = []
+    (tmp_path / "run" / "samples.parquet").unlink()
+    written = write_figures([run], tmp_path / "figures", said.append)
+    assert {path.stem for path in written} == {"cost"}
+    assert len(said) == len(NAMES) - 1
+    assert "no tables-results: no run has test images" in said
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file is a file; --figures names a folder"):
+        write_figures([run], tmp_path / "file")
+
+
+def test_seeds_become_one_line_and_one_bar(runs: list[RunFacts]) -> None:
+    groups = group_runs(runs)
+    assert [(group.label, len(group.runs)) for group in groups] == [("Supervised", 1), ("FixMatch", 1), ("SoC", 3)]
+    with drawing():
+        figure = draw_training(groups)
+        assert figure is not None
+        lines = {line.get_label(): line for line in figure.axes[0].lines}
+        np.testing.assert_allclose(lines["SoC"].get_ydata()[-1], 62.0, atol=1e-6)
+        bars = draw_results(groups)
+        assert bars is not None
+        assert [patch.get_width() for patch in bars.axes[0].patches] == [40.0, 50.0, 62.0]
+        cost = draw_cost(groups)
+        assert cost is not None
+        assert [patch.get_width() for patch in cost.axes[0].patches] == pytest.approx([123.4] * 3)
+    interval = accuracy_interval(groups[2].runs, "top1")
+    assert interval.high - interval.mean == pytest.approx(4.303 * 2 / 3**0.5)
+    alone = accuracy_interval(groups[1].runs, "top1")
+    assert alone.low < 50 < alone.high, "one seed: what the 400 test images leave open"
+
+
+def test_points_of_the_entropy_figure_are_the_images(runs: list[RunFacts]) -> None:
+    with drawing():
+        figure = draw_entropies(group_runs(runs))
+        by_k = draw_entropy_by_k(group_runs(runs))
+    assert figure is not None
+    assert by_k is not None
+    facts = runs[2].samples("entropy_before", "entropy_after", "k")
+    offsets = np.asarray(figure.axes[0].collections[0].get_offsets())
+    np.testing.assert_allclose(offsets, np.stack([facts["entropy_before"], facts["entropy_after"]], axis=1), rtol=1e-6)
+    below = 100 * np.mean(facts["entropy_after"] < facts["entropy_before"] - 1e-6)
+    assert figure.axes[0].texts[0].get_text().startswith(f"{below:.1f}\u202f%")
+    line = by_k.axes[0].lines[0]
+    means = [facts["entropy_after"][facts["k"] == k].mean() for k in np.unique(facts["k"])]
+    np.testing.assert_allclose(line.get_ydata(), means, rtol=1e-5)
+
+
+def test_objectives_leave_images_of_no_class_out(runs: list[RunFacts]) -> None:
+    assert len(known_samples(runs[2])["z_obj1"]) == 490
+
+
+def test_the_command_writes_page_and_figures(
+    runs: list[RunFacts], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "page.html"
+    arguments = ["report", str(runs[0].path), str(runs[2].path), "--out", str(out), "--figures", str(tmp_path / "f")]
+    assert main([*arguments, "--title", "My birds"]) == 0
+    assert "<h1>My birds</h1>" in out.read_text(encoding="utf-8")
+    assert "Figures: 14 files" in capsys.readouterr().out
+    assert main(["report", str(tmp_path)]) == 2
+    assert "not a run folder" in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""Temperature, calibration error, conformal sets and flags against plain versions and known truths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from semifine.inference.calibration import (
+    Calibration,
+    calibrate,
+    calibration_error,
+    fit_temperature,
+    softmax,
+    strangeness,
+)
+
+CLASSES = 12
+
+
+def draw(images: int, seed: int, sharpness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits that are ``sharpness`` times too sharp, and labels drawn from the true probabilities."""
+    random = np.random.default_rng(seed)
+    logits = 2.5 * random.normal(size=(images, CLASSES))
+    label = np.array([random.choice(CLASSES, p=p) for p in softmax(logits)])
+    return sharpness * logits, label
+
+
+@pytest.mark.parametrize("sharpness", [0.4, 1.0, 3.0])
+def test_the_temperature_undoes_a_known_sharpening(sharpness: float) -> None:
+    logits, label = draw(4000, 0, sharpness)
+    found = fit_temperature(logits, label)
+    assert found == pytest.approx(sharpness, rel=0.08)
+
+    def loss(temperature: float) -> float:
+        return float(-np.log(softmax(logits, temperature)[np.arange(len(label)), label]).mean())
+
+    assert all(loss(found) <= loss(found * factor) for factor in (0.9, 0.98, 1.02, 1.1))
+
+
+def test_calibration_error_equals_a_slow_one() -> None:
+    logits, label = draw(500, 1, 2.0)
+    probs = softmax(logits)
+    confidence, correct = probs.max(1), probs.argmax(1) == label
+    slow = 0.0
+    for low in np.arange(15) / 15:
+        inside = (confidence >= low) & (confidence < low + 1 / 15)
+        if inside.any():
+            slow += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
+    assert calibration_error(probs, label) == pytest.approx(slow, abs=1e-9)
+
+
+def test_scaling_mends_an_overconfident_model() -> None:
+    calibration = calibrate(*draw(2000, 2, 3.0))
+    assert calibration.ece_before > 0.15
+    assert calibration.ece_after < 0.05
+    fresh, label = draw(2000, 3, 3.0)
+    assert calibration_error(calibration.probabilities(fresh), label) < 0.05
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+def test_conformal_sets_cover_fresh_images_as_often_as_stated(coverage: float) -> None:
+    covered = []
+    for seed in range(10):
+        calibration = calibrate(*draw(300, 10 + seed, 2.0))
+        logits, label = draw(500, 100 + seed, 2.0)
+        chosen = calibration.conformal_set(calibration.probabilities(logits), coverage)
+        assert chosen is not None
+        covered.append(chosen[np.arange(len(label)), label].mean())
+    assert np.mean(covered) == pytest.approx(coverage, abs=0.015)
+
+
+def test_a_coverage_that_so_few_images_cannot_promise_gives_all_classes() -> None:
+    calibration = calibrate(*draw(25, 4))
+    chosen = calibration.conformal_set(softmax(draw(5, 5)[0]), 0.99)
+    assert chosen is not None
+    assert chosen.all()
+
+
+def test_flags_raise_no_more_false_alarms_than_stated() -> None:
+    calibration = calibrate(*draw(1000, 6))
+    ordinary, _ = draw(2000, 7)
+    flags = calibration.is_strange(strangeness(ordinary), 0.1)
+    assert flags.mean() == pytest.approx(0.1, abs=0.03)
+    assert calibration.is_strange(strangeness(0.1 * ordinary), 0.1).mean() > 0.9, "flat logits are strange"
+
+
+def test_too_few_validation_images_promise_nothing() -> None:
+    calibration = calibrate(*draw(10, 8))
+    assert calibration == Calibration()
+    assert calibration.conformal_set(np.eye(3), 0.9) is None
+    assert calibration.is_strange(np.zeros(3), 0.1) is None
+    assert "not calibrated" in calibration.describe()
+
+
+def test_it_survives_being_written_down() -> None:
+    calibration = calibrate(*draw(40, 9))
+    assert Calibration.from_dict(calibration.as_dict()) == calibration

@@ -1,0 +1,82 @@
+"""A Camtrap DP package of predictions: its tables refer to each other and say only what is known."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from semifine.cli.main import main
+
+
+def shoot(file: Path, seconds: int) -> None:
+    """A photo with time, zone, place and camera, as a camera trap writes them."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0110] = "Reconyx", "PC800"
+    exif.get_ifd(0x8769).update({0x9003: f"2024:05:06 07:08:{seconds:02d}", 0x9011: "+02:00"})
+    exif.get_ifd(0x8825).update({1: "S", 2: (33.0, 30.0, 36.0), 3: "E", 4: (18.0, 15.0, 0.0)})
+    pixels = np.random.default_rng(seconds).integers(0, 256, (40, 50, 3), np.uint8)
+    Image.fromarray(pixels).save(file, exif=exif)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def package(soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for second in (3, 9):
+        shoot(tmp_path / "card" / "ridge" / f"IMG {second}.jpg", second)
+    Image.new("RGB", (30, 30), "green").save(tmp_path / "card" / "no time.png")
+    names = json.loads((soc_folder / "classes.json").read_text())["names"]
+    (tmp_path / "taxa.csv").write_text("species,kingdom\n" + "".join(f"{name},Animalia\n" for name in names))
+    options = ["--out", "p.csv", "--camtrap-dp", "package", "--taxonomy", "taxa.csv", "--device", "cpu"]
+    assert main(["predict", str(soc_folder), "card", *options, "--false-alarms", "0.01"]) == 0
+    return tmp_path / "package"
+
+
+def test_the_tables_fit_together(package: Path) -> None:
+    deployments, media, observations = (read(package / f"{n}.csv") for n in ("deployments", "media", "observations"))
+    assert {row["deploymentID"] for row in media} == {row["deploymentID"] for row in deployments}
+    assert [row["mediaID"] for row in observations] == [row["mediaID"] for row in media]
+    assert [row["filePath"] for row in media] == ["card/no time.png", "card/ridge/IMG 3.jpg", "card/ridge/IMG 9.jpg"]
+    for row in observations:
+        assert row["classificationMethod"] == "machine"
+        assert row["classifiedBy"].startswith("semifine")
+        assert datetime.fromisoformat(row["classificationTimestamp"]).tzinfo is not None
+        if row["observationType"] == "animal":
+            assert 0.9 <= float(row["classificationProbability"]) <= 1
+            assert row["scientificName"] == "Animalia", "so short a run is sure of no species"
+    described = json.loads((package / "datapackage.json").read_text())
+    assert {"scientificName": "Animalia", "taxonRank": "kingdom"} in described["taxonomic"]
+    assert [resource["path"] for resource in described["resources"]] == [
+        "deployments.csv",
+        "media.csv",
+        "observations.csv",
+    ]
+
+
+def test_times_and_places_are_those_of_the_camera(package: Path) -> None:
+    deployments = {row["deploymentID"]: row for row in read(package / "deployments.csv")}
+    ridge, other = deployments["card/ridge"], deployments["card"]
+    assert (ridge["deploymentStart"], ridge["deploymentEnd"]) == (
+        "2024-05-06T07:08:03+02:00",
+        "2024-05-06T07:08:09+02:00",
+    )
+    assert (float(ridge["latitude"]), float(ridge["longitude"])) == (-33.51, 18.25)
+    assert (ridge["cameraModel"], ridge["timestampIssues"]) == ("Reconyx-PC800", "false")
+    assert (other["latitude"], other["timestampIssues"]) == ("", "true"), "what is not known is not invented"
+
+
+def test_a_folder_with_something_in_it_is_left_alone(package: Path, soc_folder: Path) -> None:
+    options = ["--out", "q.csv", "--camtrap-dp", "package", "--device", "cpu"]
+    assert main(["predict", str(soc_folder), "card", *options]) == 2
+    assert not (package.parent / "q.csv").exists()

@@ -1,0 +1,54 @@
+"""Candidates without torch are those that the method itself would choose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from semifine.data.catalog import Split
+from semifine.inference.candidates import ClassClusters, most_probable
+from semifine.inference.run import Run
+from semifine.soft_labels import SoftLabelSelector
+
+
+@pytest.mark.parametrize("options", [{"alpha": 3.0}, {"map": "exponential"}, {"map": "fixed", "k": 4}])
+def test_clusters_choose_what_the_selector_chooses(options: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    selector = SoftLabelSelector(12, 50, **options)
+    for _ in range(40):
+        selector((3 * torch.randn(20, 12)).softmax(1), torch.randint(50, (20,)))
+    probs = (4 * torch.rand(500, 1) * torch.randn(500, 12)).softmax(1)
+    clusters = ClassClusters(selector.assignment.numpy(), selector.granularity.first_confidences().numpy())
+    assert np.array_equal(clusters.candidates(probs.numpy()), selector.select(probs).candidates.numpy())
+
+
+def test_first_confidences_are_exact_to_the_last_bit() -> None:
+    selector = SoftLabelSelector(30, 5, alpha=2.0)
+    first = selector.granularity.first_confidences()
+    assert (selector.granularity(first) == selector.sizes).all()
+    below = torch.nextafter(first[1:], torch.zeros(()).double())
+    assert (selector.granularity(below) == selector.sizes[:-1]).all()
+
+
+def test_most_probable_classes_hold_the_mass_and_none_is_spare() -> None:
+    probs = np.random.default_rng(0).dirichlet(np.full(8, 0.4), 200)
+    chosen = most_probable(probs, 0.8)
+    held = (probs * chosen).sum(1)
+    least = np.where(chosen, probs, np.inf).min(1)
+    assert (held >= 0.8 - 1e-12).all()
+    assert (held - least < 0.8).all()
+    assert chosen[np.arange(200), probs.argmax(1)].all()
+
+
+def test_a_run_gives_features_probabilities_and_candidates_of_its_own_rows(soc_run: Run) -> None:
+    rows = soc_run.dataset.catalog.rows(Split.UNLABELLED)
+    (scores,) = soc_run.scores(rows)
+    assert scores.features.shape == (len(rows), soc_run.network.feature_dim)
+    np.testing.assert_allclose(scores.probabilities.sum(1), 1, rtol=1e-5)
+    head = soc_run.network.head
+    logits = scores.features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
+    np.testing.assert_allclose(scores.logits, logits, atol=1e-4)
+    chosen = soc_run.candidates(scores.probabilities)
+    assert chosen[np.arange(len(rows)), scores.probabilities.argmax(1)].all()
+    assert soc_run.clusters is not None

@@ -1,0 +1,91 @@
+"""Exported files say what the run says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from semifine.cli.main import main
+from semifine.errors import UserError
+from semifine.inference import export as exporting
+from semifine.inference.export import export
+from semifine.inference.knowledge import Knowledge
+from semifine.inference.onnx_model import OnnxModel
+from semifine.inference.run import Run
+
+ROOT = Path(__file__).parents[2]
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # importing it would fail
+from semifine.cli.main import main
+code = main(["predict", sys.argv[1], sys.argv[2], "--out", sys.argv[3], "--quiet"])
+sys.exit(code)
+"""
+
+
+def test_an_onnx_file_predicts_without_torch_what_the_run_predicts(
+    soc_run: Run, onnx_file: Path, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "p.jsonl"
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(onnx_file), str(photos / "wet day"), str(out)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    files = [record["path"] for record in records]
+    for record, own in zip(records, soc_run.predict(files), strict=True):
+        assert record["names"] == own.names
+        assert record["candidates"] == own.candidates
+        assert record["conformal_set"] == own.conformal_set
+        assert record["is_ood"] == own.is_ood
+        np.testing.assert_allclose(record["probabilities"], own.probabilities, atol=1e-4)
+
+
+def test_the_model_travels_with_all_that_is_known_of_it(soc_run: Run, onnx_file: Path) -> None:
+    found, wanted = OnnxModel(onnx_file).knowledge, soc_run.knowledge
+    assert found.as_dict() == wanted.as_dict()
+    assert found.calibration.is_fitted
+    assert found.clusters is not None
+
+
+@pytest.mark.parametrize("format", ["torch", "safetensors"])
+def test_other_formats_hold_the_same(soc_run: Run, tmp_path: Path, format: exporting.Format) -> None:
+    out = tmp_path / f"model{exporting.SUFFIX[format]}"
+    assert export(soc_run, out, format) < 1e-5
+    if format == "torch":
+        files = {"semifine": ""}
+        program = torch.export.load(out, extra_files=files)
+        assert Knowledge.from_dict(json.loads(files["semifine"])).class_names == soc_run.knowledge.class_names
+        views = torch.zeros(3, 32, 32, 3, dtype=torch.uint8)
+        probabilities, logits, _ = program.module()(views)
+        softened = torch.softmax(logits / soc_run.calibration.temperature, dim=1)
+        torch.testing.assert_close(probabilities, softened)
+    else:
+        assert exporting.read_safetensors_knowledge(out).as_dict() == soc_run.knowledge.as_dict()
+    with pytest.raises(UserError, match="exists already"):
+        export(soc_run, out, format)
+
+
+def test_a_model_that_disagrees_is_not_handed_over(
+    soc_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = exporting._read_safetensors
+    monkeypatch.setattr(exporting, "_read_safetensors", lambda path: lambda views: honest(path)(views) * 1.1)
+    with pytest.raises(UserError, match="differs from the run"):
+        export(soc_run, tmp_path / "model.safetensors", "safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_are_no_model_of_ours_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"nothing")
+    for name in ("model.onnx", "none.onnx"):
+        assert main(["predict", str(tmp_path / name), "a.jpg"]) == 2
+        assert name in capsys.readouterr().err

@@ -1,0 +1,148 @@
+"""Tables of predictions: complete, in order, resumable, and never at the cost of another file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from semifine.cli.main import main
+from semifine.data.catalog import Split
+from semifine.errors import UserError
+from semifine.inference import predicting
+from semifine.inference.inputs import find_files
+from semifine.inference.prediction import Questions
+from semifine.inference.run import Run
+
+QUESTIONS = Questions()
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_format_says_the_same_in_the_order_given(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+    files = [*reversed(list(find_files([str(photos)]))), "not there.jpg"]
+    for suffix in ("csv", "jsonl", "parquet"):
+        tally = predicting.predict_into(tmp_path / f"p.{suffix}", soc_run, files, QUESTIONS, batch=7, workers=2)
+        assert (tally.images, tally.unreadable) == (27, 3)
+    from_json = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
+    from_csv = read_csv(tmp_path / "p.csv")
+    assert pq.read_table(tmp_path / "p.parquet").to_pylist() == from_json
+    readable = [file for file in files if file.endswith(".PNG")]
+    assert [record["path"] for record in from_json] == [row["path"] for row in from_csv] == readable
+    assert [row["candidates"].split("|") for row in from_csv] == [record["candidates"] for record in from_json]
+    unreadable = read_csv(tmp_path / "p.csv.unreadable.csv")
+    assert [row["path"] for row in unreadable] == [file for file in files if not file.endswith(".PNG")]
+    assert all(row["reason"] for row in unreadable)
+
+
+def test_predictions_are_those_of_evaluation(soc_run: Run, photos: Path) -> None:
+    catalog = soc_run.dataset.catalog
+    rows = catalog.rows(Split.TEST)
+    (scores,) = soc_run.scores(rows)
+    files = sorted(str(path) for path in (photos / "wet day").glob("*.PNG"))
+    predictions = soc_run.predict(files, top=6)
+    assert [p.name for p in predictions] == [catalog.class_names[c] for c in scores.probabilities.argmax(1)]
+    logits = soc_run.calibration.probabilities(scores.logits)
+    for prediction, wanted in zip(predictions, logits, strict=True):
+        np.testing.assert_allclose(prediction.probabilities, np.sort(wanted)[::-1], atol=2e-3)
+        assert prediction.name in prediction.candidates
+        assert prediction.conformal_set is not None
+        assert prediction.names[: len(prediction.conformal_set)] == prediction.conformal_set
+
+
+def test_a_stopped_job_goes_on_to_the_same_table(
+    soc_run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = list(find_files([str(photos)]))
+    predicting.predict_into(tmp_path / "whole.csv", soc_run, files, QUESTIONS, batch=8)
+    out = tmp_path / "p.csv"
+
+    class PowerCut(Exception):
+        pass
+
+    def cut(done: int) -> None:
+        if done >= 16:
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        predicting.predict_into(out, soc_run, files, QUESTIONS, batch=8, progress=cut)
+    assert not out.exists()
+    with (tmp_path / "p.csv.unfinished").open("a") as journal:
+        journal.write('{"path": "torn')
+    with pytest.raises(UserError, match="--resume"):
+        predicting.predict_into(out, soc_run, files, QUESTIONS)
+    with pytest.raises(UserError, match="other options"):
+        predicting.predict_into(out, soc_run, files, Questions(top=2), resume=True)
+    with pytest.raises(UserError, match="other files"):
+        predicting.predict_into(out, soc_run, files[3:], QUESTIONS, resume=True)
+    decoded: list[str] = []
+    original = predicting.decode_file
+    monkeypatch.setattr(predicting, "decode_file", lambda file, side: (decoded.append(file), original(file, side))[1])
+    predicting.predict_into(out, soc_run, files, QUESTIONS, batch=8, resume=True)
+    assert sorted(decoded) == sorted(files[16:]), "what was done is not done again"
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert not (tmp_path / "p.csv.unfinished").exists()
+    with pytest.raises(UserError, match="exists already"):
+        predicting.predict_into(out, soc_run, files, QUESTIONS)
+
+
+def test_names_from_standard_input_may_hold_line_breaks(
+    soc_folder: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = tmp_path / "two\nlines.png"
+    odd.write_bytes(next((photos / "wet day").glob("*00.PNG")).read_bytes())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(str(odd).encode() + b"\0none.jpg\0")))
+    out = tmp_path / "p.jsonl"
+    assert main(["predict", str(soc_folder), "-", "--null", "--out", str(out), "--json", "--device", "cpu"]) == 0
+    assert json.loads(out.read_text(encoding="utf-8"))["path"] == str(odd)
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["unreadable"] == 1
+    assert "cannot be read" in printed.err
+    assert "calibrated on 36 validation images" in printed.err
+
+
+def test_lines_are_printed_without_out(
+    soc_folder: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taxa = tmp_path / "taxa.csv"
+    names = json.loads((soc_folder / "classes.json").read_text())["names"]
+    taxa.write_text("class,all\n" + "".join(f"{name},Animalia\n" for name in names))
+    arguments = ["predict", str(soc_folder), str(photos), "--top", "2", "--taxonomy", str(taxa), "--device", "cpu"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("\n") == 24
+    assert all(line.count("%") == 2 and "safe to name" in line for line in printed.out.splitlines())
+    assert "broken.jpg" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--out", "p.xlsx"], "p.xlsx"),
+        (["--out", "no/p.csv"], "does not exist"),
+        (["--coverage", "90", "--out", "p.csv"], "coverage"),
+        (["--top", "0"], "top"),
+        (["--resume"], "--out"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    soc_folder: Path,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    named: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", str(soc_folder), str(photos), *options, "--device", "cpu"]) == 2
+    assert named in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,49 @@
+"""The lowest taxon that is safe to name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from semifine.errors import UserError
+from semifine.inference.taxonomy import Taxon, read_taxonomy
+
+CLASSES = ("Parus major", "Parus minor", "Poecile palustris", "Turdus merula")
+TABLE = """class,genus,family
+Parus major,Parus,Paridae
+Parus minor,Parus,Paridae
+Poecile palustris,Poecile,Paridae
+Turdus merula,Turdus,Turdidae
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "taxa.csv"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_doubt_rises_in_the_ranks(tmp_path: Path) -> None:
+    taxonomy = read_taxonomy(write(tmp_path, TABLE), CLASSES)
+    probs = np.array([[0.95, 0.03, 0.01, 0.01], [0.5, 0.45, 0.03, 0.02], [0.4, 0.3, 0.25, 0.05], [0.4, 0.1, 0.1, 0.4]])
+    named = taxonomy.name(probs, 0.9)
+    assert named[0] == Taxon("Parus major", "class", pytest.approx(0.95))
+    assert named[1] == Taxon("Parus", "genus", pytest.approx(0.95))
+    assert named[2] == Taxon("Paridae", "family", pytest.approx(0.95))
+    assert named[3] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("class,genus\nParus major,Parus\n", "Parus minor"),
+        ("class\nParus major\n", "higher rank"),
+        ("", "empty"),
+        (TABLE + "Corvus corax,Corvus\n", "Corvus corax"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        read_taxonomy(write(tmp_path, text), CLASSES)

@@ -1,0 +1,20 @@
+"""One small run and what its model says, shared by the tests of the studio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from semifine.studio.insight import Insight, gain_insight
+from tests.studio.runs import small_run
+
+
+@pytest.fixture(scope="session")
+def studio_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_run(tmp_path_factory.mktemp("studio") / "birds")
+
+
+@pytest.fixture(scope="session")
+def insight(studio_run: Path) -> Insight:
+    return gain_insight(studio_run, "cpu")

@@ -1,0 +1,168 @@
+"""The web application: what it answers, and whom it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from semifine.labelling.log import LabelLog
+from semifine.studio.app import Studio, create_app
+from semifine.studio.insight import Insight
+
+TOKEN = "a-token-for-tests"
+ORIGIN = "http://127.0.0.1:8123"
+
+
+@pytest.fixture
+def client(insight: Insight, tmp_path: Path) -> Iterator[TestClient]:
+    app = create_app(Studio(insight, LabelLog(tmp_path / "labels.db"), "cpu"), TOKEN, 8123)
+    with TestClient(app, base_url=ORIGIN, headers={"Origin": ORIGIN}) as client:
+        yield client
+
+
+def say(client: TestClient, **more: object) -> dict[str, object]:
+    body = {"person": "Ada", "kind": "unsure", "images": [{"id": 0, "seen": 0}], **more}
+    return client.post(f"/{TOKEN}/api/say", json=body).json()
+
+
+def test_the_page_and_all_its_assets_are_there(client: TestClient) -> None:
+    page = client.get(f"/{TOKEN}/")
+    assert page.headers["content-type"].startswith("text/html")
+    for name in ("main.js", "style.css", "icon.svg", "queue.js"):
+        assert client.get(f"/{TOKEN}/assets/{name}").status_code == 200
+    assert "http" not in page.text.replace("http-equiv", ""), "nothing comes from elsewhere"
+
+
+def test_label_export_and_changes(client: TestClient, insight: Insight) -> None:
+    name = insight.class_names[2]
+    first = client.get(f"/{TOKEN}/api/queue").json()["ids"][0]
+    assert say(client, kind="label", images=[{"id": first, "seen": 0}], **{"class": name})["images"]
+    table = list(csv.reader(io.StringIO(client.get(f"/{TOKEN}/labels.csv").text)))
+    assert table == [["path", "label"], [insight.catalog.paths[int(insight.rows[first])], name]]
+    news = client.get(f"/{TOKEN}/api/changes?after=0").json()
+    assert news["counts"]["labelled"] == 1
+    assert news["images"][str(first)]["label"] == name
+    assert client.get(f"/{TOKEN}/api/changes?after={news['last']}").json()["images"] == {}
+    assert client.post(f"/{TOKEN}/api/undo", json={"person": "Ada"}).json() == {"ids": [first]}
+
+
+def test_photos_are_jpegs(client: TestClient) -> None:
+    for size in ("small", "large"):
+        answer = client.get(f"/{TOKEN}/photo/0/{size}")
+        assert answer.headers["content-type"] == "image/jpeg"
+        assert Image.open(io.BytesIO(answer.content)).format == "JPEG"
+
+
+def test_overview_counts_every_class(client: TestClient) -> None:
+    overview = client.get(f"/{TOKEN}/api/overview").json()
+    assert sum(of["predicted"] for of in overview["classes"]) == overview["images"] == 60
+    assert sorted(c for members in overview["clusters"] for c in members) == list(range(6))
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8123", "127.0.0.1", "127.0.0.1:80", ""])
+def test_foreign_names_are_refused(client: TestClient, host: str) -> None:
+    assert client.get(f"/{TOKEN}/", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9", "https://127.0.0.1:8123"])
+def test_foreign_pages_are_refused(client: TestClient, origin: str) -> None:
+    body = {"person": "Ada", "kind": "unsure", "images": [{"id": 0, "seen": 0}]}
+    answer = client.post(f"/{TOKEN}/api/say", json=body, headers={"Origin": origin})
+    assert answer.status_code == 403
+    assert client.get(f"/{TOKEN}/api/changes").json()["last"] == 0, "and nothing was written"
+
+
+def test_foreign_frames_and_images_are_refused_but_links_work(client: TestClient) -> None:
+    foreign = {"Sec-Fetch-Site": "cross-site"}
+    assert client.get(f"/{TOKEN}/photo/0/small", headers={**foreign, "Sec-Fetch-Mode": "no-cors"}).status_code == 403
+    assert client.get(f"/{TOKEN}/", headers={**foreign, "Sec-Fetch-Mode": "navigate"}).status_code == 200
+
+
+def test_a_post_needs_an_origin_json_and_a_small_body(client: TestClient) -> None:
+    address = f"/{TOKEN}/api/undo"
+    del client.headers["Origin"]
+    assert client.post(address, json={"person": "Ada"}).status_code == 403
+    client.headers["Origin"] = ORIGIN
+    assert client.post(address, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+    assert client.post(address, json={"person": "A" * 70_000}).status_code == 413
+    assert client.put(address, json={}).status_code == 403
+    assert client.request("DELETE", address).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/wrong/", "/wrong/api/queue", f"/{TOKEN[:-1]}/", f"/{TOKEN}x/", "//", "/é/"])
+def test_without_the_token_there_is_nothing(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "assets/../app.py",
+        "assets/..%2fapp.py",
+        "assets/%2e%2e%2fapp.py",
+        "assets/..%252fapp.py",
+        "assets//etc/passwd",
+        "assets/%2fetc%2fpasswd",
+        "assets/app.py",
+        "assets/main.js%00.css",
+        "photo/../../etc/passwd",
+        "photo/..%2f..%2fetc%2fpasswd/large",
+        "photo/-1/large",
+        "photo/0/../../labels.csv%00",
+        "photo/99999999/large",
+        "photo/0/original",
+        "photo/file:%2f%2f%2fetc%2fpasswd/large",
+        "etc/passwd",
+    ],
+)
+def test_no_other_file_can_be_reached(client: TestClient, path: str) -> None:
+    assert client.get(f"/{TOKEN}/{path}").status_code in (403, 404)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not json",
+        b"[]",
+        b"{}",
+        b'{"person": 5, "kind": "skip", "images": []}',
+        b'{"person": "Ada", "kind": "skip", "images": [{"id": "x", "seen": 0}]}',
+        b'{"person": "Ada", "kind": "skip", "images": [{"id": true, "seen": 0}]}',
+        b'{"person": "Ada", "kind": "skip", "images": [{"id": 1e300, "seen": 0}]}',
+        b'{"person": "Ada", "kind": "label", "class": ["x"], "images": [{"id": 0, "seen": 0}]}',
+        b'{"person": "Ada", "kind": "skip", "images": [{"id": 10000, "seen": 0}]}',
+    ],
+)
+def test_nonsense_is_one_sentence(client: TestClient, body: bytes) -> None:
+    answer = client.post(f"/{TOKEN}/api/say", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"].endswith(".")
+
+
+@pytest.mark.parametrize("query", ["state=gone", "order=size", "class=x", "cluster=-1"])
+def test_a_wrong_queue_is_one_sentence(client: TestClient, query: str) -> None:
+    answer = client.get(f"/{TOKEN}/api/queue?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["error"].endswith(".")
+
+
+def test_headers_protect_every_answer(client: TestClient) -> None:
+    for path in (f"/{TOKEN}/", f"/{TOKEN}/photo/0/small", "/wrong/", f"/{TOKEN}/nowhere"):
+        headers = client.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "server" not in headers
+        assert "set-cookie" not in headers
+
+
+def test_there_is_nothing_to_go_on_with_before_a_training(client: TestClient) -> None:
+    assert client.post(f"/{TOKEN}/api/use", json={}).status_code == 400
+    assert client.post(f"/{TOKEN}/api/stop", json={}).json() == {"state": "none"}
+    assert client.post(f"/{TOKEN}/api/train", json={"iterations": 0}).status_code == 400

@@ -1,0 +1,92 @@
+"""The training that the page starts, and where labels are kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from semifine.cli.main import main
+from semifine.errors import UserError
+from semifine.labelling.events import Event
+from semifine.labelling.log import LabelLog
+from semifine.studio.insight import Insight
+from semifine.studio.logs import log_of_run
+from semifine.studio.retraining import Request, Retraining, next_folder
+
+
+def finish(retraining: Retraining) -> dict[str, object]:
+    while retraining.status()["state"] == "running":
+        time.sleep(0.1)
+    return retraining.status()
+
+
+def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
+    assert next_folder(tmp_path / "birds") == tmp_path / "birds-studio-1"
+    (tmp_path / "birds-studio-1").mkdir()
+    (tmp_path / "birds-studio-2.log").touch()
+    assert next_folder(tmp_path / "birds") == next_folder(tmp_path / "birds-studio-1") == tmp_path / "birds-studio-3"
+
+
+def test_training_that_cannot_start_says_why(studio_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "wrong.db").write_text("path,label\nnowhere.jpg,Dodo\n")
+    retraining = Retraining(tmp_path / "wrong.db")
+    assert retraining.status() == {"state": "none"}
+    retraining.start(studio_run, Request())
+    with pytest.raises(UserError, match="running already"):
+        retraining.start(studio_run, Request())
+    status = finish(retraining)
+    assert status["state"] == "failed"
+    assert "nowhere.jpg" in str(status["message"])
+    assert retraining.finished_run is None
+
+
+def test_labels_stay_with_the_run_that_learnt_from_them(
+    studio_run: Path, insight: Insight, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert log_of_run(studio_run) == studio_run.with_name("birds.studio.db")
+    log = LabelLog(tmp_path / "mine.db")
+    path, name = str(insight.catalog.paths[int(insight.rows[0])]), insight.class_names[1]
+    log.append([Event("Ada", path, "label", name)])
+    retraining = Retraining(log.file)
+    new = retraining.start(studio_run, Request(iterations=3))
+    assert finish(retraining)["state"] == "finished"
+    assert json.loads((new / "result.json").read_text())["images"]["labelled"] == 19
+    assert json.loads((new / "weights.json").read_text())["matched"], "it began with what was learnt"
+    assert log_of_run(new) == log.file
+
+    assert main(["studio", str(new), "--export", str(tmp_path / "labels.csv")]) == 0
+    assert (tmp_path / "labels.csv").read_text() == f"path,label\n{path},{name}\n"
+    assert main(["studio", str(new), "--export", str(tmp_path / "labels.csv")]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["nowhere"], "not a run folder"),
+        (["RUN", "--port", "99999"], "Port 99999"),
+        (["RUN", "--db", "RUN/settings.yaml"], "not a log of labels"),
+        (["RUN", "--export", "new.csv"], "no labels yet"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    studio_run: Path, tmp_path: Path, arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"RUN": str(studio_run), "RUN/settings.yaml": str(studio_run / "settings.yaml")}
+    places["new.csv"] = str(tmp_path / "new.csv")
+    filled = [places.get(argument, argument) for argument in arguments]
+    assert main(["studio", *filled, "--no-browser"]) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert "Traceback" not in error
+
+
+def test_without_the_web_server_the_extra_is_named(
+    studio_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("semifine.cli.studio_command.find_spec", lambda _: None)
+    assert main(["studio", str(studio_run), "--no-browser"]) == 2
+    assert "semifine[studio]" in capsys.readouterr().err
