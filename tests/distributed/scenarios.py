@@ -46,11 +46,6 @@ NETWORK = {
 NETWORK |= {"evaluate_every": 25, "data__test_per_class": 5}
 
 
-def train_method(name: str, out: Path) -> None:
-    own = {"method__teacher": str(out.parents[1] / "teacher")} if name == "self_training" else {}
-    train(tiny_settings(name, **NETWORK, **own), out, resume=True, display=Silent())
-
-
 class Silent(Display):
     def __init__(self) -> None:
         super().__init__(quiet=True)
@@ -62,6 +57,11 @@ class Stopping(Silent):
     def training_numbers(self, step: int, *_: Any) -> None:
         if step == STOP:
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def train_method(name: str, out: Path, display: Display | None = None) -> None:
+    own = {"method__teacher": str(out.parents[1] / "one" / "supervised")} if name == "self_training" else {}
+    train(tiny_settings(name, **NETWORK, **own), out, resume=True, display=display or Silent())
 
 
 def in_processes(count: int, work: Callable[[int], None]) -> dict[str, Any]:
@@ -127,33 +127,25 @@ def cut_the_cable() -> None:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    names = [*method_names()]
+    names = sorted(method_names(), key=lambda name: name == "self_training")  # its teacher comes first
     outcomes = {
-        "one": in_processes(
-            1,
-            lambda _: (
-                train(tiny_settings("supervised", **NETWORK), folder / "teacher", display=Silent()),
-                [train_method(name, folder / "one" / name) for name in names],
-            ),
-        ),
-        "two": in_processes(2, lambda _: [train_method(name, folder / "two" / name) for name in names]),
-        "stopped": in_processes(
-            2,
-            lambda rank: train(
-                tiny_settings("soc", **NETWORK), folder / "stopped", display=Stopping() if not rank else None
-            ),
-        ),
-        "failed": in_processes(2, lambda rank: failing(rank, folder / "failed", cut_the_cable)),
-        "killed": in_processes(
-            2, lambda rank: failing(rank, folder / "killed", lambda: os.kill(os.getpid(), signal.SIGKILL))
-        ),
+        where: in_processes(count, lambda _, where=where: [train_method(name, folder / where / name) for name in names])
+        for where, count in (("one", 1), ("two", 2))
     }
-    for count in (1, 4):
-        out = Path(shutil.copytree(folder / "stopped", folder / f"resumed-by-{count}", symlinks=True))
-        outcomes[out.name] = in_processes(count, lambda _, out=out: train_method("soc", out))
-    for name in ("failed", "killed"):
-        out = Path(shutil.copytree(folder / name, folder / f"{name}-and-resumed", symlinks=True))
-        outcomes[out.name] = in_processes(2, lambda _, out=out: train_method("soc", out))
+
+    def run(name: str, begun_as: str | None, count: int, work: Callable[[int, Path], None]) -> None:
+        out = folder / name
+        if begun_as:
+            shutil.copytree(folder / begun_as, out, symlinks=True)
+        outcomes[name] = in_processes(count, lambda rank: work(rank, out))
+
+    run("stopped", None, 2, lambda rank, out: train_method("soc", out, Silent() if rank else Stopping()))
+    run("resumed-by-1", "stopped", 1, lambda _, out: train_method("soc", out))
+    run("resumed-by-4", "stopped", 4, lambda _, out: train_method("soc", out))
+    run("failed", "stopped", 2, lambda rank, out: failing(rank, out, cut_the_cable))
+    run("killed", "stopped", 2, lambda rank, out: failing(rank, out, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    run("failed-and-resumed", "failed", 2, lambda _, out: train_method("soc", out))
+    run("killed-and-resumed", "killed", 2, lambda _, out: train_method("soc", out))
     (folder / "outcomes.json").write_text(json.dumps(outcomes), encoding="utf-8")
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from semifine.inference.prediction import Questions
 
 
+MOST_AT_A_TIME = 100_000
+
+
 def create_parser() -> Parser:
     parser = Parser(
         prog="semifine predict",
@@ -65,8 +68,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.out is None and (options.json or options.resume or options.camtrap_dp):
         parser.error("--json, --resume and --camtrap-dp need --out")
-    if options.batch_size < 1 or (options.workers is not None and options.workers < 1):
-        parser.error("--batch-size and --workers must be at least 1")
+    if not all(1 <= number <= MOST_AT_A_TIME for number in (options.batch_size, options.workers or 1)):
+        parser.error(f"--batch-size and --workers must lie between 1 and {MOST_AT_A_TIME}")
 
     from semifine.engine.display import Display
     from semifine.inference.camtrap import check_folder
