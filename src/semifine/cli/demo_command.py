@@ -61,7 +61,7 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
         Column("method", no_wrap=True),
         "top-1",
         "top-5",
-        "pseudo-labels right",
+        "pseudo labels right",  # in words that fit a terminal of 80 columns
         "candidates",
         "truth among them",
         "ARI with genera",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semifine.cli.train_command import create_parser, parse_settings
@@ -12,6 +13,7 @@ from semifine.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from semifine.config import RunSettings
     from semifine.data.inspection import DataReport
 
 MOST_CLASSES = 60
@@ -22,7 +24,12 @@ def run(arguments: Sequence[str]) -> int:
     parser = create_parser("prepare")
     parser.description = "Decode a data set once, so that training starts at once, and report what is in it."
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    parser.add_argument(
+        "--write-folder", type=Path, metavar="FOLDER", help="only write the images, into labeled/, unlabeled/ and so on"
+    )
     options, settings = parse_settings(parser, arguments)
+    if options.write_folder:
+        return _write_folder(settings, options.write_folder)
 
     from rich.console import Console
 
@@ -36,6 +43,16 @@ def run(arguments: Sequence[str]) -> int:
         _print_report(report, Console())
     if report.errors:
         raise UserError(" ".join(report.errors))
+    return 0
+
+
+def _write_folder(settings: RunSettings, folder: Path) -> int:
+    from semifine.data.folder_writer import write_folder
+    from semifine.data.sources import load_catalog
+
+    catalog = load_catalog(settings.data, settings.data_settings)
+    write_folder(catalog, folder)
+    print(f"{len(catalog)} images of {catalog.name} written to {folder}")
     return 0
 
 

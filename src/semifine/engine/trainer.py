@@ -353,8 +353,8 @@ class Trainer:
             self._keep_metrics()
             return
         weights, state = load_weights(newest), load_training_state(newest)
-        then, now = state.get("images"), self._image_counts()
-        if then != now:
+        now = self._image_counts()
+        if (then := state.get("images", now)) != now:
             raise UserError(
                 f"The run in {self.folder.path} would go on with other images than it began with (then: {then}, "
                 f"now: {now}): bring them back, or begin another run."

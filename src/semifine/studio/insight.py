@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from semifine.analysis.runs import read_run
 from semifine.data.catalog import Catalog, Split
 from semifine.data.store import ImageStore
 from semifine.errors import UserError
+from semifine.inference.calibration import softmax
 from semifine.inference.run import Run, load
 from semifine.studio.confusion_map import ConfusionMap, confusion_map
 from semifine.studio.ordering import cluster_by_cluster, most_worth, uncertainty
@@ -33,9 +35,9 @@ class Insight:
     rows: Places
     """(U,) their rows in the catalog."""
     probs: NDArray[np.float32]
-    """(U, K)"""
-    chosen: NDArray[np.bool_]
-    """(U, K) the candidates: classes that the image may be of."""
+    """(U, K), calibrated where the run has validation images."""
+    num_candidates: NDArray[np.int64]
+    """(U,) how many classes the image may be of: the surer the model, the fewer."""
     features: Features
     """(U, D) comparable."""
     known_rows: Places
@@ -51,15 +53,18 @@ class Insight:
     def class_names(self) -> tuple[str, ...]:
         return self.catalog.class_names
 
-    @property
+    @cached_property
     def prediction(self) -> NDArray[np.int64]:
         return np.asarray(self.probs.argmax(axis=1), np.int64)
 
     def short_list(self, place: int) -> list[int]:
-        """The candidates to choose from, the most probable first; never a single one, which would be no choice."""
-        by_probability = np.argsort(-self.probs[place], kind="stable")
-        candidates = by_probability[self.chosen[place][by_probability]][:MOST_CANDIDATES]
-        return [int(c) for c in (candidates if len(candidates) >= FEWEST_CANDIDATES else by_probability[:3])]
+        """The candidates to choose from, the most probable first.
+
+        As many as SoC's cluster of the prediction has, within bounds: a single one would be no choice. They are the
+        most probable classes rather than the cluster itself, which more often lacks the true class.
+        """
+        length = int(np.clip(self.num_candidates[place], FEWEST_CANDIDATES, MOST_CANDIDATES))
+        return [int(c) for c in np.argsort(-self.probs[place], kind="stable")[:length]]
 
 
 def gain_insight(path: Path, device: Literal["auto", "cpu", "cuda"]) -> Insight:
@@ -70,7 +75,8 @@ def gain_insight(path: Path, device: Literal["auto", "cpu", "cuda"]) -> Insight:
     rows = catalog.rows(Split.UNLABELLED)
     if not len(rows):
         raise UserError(f"{catalog.name} has no unlabelled images: there is nothing to label in {path}.")
-    features, probs = _look(run, rows)
+    features, logits = _look(run, rows)
+    probs = run.calibration.probabilities(logits).astype(np.float32)
     known_rows = catalog.rows(Split.LABELLED)
     known_features, _ = _look(run, known_rows)
     centre = features.mean(axis=0)
@@ -84,7 +90,8 @@ def gain_insight(path: Path, device: Literal["auto", "cpu", "cuda"]) -> Insight:
         store=run.dataset.store,
         rows=rows,
         probs=probs,
-        chosen=run.candidates(probs),
+        # SoC chooses clusters by the confidence that training saw, which is not calibrated.
+        num_candidates=run.candidates(softmax(logits)).sum(axis=1),
         features=features,
         known_rows=known_rows,
         known_features=known_features,
@@ -99,4 +106,4 @@ def gain_insight(path: Path, device: Literal["auto", "cpu", "cuda"]) -> Insight:
 
 def _look(run: Run, rows: Places) -> tuple[Features, NDArray[np.float32]]:
     batches = list(run.scores(rows))
-    return np.concatenate([b.features for b in batches]), np.concatenate([b.probabilities for b in batches])
+    return np.concatenate([b.features for b in batches]), np.concatenate([b.logits for b in batches])

@@ -66,6 +66,7 @@ async function showPart() {
   for (const link of document.querySelectorAll("nav a"))
     if (link.hash === `#${part}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
+  scrollTo(0, 0); // the address names a part, to which the browser would scroll
   if (part === "overview") await showOverview(filter).catch((error) => toast(error.message, true));
 }
 
@@ -110,7 +111,11 @@ function zoom() {
   const dialog = find("#zoom-dialog");
   find("img", dialog).src = photo(desk.image.row, "large");
   dialog.onclick = () => dialog.close();
-  dialog.onkeydown = (event) => event.key.toLowerCase() === "z" && dialog.close();
+  dialog.onkeydown = (event) => {
+    if (event.key.toLowerCase() !== "z") return;
+    event.stopPropagation(); // or the same key would open it again
+    dialog.close();
+  };
   dialog.showModal();
 }
 
@@ -137,7 +142,8 @@ async function start() {
   find("#photo").onclick = zoom;
   find("#person").onclick = () => askName().then(reload);
   filters.onsubmit = (event) => event.preventDefault();
-  filters.onchange = () => {
+  filters.onchange = (event) => {
+    event.target.blur(); // so that the keys answer again
     queue.wanted = Object.fromEntries(new FormData(filters));
     reload();
   };

@@ -70,6 +70,15 @@ const classView = (id, of, filter) =>
     make("span", { class: "quiet" }, `${of.labelled + of.given} labelled${of.given ? ` (${of.given} new)` : ""}`),
   );
 
+/** Whether a name can be written without running into one that is written already; letters are about 0.8 wide. */
+function hasRoom(written, { name, position }, x, y) {
+  const width = 0.8 * name.length;
+  const left = x - { start: 0, middle: width / 2, end: width }[anchor(position[0])];
+  const free = written.every((other) => Math.abs(other.y - y) > 2 || left > other.right || left + width < other.left);
+  if (free) written.push({ left, right: left + width, y });
+  return free;
+}
+
 const anchor = (x) => (x < 0.1 ? "start" : x > 0.9 ? "end" : "middle");
 
 function map({ classes, pairs }, filter) {
@@ -81,17 +90,19 @@ function map({ classes, pairs }, filter) {
     const [[x1, y1], [x2, y2]] = [at(classes[first]), at(classes[second])];
     return draw("line", { x1, y1, x2, y2, "stroke-width": 0.15 + (0.6 * count) / strongest });
   });
+  const [written, names] = [[], []];
   const dots = classes.map((of, id) => {
     const [cx, cy] = at(of);
-    const r = 0.7 + 1.3 * Math.sqrt(of.doubt / most);
+    const r = 0.6 + 0.9 * Math.sqrt(of.doubt / most);
+    if (hasRoom(written, of, cx, cy))
+      names.push(draw("text", { x: cx, y: cy - r - 0.5, "text-anchor": anchor(of.position[0]) }, of.name));
     const pick = () => filter({ class: id });
     return draw(
       "a",
       { href: "#label", "aria-label": of.name, on: { click: pick } },
       draw("title", {}, `${of.name}: ${of.predicted} images, doubt ${of.doubt.toFixed(1)}`),
       draw("circle", { cx, cy, r, class: `hue-${of.cluster % HUES}` }),
-      classes.length <= 60 && draw("text", { x: cx, y: cy - r - 0.5, "text-anchor": anchor(of.position[0]) }, of.name),
     );
   });
-  return make("figure", { id: "map" }, draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Map of the classes" }, lines, dots));
+  return make("figure", { id: "map" }, draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Map of the classes" }, lines, dots, names));
 }

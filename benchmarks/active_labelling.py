@@ -1,0 +1,134 @@
+"""Simulated labelling: accuracy after labels in the studio's order against as many random ones, over several seeds.
+
+A run is trained; then images are answered with their hidden truth, as a person would; then training goes on from the
+run's weights with these labels, as the studio's page does it. An image of no known class costs an answer and brings no
+label. The same with random images, and with none, is the comparison. What is finished in --runs is not trained again:
+seeds can be computed side by side, by one command each, and tabled by another that names them all.
+
+    python benchmarks/active_labelling.py semi_cub:PATH --preset lite0-imagenet --answers 200 --seeds 0 1 2 \
+        --runs runs/active --out benchmarks/results/active-labelling-semi-cub.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semifine.labelling.log import LabelLog
+from semifine.studio.desk import Desk, Said
+from semifine.studio.insight import Insight, gain_insight
+from semifine.studio.retraining import Request, training_command
+
+WAYS = ("none", "random", "studio")
+
+
+def train(command: list[str], out: Path) -> dict[str, Any]:
+    """Runs a training, or goes on with it, and returns its result."""
+    with out.with_name(out.name + ".log").open("w") as log:
+        subprocess.run([*command, "--resume"], stdout=log, stderr=subprocess.STDOUT, check=True)
+    result: dict[str, Any] = json.loads((out / "result.json").read_text())
+    return result
+
+
+def give_answers(insight: Insight, way: str, answers: int, seed: int, file: Path) -> dict[str, int]:
+    """Answers images in the given order with their truth, through the desk that the page uses."""
+    log = LabelLog(file)
+    desk = Desk(insight, log)
+    order = insight.orders["worth"]
+    if way == "random":
+        order = np.random.default_rng(seed).permutation(len(order))
+    chosen = [] if way == "none" else order[:answers].tolist()
+    on_short_list = 0
+    for place in chosen:
+        truth = int(insight.catalog.truth[insight.rows[place]])
+        known = 0 <= truth < len(insight.class_names)
+        on_short_list += known and truth in insight.short_list(place)
+        if desk.standing(place).last:
+            continue  # answered by an earlier attempt
+        if known:
+            desk.say(Said("simulated", "label", [place], [0], insight.class_names[truth]))
+        else:
+            desk.say(Said("simulated", "none_of_these", [place], [0]))
+    wrong = [insight.prediction[place] != insight.catalog.truth[insight.rows[place]] for place in chosen]
+    log.close()
+    return {
+        "answers": len(chosen),
+        "labels": len(desk.given_labels()),
+        "model_was_wrong": int(sum(wrong)),
+        "on_short_list": on_short_list,
+        "classes_reached": len({name for _, name in desk.given_labels()}),
+    }
+
+
+def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[dict[str, Any]]:
+    """One seed: the first run, and a continuation for each way of choosing images."""
+    first = options.runs / f"first-{seed}"
+    command = [
+        sys.executable,
+        "-m",
+        "semifine",
+        "train",
+        options.data,
+        "--seed",
+        str(seed),
+        "--out",
+        str(first),
+        *extra,
+    ]
+    command += ["--preset", options.preset] if options.preset else []
+    before = train(command, first)
+    insight = gain_insight(first, "auto")
+    found = [{"seed": seed, "way": "before", "top1": before["top1"], "top5": before["top5"]}]
+    for way in WAYS:
+        out, file = options.runs / f"{way}-{seed}", options.runs / f"{way}-{seed}.db"
+        given = give_answers(insight, way, options.answers, seed, file)
+        request = Request(from_weights=not options.from_start, iterations=options.more_steps)
+        after = train(training_command(first, out, file, request), out)
+        found.append({"seed": seed, "way": way, "top1": after["top1"], "top5": after["top5"], **given})
+        print(f"seed {seed}, {way}: top-1 {after['top1']:.2f}", file=sys.stderr)
+    return found
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    lines = ["| labels | seeds | top-1 | top-5 | model was wrong | on the short list |", "|---|---|---|---|---|---|"]
+    for way in ("before", *WAYS):
+        runs = [result for result in results if result["way"] == way]
+        cells = [_spread([run[key] for run in runs]) for key in ("top1", "top5")]
+        for key in ("model_was_wrong", "on_short_list"):
+            cells.append(_spread([run[key] for run in runs]) if way in ("random", "studio") else "")
+        lines.append(f"| {way} | {len(runs)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _spread(values: list[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{deviation}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("data")
+    parser.add_argument("--preset")
+    parser.add_argument("--answers", type=int, default=200)
+    parser.add_argument("--more-steps", type=int, help="steps of the continuation; default: as many as before")
+    parser.add_argument("--from-start", action="store_true", help="train anew instead of from the run's weights")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--runs", type=Path, default=Path("runs/active"))
+    parser.add_argument("--out", type=Path, required=True, help="JSON file for the results")
+    options, extra = parser.parse_known_args()
+    options.runs.mkdir(parents=True, exist_ok=True)
+    results = [result for seed in options.seeds for result in compare(options, extra, seed)]
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps({"command": " ".join(sys.argv), "results": results}, indent=1) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""From a folder of photos to a classifier, predictions and an exported model, and what its promises are worth.
+
+    python benchmarks/own_photos.py SEMI_CUB --work /tmp/own --out benchmarks/results/own-photos.json
+
+SEMI_CUB holds the lists of Semi-CUB in ``splits`` and its images in ``images`` (or in images-*.tar). A folder is made
+of them as somebody's own photos would be, ten labels a class; one command each trains, predicts and exports.
+Measured on test images: accuracy, calibration error, coverage of the conformal sets, and how well the flag tells birds
+of other species (u_train_out, which the network never saw) from test images. Options after -- go to semifine train.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semifine.cli.main import main as semifine
+from semifine.inference.calibration import BINS
+
+
+def read_list(source: Path, name: str) -> list[tuple[str, str]]:
+    """Path and folder of class of every image of a list."""
+    lines = (source / "splits" / f"{name}.txt").read_text().split("\n")
+    paths = [line.rpartition(" ")[0] for line in lines if line]
+    return [(path, path.partition("/")[0]) for path in paths]
+
+
+def unpack(source: Path, work: Path) -> Path:
+    """The folder of images."""
+    if (source / "images").is_dir():
+        return source / "images"
+    if not (work / "images").is_dir():
+        for tar in sorted(source.glob("images-*.tar")):
+            with tarfile.open(tar) as opened:
+                opened.extractall(work, filter="data")
+    return work / "images"
+
+
+def make_folder(source: Path, work: Path, others: int) -> Path:
+    """The layout of somebody's own photos, made of links; birds of other species lie apart."""
+    images, root = unpack(source, work), work / "photos"
+    places = {"labeled": read_list(source, "l_train_val"), "test": read_list(source, "test")}
+    links = [(path, root / split / name / Path(path).name) for split, part in places.items() for path, name in part]
+    links += [(path, root / "unlabeled" / Path(path).name) for path, _ in read_list(source, "u_train_in")]
+    strangers = [path for path, _ in read_list(source, "u_train_out") if (images / path).is_file()]
+    chosen = np.random.default_rng(0).permutation(strangers)[:others].tolist()
+    links += [(path, work / "others" / Path(path).name) for path in chosen]
+    for path, link in links:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.exists():
+            link.symlink_to((images / path).resolve())
+    return root
+
+
+def auroc(ordinary: list[float], strange: list[float]) -> float:
+    """How often a strange image scores higher than an ordinary one; ties count half."""
+    both = np.array([*ordinary, *strange])
+    _, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    n = len(strange)
+    return float((ranks[len(ordinary) :].sum() - n * (n + 1) / 2) / (n * len(ordinary)))
+
+
+def measure(tested: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, float]:
+    truth = [Path(record["path"]).parent.name for record in tested]
+    correct = np.array([record["name"] == name for record, name in zip(tested, truth, strict=True)])
+    confidence = np.array([record["probability"] for record in tested])
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, confidence - correct, minlength=BINS)
+
+    def share(column: str) -> float:
+        return float(np.mean([name in record[column] for record, name in zip(tested, truth, strict=True)]))
+
+    return {
+        "top1": 100 * float(correct.mean()),
+        "calibration_error": 100 * float(np.abs(gaps).sum() / len(tested)),
+        "conformal_coverage": 100 * share("conformal_set"),
+        "conformal_size": float(np.mean([len(record["conformal_set"]) for record in tested])),
+        "candidate_hit_rate": 100 * share("candidates"),
+        "candidates": float(np.mean([len(record["candidates"]) for record in tested])),
+        "ood_auroc": auroc([r["ood_score"] for r in tested], [r["ood_score"] for r in others]),
+        "flagged_test": 100 * float(np.mean([record["is_ood"] for record in tested])),
+        "flagged_others": 100 * float(np.mean([record["is_ood"] for record in others])),
+    }
+
+
+def step(*arguments: str) -> float:
+    """Runs a command of semifine and returns its seconds."""
+    print("$ semifine " + " ".join(arguments), file=sys.stderr)
+    started = time.perf_counter()
+    if semifine(list(arguments)):
+        sys.exit(f"semifine {arguments[0]} failed")
+    return round(time.perf_counter() - started, 1)
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("source", type=Path, metavar="SEMI_CUB")
+    parser.add_argument("--work", type=Path, required=True, help="folder for photos, run and predictions")
+    parser.add_argument("--others", type=int, default=1000, help="images of other species")
+    parser.add_argument("--preset", default="lite0-imagenet")
+    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    parser.add_argument("extra", nargs="*", help="options of semifine train, after --")
+    options = parser.parse_args()
+    work = options.work
+    photos = make_folder(options.source, work, options.others)
+    run, onnx = str(work / "run"), str(work / "model.onnx")
+    seconds = {
+        "train": step("train", str(photos), "--preset", options.preset, "--out", run, *options.extra),
+        "export": step("export", run, "--out", onnx),
+        "predict": step("predict", run, str(photos / "test"), "--out", str(work / "test.jsonl"), "--quiet"),
+        "predict_others": step("predict", run, str(work / "others"), "--out", str(work / "others.jsonl"), "--quiet"),
+        "predict_onnx": step("predict", onnx, str(photos / "test"), "--out", str(work / "onnx.jsonl"), "--quiet"),
+    }
+    tested, by_onnx = read_records(work / "test.jsonl"), read_records(work / "onnx.jsonl")
+    result = measure(tested, read_records(work / "others.jsonl"))
+    same = np.mean([a["name"] == b["name"] for a, b in zip(tested, by_onnx, strict=True)])
+    (calibration,) = json.loads((work / "run" / "calibration.json").read_text()).values()
+    result |= {"onnx_same_prediction": 100 * float(same), "validation_images": calibration["images"]}
+    result |= {"temperature": calibration["temperature"], "ece_before_on_val": 100 * calibration["ece_before"]}
+    print("\n".join(["| measured | value |", "|---|---|", *(f"| {n} | {v:.3g} |" for n, v in result.items())]))
+    if options.out:
+        record = {"command": " ".join(sys.argv), **result, "seconds": seconds}
+        options.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Predictions of many JPEG files: semifine against a plain torchvision loop with the same network, in one go.
+
+    python benchmarks/predict_speed.py --images 10000 --device cuda --out benchmarks/results/predict-speed-cuda.json
+
+Both read the same files and write a table; loading the network does not count. The plain loop is what people write:
+ImageFolder, the usual transforms, a DataLoader with one worker a core, float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+import semifine
+from semifine.engine.devices import describe_hardware
+from semifine.inference.inputs import find_files
+from semifine.inference.predicting import predict_into
+from semifine.inference.prediction import Questions
+from semifine.inference.run import Run
+from semifine.models.classifier import normalisation
+
+DISTINCT = 50
+"""Pictures that are drawn; the files are copies of them, which take as long to read and to decode."""
+
+
+def make_photos(folder: Path, count: int) -> None:
+    """JPEG files of 500 x 375 pixels with the detail of photos, about 60 kB each."""
+    random = np.random.default_rng(0)
+    (folder / "all").mkdir()
+    encoded = []
+    for number in range(DISTINCT):
+        coarse = Image.fromarray(random.integers(0, 256, (24, 32, 3), np.uint8)).resize((500, 375))
+        noisy = np.asarray(coarse, np.int16) + random.integers(-20, 21, (375, 500, 3))
+        file = folder / f"{number}.jpg"
+        Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)).save(file, quality=85)
+        encoded.append(file.read_bytes())
+        file.unlink()
+    for number in range(count):
+        (folder / "all" / f"{number:06d}.jpg").write_bytes(encoded[number % DISTINCT])
+
+
+def plain_loop(run: Run, folder: Path, out: Path, batch: int, workers: int, device: torch.device) -> list[int]:
+    from torchvision import transforms
+    from torchvision.datasets import ImageFolder
+
+    colours, size = normalisation(run.network), run.settings.image_size
+    steps = [
+        transforms.Resize(run.settings.stored_side),
+        transforms.CenterCrop(size),
+        transforms.ToTensor(),
+        transforms.Normalize(colours.mean, colours.std),
+    ]
+    dataset = ImageFolder(str(folder), transforms.Compose(steps))
+    loader = torch.utils.data.DataLoader(dataset, batch, num_workers=workers, pin_memory=device.type == "cuda")
+    found: list[int] = []
+    with torch.inference_mode(), out.open("w", newline="") as file:
+        writer = csv.writer(file)
+        for images, _ in loader:
+            probs = run.network(images.to(device)).logits.softmax(1)
+            confidence, classes = probs.max(1)
+            found += classes.tolist()
+            writer.writerows(zip(classes.tolist(), confidence.tolist(), strict=True))
+    return found
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    tiny = {"source": "synthetic", "genera": 4, "unlabelled_per_class": 1, "test_per_class": 1, "val_per_class": 1}
+    semifine.fit(
+        tiny,
+        "supervised",
+        out=folder / "run",
+        quiet=True,
+        iterations=1,
+        batch_size=2,
+        backbone=options.backbone,
+        image_size=options.image_size,
+        device=options.device,
+        compile="off",
+    )
+    run = semifine.load(folder / "run", device=options.device)
+    photos = folder / "photos"
+    photos.mkdir()
+    make_photos(photos, options.images)
+    device = next(run.network.parameters()).device
+    warm = list(find_files([str(photos)]))[: 2 * options.batch_size]
+    predict_into(folder / "warm.csv", run, warm, Questions(), batch=options.batch_size, workers=options.workers)
+
+    started = time.perf_counter()
+    files = find_files([str(photos)])
+    predict_into(folder / "p.csv", run, files, Questions(), batch=options.batch_size, workers=options.workers)
+    ours = time.perf_counter() - started
+    started = time.perf_counter()
+    classes = plain_loop(run, photos, folder / "plain.csv", options.batch_size, options.workers, device)
+    plain = time.perf_counter() - started
+    with (folder / "p.csv").open(encoding="utf-8", newline="") as file:
+        names = [row["name"] for row in csv.DictReader(file)]
+    agreement = np.mean([name == run.class_names[c] for name, c in zip(names, classes, strict=True)])
+    return {
+        "images": options.images,
+        "backbone": options.backbone,
+        "image_size": options.image_size,
+        "workers": options.workers,
+        "semifine_images_per_second": round(options.images / ours, 1),
+        "plain_images_per_second": round(options.images / plain, 1),
+        "ratio": round(plain / ours, 2),
+        "same_prediction": round(float(agreement), 4),
+        "environment": describe_hardware(device.type),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--backbone", default="resnet50")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result = measure(options, Path(folder))
+    print("| images | device | semifine, images/s | plain loop, images/s | ratio | same prediction |")
+    print("|---|---|---|---|---|---|")
+    print(
+        f"| {result['images']} | {result['environment']['device']} | {result['semifine_images_per_second']} | "
+        f"{result['plain_images_per_second']} | {result['ratio']} | {100 * result['same_prediction']:.1f} % |"
+    )
+    if options.out:
+        options.out.write_text(json.dumps({"command": " ".join(sys.argv), **result}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
