@@ -10,17 +10,9 @@ import pytest
 
 from semifine.report import write_page
 from tests.analysis.fake_runs import make_groups, planted_counts, write_run
-from tests.browser.chromium import chromium
 from tests.report.test_page import SECTIONS, photos
 
-pytestmark = pytest.mark.xdist_group("report in the browser")
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -55,17 +47,17 @@ class Opened:
 
 
 @pytest.fixture
-def opened(browser: Any, report: Path) -> Iterator[Opened]:
-    page = Opened(browser, report, DESKTOP)
+def opened(chromium: Any, report: Path) -> Iterator[Opened]:
+    page = Opened(chromium, report, DESKTOP)
     yield page
     page.context.close()
 
 
 @pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_opens_whole_without_complaint_or_request(
-    browser: Any, report: Path, viewport: dict[str, int], scheme: str
+    chromium: Any, report: Path, viewport: dict[str, int], scheme: str
 ) -> None:
-    opened = Opened(browser, report, viewport, scheme)
+    opened = Opened(chromium, report, viewport, scheme)
     page = opened.page
     assert opened.complaints == []
     assert opened.requests == [report.as_uri()]
@@ -135,8 +127,8 @@ def test_the_tree_can_be_cut_and_its_branches_opened(opened: Opened) -> None:
     assert page.locator("#tree-panel figcaption", has_text="</script>").count() == 1, "a hostile name stays text"
 
 
-def test_without_scripts_the_numbers_are_there_too(browser: Any, report: Path) -> None:
-    context = browser.new_context(viewport=PHONE, java_script_enabled=False, offline=True)
+def test_without_scripts_the_numbers_are_there_too(chromium: Any, report: Path) -> None:
+    context = chromium.new_context(viewport=PHONE, java_script_enabled=False, offline=True)
     page = context.new_page()
     page.goto(report.as_uri())
     assert page.locator("figure[data-curve='0'] svg").count() == 1
