@@ -50,8 +50,7 @@ class MemoryWatch(Display):
         super().__init__(quiet=True)
         self.samples: list[tuple[int, float]] = []
 
-    def training_numbers(self, step: int, numbers: dict[str, Any]) -> None:
-        super().training_numbers(step, numbers)
+    def training_numbers(self, step: int, *_: Any) -> None:
         self.samples.append((step, resident_megabytes()))
 
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +107,22 @@ class RunFolder:
 
 def read_json(path: Path) -> dict[str, Any]:
     """What a JSON file of ours holds; a clear UserError where it is damaged."""
-    try:
+    with damage_told(path):
         value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("it holds no names with values")
+    return value
+
+
+@contextmanager
+def damage_told(path: Path) -> Iterator[None]:
+    """Whatever goes wrong while a file of ours is read is told as one sentence about that file."""
+    try:
+        yield
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: it holds no names with values.")
-    return value
+    except Exception as error:  # JSON, safetensors and Parquet have kinds of their own
+        raise UserError(f"{path} is damaged: {' '.join(str(error).split()).rstrip('.')}.") from error
 
 
 def write_json(path: Path, value: Any) -> None:

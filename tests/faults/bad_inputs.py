@@ -89,7 +89,7 @@ def try_case(kind: str, rng: random.Random, folder: Path) -> int:
     if code == 2:
         before, _, sentence = said.getvalue().partition("semifine: ")
         assert "Error" not in before, before
-        assert any(clue in sentence for clue in case.clues), f"{case.arguments} were answered with: {sentence}"
+        assert any(clue and clue in sentence for clue in case.clues), f"{case.arguments} were answered with: {sentence}"
     return code
 
 
@@ -128,7 +128,7 @@ def option(rng: random.Random, _: Path) -> Case:
         "PATH",
         "command",
     ]
-    return Case([verb, *words, *few], [clue for clue in clues if clue])
+    return Case([verb, *words, *few], clues)
 
 
 def table(rng: random.Random, folder: Path) -> Case:
@@ -248,14 +248,47 @@ def weights(rng: random.Random, folder: Path) -> Case:
 
 
 def run_folder(rng: random.Random, folder: Path) -> Case:
-    """A finished run of which one file is damaged, evaluated or gone on with."""
+    """A finished run of which one file is damaged, in the hands of every command that takes a run."""
     out = folder / "run"
     write_damaged_run(rng, out)
     if rng.random() < 0.5:
         (out / "result.json").unlink(missing_ok=True) if not (out / "result.json").is_dir() else None
-    evaluate = ["evaluate", str(out), "--device", "cpu", "--checkpoint", rng.choice(["last", "best_val"])]
-    resume = ["train", "--out", str(out), "--resume", "--quiet", "--device", "cpu"]
-    return Case(rng.choice([evaluate, resume]), [str(out), "setting", *field_names(TrainSettings)])
+    image = folder / "image.png"
+    image.write_bytes(encoded((20, 16), (9, 9, 9), "PNG"))
+    checkpoint = ["--checkpoint", rng.choice(["last", "best_val"])]
+    commands = [
+        ["evaluate", str(out), "--device", "cpu", *checkpoint],
+        ["train", "--out", str(out), "--resume", "--quiet", "--device", "cpu"],
+        ["predict", str(out), str(image), "--device", "cpu", "--quiet", *checkpoint],
+        ["export", str(out), "--format", "safetensors", *checkpoint],
+        ["report", str(out)],
+    ]
+    return Case(rng.choice(commands), [str(out), "setting", *field_names(TrainSettings)])
+
+
+def prediction(rng: random.Random, folder: Path) -> Case:
+    """A good run asked about broken images, folders and tables, with strange options."""
+    images = [folder / f"{number}{rng.choice(['.jpg', '.png', '.txt', ''])}" for number in range(rng.randint(0, 3))]
+    for image in images:
+        write_image(rng, image)
+    given = [str(image) for image in images] + [rng.choice(["", str(folder), "none.jpg", "..", "a\nb"])]
+    (folder / "taxa.csv").write_bytes(
+        _bytes(rng, rng.choice(["class,genus\na,b\n", "", "a\n", "class\n\n", "x,y,z\n1"]))
+    )
+    numbers = ["--top", "--coverage", "--false-alarms", "--sure", "--batch-size", "--workers"]
+    files = [
+        *(["--out", str(folder / f"table{suffix}")] for suffix in (".csv", ".jsonl", ".parquet", ".txt", "")),
+        *(
+            ["--taxonomy", str(folder / "taxa.csv")],
+            ["--camtrap-dp", str(folder / "package")],
+            ["--json"],
+            ["--resume"],
+        ),
+    ]
+    options = rng.choice([*files, []]) + rng.choice([*files, []])
+    options += [rng.choice(numbers), rng.choice(VALUES)] * (rng.random() < 0.5)
+    command = ["predict", str(finished_run()), *given, *options, "--device", "cpu", "--quiet"]
+    return Case(command, [*given, str(folder), *(option.strip("-").replace("-", "_") for option in options), "--"])
 
 
 def _prepare(folder: Path, data: str) -> list[str]:
@@ -300,5 +333,6 @@ def _as_nobody() -> Iterator[None]:
 
 
 KINDS: dict[str, Callable[[random.Random, Path], Case]] = {
-    kind.__name__: kind for kind in (settings_file, option, table, list_files, photos, forbidden, weights, run_folder)
+    kind.__name__: kind
+    for kind in (settings_file, option, table, list_files, photos, forbidden, weights, run_folder, prediction)
 }

@@ -36,7 +36,7 @@ class Hooked(Display):
     def say(self, text: str) -> None:
         self.said.append(text)
 
-    def training_numbers(self, step: int, _: dict[str, Any]) -> None:
+    def training_numbers(self, step: int, *_: Any) -> None:
         if step == 3 and self.hook:
             self.hook()
 

@@ -53,7 +53,7 @@ def weights_after(out: Path, code: int) -> dict[str, torch.Tensor]:
 def test_a_signal_saves_and_exits_with_its_code(
     number: signal.Signals, undisturbed: dict[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send(_: Display, step: int, __: dict[str, Any]) -> None:
+    def send(_: Display, step: int, *__: Any) -> None:
         if step == 5:
             os.kill(os.getpid(), number)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from semifine.analysis.intervals import Z_975, Interval
 from semifine.errors import UserError
-from semifine.run_folder import RunFolder
+from semifine.run_folder import RunFolder, damage_told, read_json
 
 # The kind of record of metrics.jsonl that holds each series.
 SERIES = {
@@ -102,14 +101,11 @@ class RunFacts:
 
     def sample_columns(self) -> list[str]:
         """Names of the per-sample facts that the run has."""
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         file = RunFolder(self.path).samples
-        try:
+        with damage_told(file):
             return list(pq.read_schema(file).names) if file.is_file() else []
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{file} is damaged: {error}; remove it to go on without it.") from error
 
     def samples(self, *columns: str) -> dict[str, NDArray[Any]]:
         """Columns of the per-sample facts, read when asked for; an empty dictionary without unlabelled images."""
@@ -122,7 +118,8 @@ class RunFacts:
         for column in columns:
             if column not in names:
                 raise ValueError(f"{file} has no column '{column}'. Valid ones: {', '.join(names)}.")
-        table = pq.read_table(file, columns=list(columns) or None)
+        with damage_told(file):
+            table = pq.read_table(file, columns=list(columns) or None)
         return {name: table[name].to_numpy() for name in table.column_names}
 
 
@@ -130,12 +127,12 @@ def read_run(path: Path) -> RunFacts:
     """The facts of a finished run; a clear UserError where the folder is none, unfinished or damaged."""
     folder = RunFolder.open(path)
     result = folder.read_result()
-    classes = _read_json(folder.classes)
+    classes = read_json(folder.classes)
     names = tuple(str(name) for name in classes["names"])
     groups = classes.get("groups")
     tensors = _read_tensors(folder.class_facts)
     matrices = _square_matrices(folder.class_facts, tensors, len(names))
-    environment = _read_json(folder.environment) if folder.environment.is_file() else {}
+    environment = read_json(folder.environment) if folder.environment.is_file() else {}
     records = list(folder.read_metrics())
     return RunFacts(
         path=path,
@@ -152,7 +149,7 @@ def read_run(path: Path) -> RunFacts:
         confusion=matrices.get("confusion"),
         entropy_by_k=_entropy_by_k(tensors.get("entropy_by_k")),
         class_labels=_class_labels(records, len(names)),
-        data_report=_read_json(folder.data) if folder.data.is_file() else {},
+        data_report=read_json(folder.data) if folder.data.is_file() else {},
     )
 
 
@@ -184,13 +181,10 @@ def _class_labels(records: Iterable[dict[str, Any]], num_classes: int) -> ClassL
 
 def _read_tensors(path: Path) -> dict[str, NDArray[Any]]:
     """What classes.safetensors holds; nothing where a run left none."""
-    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    try:
+    with damage_told(path):
         return dict(load_file(path)) if path.is_file() else {}
-    except SafetensorError as error:
-        raise UserError(f"{path} is damaged: {error}; remove it to go on without it.") from error
 
 
 def _square_matrices(path: Path, tensors: dict[str, NDArray[Any]], num_classes: int) -> dict[str, NDArray[np.int64]]:
@@ -214,15 +208,6 @@ def _entropy_by_k(table: NDArray[Any] | None) -> dict[int, Interval] | None:
         int(k): Interval(float(mean), float(mean - half), float(mean + half))
         for (k, mean, *_), half in zip(table, halves, strict=True)
     }
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions, compose, recipe_names
-from semifine.run_folder import RunFolder
+from semifine.run_folder import RunFolder, damage_told
 
 ROUNDS = 5
 """Rounds of the curriculum after the first model; each takes a fifth more of the unlabelled images."""
@@ -135,7 +135,8 @@ def write_confident_labels(run: Path, share: float, file: Path) -> None:
     import pyarrow.parquet as pq
 
     folder = RunFolder.open(run)
-    table = pq.read_table(folder.samples, columns=["path", "prediction", "confidence"])
+    with damage_told(folder.samples):
+        table = pq.read_table(folder.samples, columns=["path", "prediction", "confidence"])
     names = folder.read_class_names()
     kept = np.argsort(-table["confidence"].to_numpy(), kind="stable")[: round(table.num_rows * share)]
     paths, predictions = table["path"].to_pylist(), table["prediction"].to_numpy()

@@ -24,6 +24,7 @@ from semifine.inference.run import Run
 from semifine.inference.view import Pixels
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import create_classifier
+from semifine.run_folder import damage_told
 
 Format = Literal["onnx", "torch", "safetensors"]
 SUFFIX: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
@@ -146,7 +147,7 @@ def read_safetensors_knowledge(path: Path) -> Knowledge:
     """What an exported safetensors file says about its model."""
     from safetensors import safe_open
 
-    with safe_open(path, "np") as file:
+    with damage_told(path), safe_open(path, "np") as file:
         return Knowledge.from_dict(json.loads(file.metadata()[METADATA]))
 
 

@@ -34,7 +34,7 @@ from semifine.inference.taxonomy import read_taxonomy
 from semifine.inference.view import Pixels
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import normalisation
-from semifine.run_folder import RunFolder
+from semifine.run_folder import RunFolder, damage_told
 from semifine.views import ViewMaker, ViewSettings
 
 BATCH = 256
@@ -88,7 +88,8 @@ class Run:
         """The clusterings of classes that the run learnt; None where its method learns none."""
         if not self.folder.class_facts.is_file():
             return None
-        facts = load_file(self.folder.class_facts)
+        with damage_told(self.folder.class_facts):
+            facts = load_file(self.folder.class_facts)
         return ClassClusters(facts["clusters"], facts["cluster_confidence"]) if "clusters" in facts else None
 
     def candidates(self, probs: Probabilities) -> Chosen:
