@@ -2,7 +2,8 @@
 
 A run is trained; then images are answered with their hidden truth, as a person would; then training goes on from the
 run's weights with these labels, as the studio's page does it. An image of no known class costs an answer and brings no
-label. The same with random images, and with none, is the comparison.
+label. The same with random images, and with none, is the comparison. What is finished in --runs is not trained again:
+seeds can be computed side by side, by one command each, and tabled by another that names them all.
 
     python benchmarks/active_labelling.py semi_cub:PATH --preset lite0-imagenet --answers 200 --seeds 0 1 2 \
         --runs runs/active --out benchmarks/results/active-labelling-semi-cub.json

@@ -11,7 +11,7 @@
       classes.json         class names and, where known, their groups
       weights.json         which tensors the network started from, where it did not start fresh
       labels.csv           the labels that people had given in the studio when the run began, where it uses them
-      classes.safetensors  confusion matrix on test, and what the method learnt about classes
+      classes.safetensors  confusion matrix on test, what the method learnt about classes, entropy of labels by k
       calibration.json     temperature and thresholds, fitted on validation images, for each set of weights
       data.json            what is in the data and what was found to be wrong with it
       samples.parquet      per-sample facts of the unlabelled set at the end

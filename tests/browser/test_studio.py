@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -20,7 +21,6 @@ from semifine.config import read_settings_file, resolve
 from semifine.data.sources import load_catalog
 from semifine.labelling.log import read_events
 from semifine.labelling.standing import agreed_labels, standings
-from tests.browser.chromium import chromium
 from tests.studio.runs import small_run
 
 if TYPE_CHECKING:
@@ -106,63 +106,111 @@ def labels_in(log: Path) -> dict[str, str]:
     return dict(agreed_labels(standings(read_events(log))))
 
 
-def test_the_whole_loop(run: Path, truth: dict[str, str], tmp_path: Path) -> None:
+def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp_path: Path) -> None:
     log = run.with_name("birds.studio.db")
     given: dict[str, str] = {}
-    with chromium() as browser:
-        with serving(run) as server:
-            page = open_page(browser, server.address, "Ada")
-            for _ in range(20):
-                path = path_shown(page)
-                answer(page, truth[path])
-                given[path] = truth[path]
-            assert labels_in(log) == given, "each label was on the disk before the next image came"
-
-            page.keyboard.press("Backspace")
-            wait_for_text(page, "#path", path)
-            assert len(labels_in(log)) == 19
+    with serving(run) as server:
+        page = open_page(chromium, server.address, "Ada")
+        for _ in range(20):
+            path = path_shown(page)
             answer(page, truth[path])
-            assert labels_in(log) == given
+            given[path] = truth[path]
+        assert labels_in(log) == given, "each label was on the disk before the next image came"
 
-            disputed, right = _disagree(browser, server, page, truth)
-            given[disputed] = right
-            assert labels_in(log) == given
+        page.keyboard.press("Backspace")
+        wait_for_text(page, "#path", path)
+        assert len(labels_in(log)) == 19
+        answer(page, truth[path])
+        assert labels_in(log) == given
 
-            page.reload()
-            page.wait_for_selector("#candidates button")
-            wait_for_text(page, "#counts", "21 labelled")
-            assert page.inner_text("#person") == "Ada"
-            _nothing_else_is_served(server.address)
-            _fits_every_screen(page)
-            server.end(signal.SIGKILL)
-        assert labels_in(log) == given, "a server that is killed loses nothing"
+        _other_answers(page, log)
+        _answer_for_look_alikes(page, server.address, log)
+        assert labels_in(log) == given, "all of that was taken back"
 
-        with serving(run) as server:
-            page.goto(server.address)
-            page.fill("#name-dialog input", "Ada")  # another port, so the browser knows nothing of the name
-            page.keyboard.press("Enter")
-            wait_for_text(page, "#counts", "21 labelled")
-            page.click("nav a[href='#train']")
-            with page.expect_download() as download:
-                page.click("#train a[download]")
-            download.value.save_as(tmp_path / "labels.csv")
-            rows = list(csv.DictReader((tmp_path / "labels.csv").open(encoding="utf-8")))
-            assert {row["path"]: row["label"] for row in rows} == given
+        disputed, right = _disagree(chromium, server, page, truth)
+        given[disputed] = right
+        assert labels_in(log) == given
 
-            page.fill("#train-form [name=iterations]", "60")
-            page.click("#train-form button")
-            page.wait_for_selector("#outcome", timeout=120_000)
-            before, after = (json.loads((folder / "result.json").read_text()) for folder in (run, _new(run)))
-            assert after["images"]["labelled"] == before["images"]["labelled"] + 21
-            assert after["top1"] > before["top1"]
-            assert page.inner_text("#after b") == f"{after['top1']:.1f} %"
-            assert f"{before['top1']:.1f} %" in page.inner_text(".compare")
+        page.reload()
+        page.wait_for_selector("#candidates button")
+        wait_for_text(page, "#counts", "21 labelled")
+        assert page.inner_text("#person") == "Ada"
+        _nothing_else_is_served(server.address)
+        _fits_every_screen(page)
+        server.end(signal.SIGKILL)
+    assert labels_in(log) == given, "a server that is killed loses nothing"
 
-            page.click("#use")
-            wait_for_text(page, "#run", "birds-studio-1")
-            wait_for_text(page, "#counts", "21 labelled")
-            assert path_shown(page) not in given
-            assert server.end(signal.SIGINT) == 0
+    with serving(run) as server:
+        page.goto(server.address)
+        page.fill("#name-dialog input", "Ada")  # another port, so the browser knows nothing of the name
+        page.keyboard.press("Enter")
+        wait_for_text(page, "#counts", "21 labelled")
+        page.click("nav a[href='#train']")
+        with page.expect_download() as download:
+            page.click("#train a[download]")
+        download.value.save_as(tmp_path / "labels.csv")
+        rows = list(csv.DictReader((tmp_path / "labels.csv").open(encoding="utf-8")))
+        assert {row["path"]: row["label"] for row in rows} == given
+
+        page.fill("#train-form [name=iterations]", "60")
+        page.click("#train-form button")
+        page.wait_for_selector("#outcome", timeout=120_000)
+        before, after = (json.loads((folder / "result.json").read_text()) for folder in (run, _new(run)))
+        assert after["images"]["labelled"] == before["images"]["labelled"] + 21
+        assert after["top1"] > before["top1"]
+        assert page.inner_text("#after b") == f"{after['top1']:.1f} %"
+        assert f"{before['top1']:.1f} %" in page.inner_text(".compare")
+
+        page.click("#use")
+        wait_for_text(page, "#run", "birds-studio-1")
+        wait_for_text(page, "#counts", "21 labelled")
+        assert path_shown(page) not in given
+        assert server.end(signal.SIGINT) == 0
+
+
+def _other_answers(page: Page, log: Path) -> None:
+    """Skip, unsure, none of these, each taken back; zoom and help open and close by key."""
+    for key, kind in (("s", "skip"), ("u", "unsure"), ("0", "none_of_these")):
+        path = path_shown(page)
+        page.keyboard.press(key)
+        wait_for_text(page, "#toast.shown", kind.replace("_", " "))
+        last = read_events(log)[-1]
+        assert (last.kind, last.path, last.person) == (kind, path, "Ada")
+        page.keyboard.press("Backspace")
+        wait_for_text(page, "#toast.shown", "Taken back")
+        wait_for_text(page, "#path", path)
+    page.keyboard.press("z")
+    page.wait_for_selector("#zoom-dialog[open]")
+    page.keyboard.press("z")
+    page.wait_for_selector("#zoom-dialog:not([open])", state="attached")
+    page.keyboard.press("h")
+    page.wait_for_selector("#help-dialog[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#help-dialog:not([open])", state="attached")
+
+
+def _answer_for_look_alikes(page: Page, address: str, log: Path) -> None:
+    """One key labels an image and those that are nearly the same; one key takes all of it back."""
+    images = (json.load(urlopen(f"{address}api/image/{place}")) for place in range(60))
+    image = next(image for image in images if image["look_alikes"] and image["state"] == "waiting")
+    page.fill("#filters [name=text]", image["path"])
+    page.keyboard.press("Enter")
+    wait_for_text(page, "#path", image["path"])
+    before = len(read_events(log))
+    page.keyboard.press("a")
+    page.keyboard.press("1")
+    wait_for_text(page, "#toast.shown", f"for {len(image['look_alikes']) + 1} images")
+    main, *others = read_events(log)[before:]
+    assert main.path == image["path"]
+    assert [other.shown["accepted_with"] for other in others] == [main.path] * len(image["look_alikes"])
+    page.keyboard.press("Backspace")
+    wait_for_text(page, "#toast.shown", "Taken back")
+    page.fill("#filters [name=text]", "")
+    page.keyboard.press("Enter")
+    page.wait_for_function(
+        "path => document.querySelector('#path').textContent !== path && !document.querySelector('#desk').hidden",
+        arg=image["path"],
+    )
 
 
 def _disagree(browser: Browser, server: Server, ada: Page, truth: dict[str, str]) -> tuple[str, str]:

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
+from semifine.engine.entropy_sweep import EntropySweep
 from semifine.engine.facts import entropy, sample_facts, summarise
-from semifine.methods.base import PseudoLabels
+from semifine.methods.base import DataInfo, PseudoLabels
+from semifine.methods.fixmatch import FixMatch, FixMatchSettings
+from semifine.methods.soc import SoC, SoCSettings
 
 
 def example() -> dict[str, torch.Tensor]:
@@ -51,3 +55,35 @@ def test_summary_without_any_truth() -> None:
     facts = {name: value.numpy() for name, value in example().items()}
     facts["truth"][:] = -1
     assert "pseudo_label_accuracy" not in summarise(facts, num_classes=3)
+
+
+def test_entropy_sweep_equals_a_plain_mean_over_all_images() -> None:
+    method = SoC(SoCSettings(alpha=1.5), DataInfo(num_classes=6, num_labelled=6, num_unlabelled=40, seed=0))
+    torch.manual_seed(0)
+    for _ in range(20):
+        method.selector(torch.softmax(3 * torch.randn(8, 6), dim=1), torch.randperm(40)[:8])
+    probs = torch.softmax(2 * torch.randn(30, 6), dim=1)
+    sweep = EntropySweep()
+    sweep.update(method, probs[:13])
+    sweep.update(method, probs[13:])
+    table = sweep.table()
+    assert table is not None
+    assert table[:, 0].tolist() == list(range(2, method.selector.k_max + 1))
+    for k, mean, spread, images in table.tolist():
+        values = []
+        for row in probs:
+            cluster = method.selector.clusters(int(k))
+            kept = row * (cluster == cluster[row.argmax()])
+            values.append(float(entropy(kept / kept.sum())))
+        assert mean == pytest.approx(sum(values) / 30, rel=1e-5)
+        assert spread == pytest.approx(torch.tensor(values).std(correction=0).item(), rel=1e-4)
+        assert images == 30
+    assert table[-1, 1] < table[0, 1], "more clusters, surer labels"
+    assert len(list(method.labels_by_k(probs, limit=2))) <= 2
+
+
+def test_a_method_without_clusters_has_no_sweep() -> None:
+    sweep = EntropySweep()
+    info = DataInfo(num_classes=3, num_labelled=3, num_unlabelled=3)
+    sweep.update(FixMatch(FixMatchSettings(), info), torch.full((2, 3), 1 / 3))
+    assert sweep.table() is None

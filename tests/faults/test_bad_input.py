@@ -15,7 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from semifine.cli.main import main
 from tests.faults import bad_inputs
+from tests.faults.bad_files import bomb, encoded
 
 FEW = settings(
     max_examples=25,
@@ -47,3 +49,67 @@ def test_many_of_the_cases_are_bad(kind: str, folder: Path) -> None:
     """A generator that makes only valid input would test nothing."""
     codes = [bad_inputs.try_case(kind, random.Random(seed), folder) for seed in range(20)]
     assert codes.count(2) >= 3
+
+
+def labelled_photos(root: Path) -> Path:
+    for number, name in enumerate(["a", "b"]):
+        (root / "labeled" / name).mkdir(parents=True)
+        (root / "labeled" / name / "1.jpg").write_bytes(encoded((20, 16), (9, 90 * number, 9), "JPEG"))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("labeled/a/2.png", bomb(), "2.png cannot be read as an image (Image size (2500000000 pixels) exceeds"),
+        ("labeled/a/2.jpg", b"", "2.jpg cannot be read as an image (not an image format that Pillow knows)"),
+        ("labeled/a/2.jpg", encoded((20, 16), (1, 1, 1), "JPEG")[:300], "2.jpg cannot be read as an image"),
+        ("labeled/a/2.jpg", encoded((20, 16), (1, 1, 1), "PNG"), ""),
+        ("labeled/a/2.jpg", encoded((1, 1), (1, 1, 1), "JPEG"), ""),
+        ("labeled/a/new\nline.jpg", encoded((20, 16), (1, 1, 1), "JPEG"), ""),
+        ("labeled/c\nd/2.jpg", encoded((20, 16), (1, 1, 1), "JPEG"), ""),
+        ("labeled/c\nd/2.txt", b"", "holds no image"),
+        ("test/c/2.jpg", b"", "is a class without labelled images"),
+    ],
+)
+def test_photos(name: str, content: bytes, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = labelled_photos(tmp_path / "photos")
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_bytes(content)
+    code = main(["prepare", str(root), "--cache", str(tmp_path / "cache"), "--image-size", "16"])
+    assert code == (2 if sentence else 0)
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("a.jpg 1000000", "line 2: the label 1000000 is outside of -1 (unknown) to 999999"),
+        (f"a.jpg {10**30}", f"line 2: the label {10**30} is outside"),
+        ("a.jpg -2", "line 2: the label -2 is outside"),
+        ("a.jpg 1.0", "line 2: the label '1.0' is not a whole number"),
+        ("a.jpg", "line 2: expected 'path label', found 'a.jpg'"),
+        ("a.jpg 3", "the labels must be 0, 1, 2, … without a gap"),
+    ],
+)
+def test_labels_of_a_list(line: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "l_train_val.txt").write_text(f"a.jpg 0\n{line}\n")
+    assert main(["prepare", f"semi_aves:{tmp_path}"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("", "t.csv has no column 'path'"),
+        ("path,label\n", "must hold labelled rows of at least two classes, not 0"),
+        ("path,label\n1.jpg,a\n2.jpg,a\n", "must hold labelled rows of at least two classes, not 1"),
+        ("path,label,split\n1.jpg,a,\n2.jpg,b,\n3.jpg,c,test\n", "line 4: class 'c' has no labelled image"),
+        ("path,label,split\n1.jpg,a,soon\n", "line 2: unknown split 'soon'"),
+        ('path,label\n"1\n.jpg,a\n', "t.csv, line 3"),
+    ],
+)
+def test_tables(rows: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.csv").write_text(rows)
+    assert main(["prepare", str(tmp_path / "t.csv")]) == 2
+    assert sentence in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.display import Display
 from semifine.engine.training import train
 from semifine.errors import UserError
+from semifine.inference.run import load
 from semifine.methods.fixmatch import FixMatch
 from tests.conftest import tiny_settings
 
@@ -32,6 +34,22 @@ class Notes(Display):
 
 def run(out: Path, *, resume: bool = False, display: Display | None = None, **more: Any) -> dict[str, Any]:
     return train(tiny_settings(**more), out, resume=resume, display=display or Display(quiet=True))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    run(out)
+    return out
+
+
+@pytest.fixture
+def unfinished(whole: Path, tmp_path: Path) -> Path:
+    """A copy of the undisturbed run that has yet to write its result."""
+    out = Path(shutil.copytree(whole, tmp_path / "run", symlinks=True))
+    (out / "result.json").unlink()
+    return out
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
@@ -52,28 +70,30 @@ def damage(file: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["bit flipped", "truncated", "missing"])
 @pytest.mark.parametrize("file", ["model.safetensors", "training.pt", "checksums.json"])
-def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(file: str, how: str, tmp_path: Path) -> None:
-    run(tmp_path / "whole")
-    run(tmp_path / "run")
-    (tmp_path / "run" / "result.json").unlink()
-    damage(tmp_path / "run" / "checkpoints" / "last" / file, how)
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
+    file: str, how: str, whole: Path, unfinished: Path
+) -> None:
+    damage(unfinished / "checkpoints" / "last" / file, how)
     notes = Notes()
-    run(tmp_path / "run", resume=True, display=notes)
+    run(unfinished, resume=True, display=notes)
     assert any("is damaged" in text and "step-00000012" in text for text in notes.said)
-    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+    torch.testing.assert_close(weights(unfinished), weights(whole), rtol=0, atol=0)
 
 
-def test_with_no_whole_checkpoint_a_run_begins_anew(tmp_path: Path) -> None:
-    run(tmp_path / "whole")
-    run(tmp_path / "run")
-    (tmp_path / "run" / "result.json").unlink()
-    for checkpoint in (tmp_path / "run" / "checkpoints").glob("step-*"):
+def test_with_no_whole_checkpoint_a_run_begins_anew(whole: Path, unfinished: Path) -> None:
+    for checkpoint in (unfinished / "checkpoints").glob("step-*"):
         damage(checkpoint / "training.pt", "truncated")
-    found, remarks = newest_checkpoint(tmp_path / "run" / "checkpoints")
+    found, remarks = newest_checkpoint(unfinished / "checkpoints")
     assert found is None
     assert len(remarks) == 2
-    run(tmp_path / "run", resume=True)
-    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+    run(unfinished, resume=True)
+    torch.testing.assert_close(weights(unfinished), weights(whole), rtol=0, atol=0)
+
+
+def test_damaged_weights_are_not_evaluated(unfinished: Path) -> None:
+    damage(unfinished / "checkpoints" / "last" / "model.safetensors", "bit flipped")
+    with pytest.raises(UserError, match=r"model.safetensors is damaged \(model.safetensors has changed\)"):
+        load(unfinished)
 
 
 @pytest.fixture
@@ -118,9 +138,8 @@ def test_skipping_changes_nothing_where_all_losses_are_finite(tmp_path: Path) ->
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tmp_path / "whole")
     save = checkpoint_module.save_weights
     calls = 0
 
@@ -137,7 +156,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
         run(tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("*step*")] == ["step-00000004"]
     run(tmp_path / "run", resume=True)
-    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+    torch.testing.assert_close(weights(tmp_path / "run"), weights(whole), rtol=0, atol=0)
 
 
 def test_memory_that_does_not_suffice_says_what_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

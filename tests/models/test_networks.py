@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from semifine.engine.averaging import create_teacher
-from semifine.models.classifier import create_classifier
+from semifine.errors import UserError
+from semifine.models.classifier import check_takes, create_classifier
 from semifine.models.networks import Networks
 
 
@@ -120,3 +121,9 @@ def test_other_networks_are_asked_at_the_precision_of_training(views: list[torch
     assert rough.logits.dtype == torch.float32
     assert not torch.equal(rough.logits, exact.logits)
     torch.testing.assert_close(rough.logits, exact.logits, atol=0.1, rtol=0.1)
+
+
+def test_images_that_are_too_small_for_the_network_are_a_mistake_of_the_user() -> None:
+    with pytest.raises(UserError, match="'test_convnext' cannot take images of 8 x 8 pixels"):
+        check_takes(create_classifier("test_convnext", 3, 8), "test_convnext", 8)
+    check_takes(create_classifier("test_convnext", 3, 32), "test_convnext", 32)

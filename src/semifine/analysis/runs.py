@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from semifine.analysis.intervals import Z_975, Interval
 from semifine.errors import UserError
 from semifine.run_folder import RunFolder
 
@@ -70,6 +71,8 @@ class RunFacts:
     """(K, K) counts of predictions that went from the row's class to the column's."""
     confusion: NDArray[np.int64] | None = None
     """(K, K) counts of test images: row is the true class, column the predicted one."""
+    entropy_by_k: dict[int, Interval] | None = None
+    """Mean entropy of the labels of all unlabelled images, were each made with so many clusters."""
     class_labels: ClassLabels | None = None
     """Pseudo-labels of each class over training."""
     data_report: dict[str, Any] = field(default_factory=dict)
@@ -126,7 +129,8 @@ def read_run(path: Path) -> RunFacts:
     classes = _read_json(folder.classes)
     names = tuple(str(name) for name in classes["names"])
     groups = classes.get("groups")
-    matrices = _read_matrices(folder.class_facts, len(names))
+    tensors = _read_tensors(folder.class_facts)
+    matrices = _square_matrices(folder.class_facts, tensors, len(names))
     environment = _read_json(folder.environment) if folder.environment.is_file() else {}
     records = list(folder.read_metrics())
     return RunFacts(
@@ -142,6 +146,7 @@ def read_run(path: Path) -> RunFacts:
         series=read_series(records),
         transitions=matrices.get("transitions"),
         confusion=matrices.get("confusion"),
+        entropy_by_k=_entropy_by_k(tensors.get("entropy_by_k")),
         class_labels=_class_labels(records, len(names)),
         data_report=_read_json(folder.data) if folder.data.is_file() else {},
     )
@@ -173,22 +178,34 @@ def _class_labels(records: Iterable[dict[str, Any]], num_classes: int) -> ClassL
     return ClassLabels(steps, predicted, accepted)
 
 
-def _read_matrices(path: Path, num_classes: int) -> dict[str, NDArray[np.int64]]:
-    """The (K, K) tensors of classes.safetensors by name; a method without any leaves a placeholder there."""
+def _read_tensors(path: Path) -> dict[str, NDArray[Any]]:
+    """What classes.safetensors holds; nothing where a run left none."""
     from safetensors.numpy import load_file
 
-    if not path.is_file():
-        return {}
-    tensors = load_file(path)
-    square = (num_classes, num_classes)
+    return dict(load_file(path)) if path.is_file() else {}
+
+
+def _square_matrices(path: Path, tensors: dict[str, NDArray[Any]], num_classes: int) -> dict[str, NDArray[np.int64]]:
+    """The (K, K) tensors by name."""
     found: dict[str, NDArray[np.int64]] = {}
     for name in ("transitions", "confusion"):
         if name not in tensors:
             continue
-        if tensors[name].shape != square:
+        if tensors[name].shape != (num_classes, num_classes):
             raise UserError(f"{path}: '{name}' is {tensors[name].shape}, but there are {num_classes} classes.")
         found[name] = tensors[name].astype(np.int64)
     return found
+
+
+def _entropy_by_k(table: NDArray[Any] | None) -> dict[int, Interval] | None:
+    """From rows of k, mean, standard deviation and number of images."""
+    if table is None:
+        return None
+    halves = Z_975 * table[:, 2] / np.sqrt(table[:, 3])
+    return {
+        int(k): Interval(float(mean), float(mean - half), float(mean + half))
+        for (k, mean, *_), half in zip(table, halves, strict=True)
+    }
 
 
 def _read_json(path: Path) -> dict[str, Any]:

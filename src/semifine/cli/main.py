@@ -25,6 +25,7 @@ VERBS = {
     "demo": "train on the embedded data set and write a result page",
     "prepare": "decode a data set once and report what is in it",
     "train": "train a classifier",
+    "ray": "train in the workers of a Ray cluster",
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
     "studio": "label what a run is unsure of, on a page in the browser",
@@ -51,13 +52,13 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a verb; returns 0, or 2 for a user's mistake, or 128 + n when stopped by signal n."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(help_text())
-        return 0
-    if arguments[0] in ("-V", "--version"):
-        print(f"semifine {__version__}")
-        return 0
     try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(help_text(), flush=True)
+            return 0
+        if arguments[0] in ("-V", "--version"):
+            print(f"semifine {__version__}", flush=True)
+            return 0
         return _run_verb(arguments[0], arguments[1:])
     except UserError as error:
         print(f"semifine: {error}", file=sys.stderr)

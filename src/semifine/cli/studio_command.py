@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         raise UserError("The studio needs a small web server: install it with pip install 'semifine[studio]'.")
 
-    from semifine.labelling.log import LabelLog
+    from semifine.labelling.log import LabelLog, check_is_log
     from semifine.studio.app import Studio
     from semifine.studio.insight import gain_insight
     from semifine.studio.server import listen, serve
@@ -55,9 +55,11 @@ def run(arguments: Sequence[str]) -> int:
             webbrowser.open(address)
 
     with listen(options.port) as listening:
-        log = LabelLog(file)
+        if file.exists():
+            check_is_log(file)  # before the long look at all images; the file is begun after it
         print(f"Looking at all images of {options.run} ...", file=sys.stderr)
-        studio = Studio(gain_insight(run_path, options.device), log, options.device)
+        insight = gain_insight(run_path, options.device)
+        studio = Studio(insight, LabelLog(file), options.device)
         if studio.desk.elsewhere:
             print(f"note: {studio.desk.elsewhere} lines of {file} are about other images", file=sys.stderr)
         serve(studio, listening, ready)

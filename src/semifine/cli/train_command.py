@@ -29,6 +29,7 @@ def create_parser(verb: str = "train") -> Parser:
     """The options that name a run; each training setting is an option of its own."""
     parser = Parser(
         prog=f"semifine {verb}",
+        usage=f"semifine {verb} [DATA] [OPTIONS]",  # all fifty of them would fill a screen
         description="Train a classifier from a few labelled and many unlabelled images.",
         epilog="Settings of the method and of the data source are given as --method.NAME VALUE and "
         "--data.NAME VALUE; 'semifine list methods' and 'semifine list datasets' show them. "
@@ -68,7 +69,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         if kind is bool:
             group.add_argument(option, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_text)
         else:
-            group.add_argument(option, default=argparse.SUPPRESS, metavar=describe_type(kind).upper(), help=help_text)
+            described = describe_type(kind)
+            metavar = described if "|" in described else described.upper()  # choices as they are to be typed
+            group.add_argument(option, default=argparse.SUPPRESS, metavar=metavar, help=help_text)
 
 
 def _show(value: Any) -> str:
@@ -127,6 +130,7 @@ def _check_options(parser: Parser, arguments: Sequence[str]) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser()
+    parser.usage = "semifine train [DATA] --out RUN [OPTIONS]"
     parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder for the run; must not exist yet")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it stopped")
     parser.add_argument("--profile", action="store_true", help="watch some steps: a trace in RUN/profile, a table here")

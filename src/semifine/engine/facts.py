@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,18 @@ LEMMA_SIZE = 11
 
 @torch.no_grad()
 def collect_sample_facts(
-    catalog: Catalog, evaluator: Evaluator, network: torch.nn.Module, method: Method, changes: NDArray[np.int64]
+    catalog: Catalog,
+    evaluator: Evaluator,
+    network: torch.nn.Module,
+    method: Method,
+    changes: NDArray[np.int64],
+    see: Callable[[Tensor], None] = lambda _: None,
 ) -> Iterator[Columns]:
     """Columns of facts for batch after batch of the unlabelled images.
 
     The network is the evaluated one, on the test view; the labels are those that the method would give.
-    ``changes`` (M,) says how often the prediction of each image changed in training.
+    ``changes`` (M,) says how often the prediction of each image changed in training; ``see`` is shown the
+    (B, K) probabilities of each batch.
     """
     rows = catalog.rows(Split.UNLABELLED)
     start = 0
@@ -35,6 +41,7 @@ def collect_sample_facts(
         part = rows[start : start + len(probs)]
         truth = torch.from_numpy(catalog.truth[part]).to(probs.device)
         pseudo = method.pseudo_labels(probs)
+        see(probs)
         yield {
             "index": np.arange(start, start + len(part)),
             "path": np.array([str(catalog.paths[row]) for row in part], dtype=object),

@@ -41,7 +41,7 @@ class RunLog:
 
 @contextlib.contextmanager
 def recording(path: Path, display: Display, process: int) -> Iterator[None]:
-    """For the time of the context what is said, warned of and raised also goes to the log."""
+    """For the time of the context what the first process says, and what any warns of and raises, goes to the log."""
     log = RunLog(path, process)
     log.write("start", f"semifine {code_version()}, process id {os.getpid()}")
     show, handler = warnings.showwarning, _LogHandler(log)
@@ -53,7 +53,7 @@ def recording(path: Path, display: Display, process: int) -> Iterator[None]:
     warnings.showwarning = show_and_log  # type: ignore[assignment]
     logging.getLogger().addHandler(handler)
     try:
-        with display.logged(lambda text: log.write("said", text)):
+        with display.logged(lambda text: log.write("said", text)) if process == 0 else contextlib.nullcontext():
             yield
         log.write("end", "finished")
     except BaseException as error:

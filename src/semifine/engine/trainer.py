@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from semifine.engine.checkpoint import (
 from semifine.engine.dataset import Dataset
 from semifine.engine.devices import Fabric, resolve_precision, training_stream
 from semifine.engine.display import Display
+from semifine.engine.entropy_sweep import EntropySweep
 from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
 from semifine.engine.feed import Feed, check_images
@@ -302,6 +304,9 @@ class Trainer:
         if any(counts["predicted"]):
             self.folder.append_metrics({"kind": "classes", "step": self.step, **counts})
         record: dict[str, Any] = {"kind": "evaluation", "step": self.step, **self.scores(self.evaluated)}
+        transitions = self.method.class_facts().get("transitions")
+        if transitions is not None:
+            record |= {"transitions": int(transitions.sum()), "transition_pairs": int((transitions > 0).sum())}
         if self.settings.keep_facts == "every":
             record["unlabelled"] = self._write_sample_facts(self.folder.samples_at(self.step))
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
@@ -348,8 +353,8 @@ class Trainer:
             self._keep_metrics()
             return
         weights, state = load_weights(newest), load_training_state(newest)
-        then, now = state.get("images"), self._image_counts()
-        if then != now:
+        now = self._image_counts()
+        if (then := state.get("images", now)) != now:
             raise UserError(
                 f"The run in {self.folder.path} would go on with other images than it began with (then: {then}, "
                 f"now: {now}): bring them back, or begin another run."
@@ -389,18 +394,22 @@ class Trainer:
         """What reports need beyond the metrics: facts of every unlabelled image, and of the classes."""
         if not self.method.trains_classifier:
             return {}
-        self._write_class_facts()
-        return self._write_sample_facts(self.folder.samples)
+        sweep = EntropySweep()
+        means = self._write_sample_facts(self.folder.samples, partial(sweep.update, self.method))
+        self._write_class_facts(sweep.table())
+        return means
 
-    def _write_sample_facts(self, path: Path) -> dict[str, Any]:
-        """The table of all unlabelled images, and its means."""
+    def _write_sample_facts(self, path: Path, see: Callable[[Tensor], None] = lambda _: None) -> dict[str, Any]:
+        """The table of all unlabelled images, and its means; ``see`` is shown the probabilities on the way."""
         changes = self.history.changes.cpu().numpy()
-        batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method, changes)
+        batches = collect_sample_facts(self.catalog, self.evaluator, self.evaluated, self.method, changes, see)
         facts = write_sample_table(path, batches)
         return summarise(facts, self.catalog.num_classes) if facts is not None else {}
 
-    def _write_class_facts(self) -> None:
+    def _write_class_facts(self, entropy_by_k: Tensor | None) -> None:
         facts = dict(self.method.class_facts())
+        if entropy_by_k is not None:
+            facts["entropy_by_k"] = entropy_by_k
         rows = self.catalog.rows(Split.TEST)
         if len(rows):
             probs = torch.cat(list(self.evaluator.predict(self.evaluated, rows))).cpu()

@@ -22,6 +22,7 @@ from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_lo
 from semifine.engine.forecast import memory_sentence
 from semifine.engine.lock import locked
 from semifine.engine.loggers import Loggers, chosen_loggers
+from semifine.engine.lost_process import lost_processes_explained
 from semifine.engine.profiling import profiling
 from semifine.engine.results import summarise_evaluations
 from semifine.engine.run_log import recording
@@ -31,7 +32,7 @@ from semifine.engine.trained import load_frozen
 from semifine.engine.trainer import Trainer
 from semifine.errors import UserError
 from semifine.methods import method_class
-from semifine.models.classifier import Classifier, create_classifier
+from semifine.models.classifier import Classifier, check_takes, create_classifier
 from semifine.models.matching import LoadReport
 from semifine.run_folder import RunFolder, write_json
 from semifine.version import code_version
@@ -93,7 +94,7 @@ def train(
             display.say(f"{out} is finished already.")
             return folder.read_result()
         try:
-            with recording(folder.log, display, process_rank()):
+            with recording(folder.log, display, process_rank()), lost_processes_explained(folder.log, process_rank()):
                 return _train(settings, folder, display, started, profile)
         except torch.OutOfMemoryError as error:
             raise UserError(
@@ -190,6 +191,7 @@ def _create_network(
     num_classes = len(class_names) if method.trains_classifier else 0
     heads = partial(method.heads, settings.method_settings)
     classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
+    check_takes(classifier, train.backbone, train.image_size)
     if newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
     return classifier, load_starting_weights(classifier, train, class_names)

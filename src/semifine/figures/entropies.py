@@ -61,7 +61,7 @@ def _draw_entropies(axes: Axes, group: RunGroup) -> None:
 
 
 def draw_entropy_by_k(groups: Sequence[RunGroup]) -> Figure | None:
-    """Mean entropy of the labels for each k that occurs, with 95 % intervals; None where no run chooses k."""
+    """Mean entropy of the labels for each k, with 95 % intervals; None where no run has clusters."""
     chosen = [(group, _by_k(group)) for group in with_samples(groups)]
     shown = [(group, found) for group, found in chosen if len(found) > 1]
     if not shown:
@@ -81,5 +81,8 @@ def draw_entropy_by_k(groups: Sequence[RunGroup]) -> Figure | None:
 
 
 def _by_k(group: RunGroup) -> dict[int, Interval]:
+    """Of all images with each k; of runs that did not note it, of the images that chose the k."""
+    if group.runs[0].entropy_by_k is not None:
+        return group.runs[0].entropy_by_k
     samples = group.runs[0].samples("k", "entropy_after")
     return entropy_by_k(samples["k"], samples["entropy_after"].astype(np.float64))

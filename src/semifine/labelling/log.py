@@ -47,7 +47,7 @@ class LabelLog:
         """Opens the log, and begins it where the file does not exist."""
         self.file = file
         self._lock = threading.Lock()
-        if file.exists() and file.stat().st_size:
+        if file.exists():
             check_is_log(file)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -128,12 +128,14 @@ def is_sqlite(file: Path) -> bool:
 
 
 def check_is_log(file: Path) -> None:
-    """Raises UserError for a file that is no log of labels, or of a later format."""
+    """Raises UserError for a file that is no log of labels, or of a later format; an empty one can become a log."""
     try:
         with file.open("rb") as stream:
             header = stream.read(100)
     except OSError as error:
         raise UserError(f"Cannot read the labels {file}: {error.strerror or error}.") from error
+    if not header:
+        return
     if not header.startswith(SQLITE_BEGINS) or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise UserError(f"{file} is not a log of labels that the studio made; name another file.")
     version = int.from_bytes(header[60:64], "big")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -135,6 +135,10 @@ class Method(nn.Module):
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         """The labels this method would give, without a change of its state; here the prediction itself."""
         return hard_pseudo_labels(probs, threshold=0.0)
+
+    def labels_by_k(self, probs: Tensor, limit: int) -> Iterator[tuple[int, Tensor]]:  # noqa: ARG002
+        """At most ``limit`` numbers of clusters with the (B, K) labels that each would give; here there are none."""
+        return iter(())
 
     def remarks(self) -> list[str]:
         """What a person should know about how this run will be done."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,7 @@ from semifine.methods.base import (
 )
 from semifine.models.networks import Networks, Output
 from semifine.soft_labels import ClassCentroids, SoftLabelSelector
+from semifine.soft_labels.selection import select_candidates
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,14 @@ class SoC(Method):
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         selection = self.selector.select(probs)
         return PseudoLabels(probs, selection.target, probs.new_ones(len(probs)), selection.k)
+
+    def labels_by_k(self, probs: Tensor, limit: int) -> Iterator[tuple[int, Tensor]]:
+        first, last = self.selector.k_min, self.selector.k_max
+        step = -(-(last - first + 1) // limit)
+        prediction = probs.argmax(dim=1)
+        for k in range(first, last + 1, step):
+            cluster = self.selector.clusters(k)
+            yield k, select_candidates(probs, cluster[prediction][:, None] == cluster)
 
     def remarks(self) -> list[str]:
         if self.selector.refresh != "oldest":

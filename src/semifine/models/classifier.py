@@ -57,6 +57,21 @@ def create_classifier(
     return classifier.to(memory_format=torch.channels_last)  # convolutions are faster so, on a CPU by a quarter
 
 
+@torch.inference_mode()
+def check_takes(classifier: Classifier, backbone: str, image_size: int) -> None:
+    """Raises where the images are too small for the network to have anything left after its last layer."""
+    was_training = classifier.training
+    try:
+        classifier.eval()(torch.zeros(1, 3, image_size, image_size))
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"The backbone '{backbone}' cannot take images of {image_size} x {image_size} pixels: "
+            "give another --image-size."
+        ) from error
+    finally:
+        classifier.train(was_training)
+
+
 def normalisation(classifier: Classifier) -> Normalisation:
     """What the backbone was made for; ImageNet's mean and deviation for most."""
     config = getattr(classifier.backbone, "pretrained_cfg", {})

@@ -103,7 +103,8 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
     def queue(request: Request) -> Response:
         wanted = read_wanted(request.query_params, studio.desk.insight)
         places = studio.desk.queue(wanted)
-        return JSONResponse({"total": len(places), "ids": places[:QUEUE_LENGTH].tolist()})
+        count = number(request.query_params.get("count", str(QUEUE_LENGTH)), "count")
+        return JSONResponse({"total": len(places), "ids": places[:count].tolist()})
 
     def image(request: Request) -> Response:
         desk, place = studio.desk, request.path_params["place"]

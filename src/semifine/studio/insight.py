@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,7 +53,7 @@ class Insight:
     def class_names(self) -> tuple[str, ...]:
         return self.catalog.class_names
 
-    @property
+    @cached_property
     def prediction(self) -> NDArray[np.int64]:
         return np.asarray(self.probs.argmax(axis=1), np.int64)
 

@@ -59,7 +59,7 @@ export class Desk {
       }
       toast(`${what}${others.length ? ` for ${images.length} images` : ""}`);
       this.queue.drop(others.map(({ id }) => id));
-      await this.next();
+      await this.next(true);
     } catch (error) {
       toast(error.message, true);
     } finally {
@@ -67,8 +67,8 @@ export class Desk {
     }
   }
 
-  async next() {
-    await this.queue.advance();
+  async next(isAnswered = false) {
+    await this.queue.advance(isAnswered);
     await this.show();
   }
 
@@ -113,7 +113,7 @@ export class Desk {
     const picture = find("#photo img");
     picture.src = photo(image.row, "large");
     find("#path").textContent = image.path;
-    find("#total").textContent = plural(queue.total - queue.done.size, "image");
+    find("#total").textContent = plural(queue.left, "image");
     find("#candidates").replaceChildren(...image.candidates.map((candidate, place) => this.#candidate(candidate, place)));
     this.#renderLookAlikes();
     this.#renderBanner();

@@ -111,7 +111,11 @@ function zoom() {
   const dialog = find("#zoom-dialog");
   find("img", dialog).src = photo(desk.image.row, "large");
   dialog.onclick = () => dialog.close();
-  dialog.onkeydown = (event) => event.key.toLowerCase() === "z" && dialog.close();
+  dialog.onkeydown = (event) => {
+    if (event.key.toLowerCase() !== "z") return;
+    event.stopPropagation(); // or the same key would open it again
+    dialog.close();
+  };
   dialog.showModal();
 }
 
@@ -138,7 +142,8 @@ async function start() {
   find("#photo").onclick = zoom;
   find("#person").onclick = () => askName().then(reload);
   filters.onsubmit = (event) => event.preventDefault();
-  filters.onchange = () => {
+  filters.onchange = (event) => {
+    event.target.blur(); // so that the keys answer again
     queue.wanted = Object.fromEntries(new FormData(filters));
     reload();
   };

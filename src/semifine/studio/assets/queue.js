@@ -5,40 +5,48 @@ import { person } from "./person.js";
 
 const AHEAD = 3; // images that are fetched before they are needed
 const FEW = 8; // when fewer are left, the server is asked for more
+const MANY = 60;
 
 export class Queue {
   wanted = { state: "waiting", order: "worth", class: "", cluster: "", text: "" };
   ids = [];
-  done = new Set(); // answered or passed over since the queue was asked for
   past = [];
-  total = 0;
+  #total = 0;
+  #answered = new Set(); // since the server was last asked
+  #passed = new Set(); // passed over without an answer: the server does not know of them
   #details = new Map();
 
   async load() {
-    const { ids, total } = await get("queue", { ...this.wanted, person: person() });
-    this.done.clear();
-    this.ids = ids;
-    this.total = total;
+    this.#passed.clear();
     this.#details.clear();
+    this.ids = [];
+    await this.#fetch();
+  }
+
+  async #fetch() {
+    const count = MANY + this.#passed.size;
+    const { ids, total } = await get("queue", { ...this.wanted, person: person(), count });
+    const known = new Set([...this.ids, ...this.#passed]);
+    this.ids.push(...ids.filter((id) => !known.has(id)));
+    this.#answered.clear();
+    this.#total = total;
   }
 
   get current() {
     return this.ids[0];
   }
 
-  async advance() {
+  /** How many images are left, the current one included. */
+  get left() {
+    return Math.max(this.ids.length, this.#total - this.#answered.size - this.#passed.size);
+  }
+
+  async advance(isAnswered) {
     const [id] = this.ids.splice(0, 1);
     if (id === undefined) return;
     this.past.push(id);
-    this.done.add(id);
-    if (this.ids.length < FEW && this.total > this.ids.length + this.done.size) await this.#refill();
-  }
-
-  async #refill() {
-    const { ids, total } = await get("queue", { ...this.wanted, person: person() });
-    const known = new Set(this.ids);
-    this.ids.push(...ids.filter((id) => !known.has(id) && !this.done.has(id)));
-    this.total = total + [...this.done].filter((id) => !ids.includes(id)).length;
+    (isAnswered ? this.#answered : this.#passed).add(id);
+    if (this.ids.length < FEW && this.left > this.ids.length) await this.#fetch();
   }
 
   back() {
@@ -49,7 +57,8 @@ export class Queue {
   /** Puts an image in front, whether or not it is in the queue. */
   show(id) {
     this.ids = [id, ...this.ids.filter((other) => other !== id)];
-    this.done.delete(id);
+    this.#answered.delete(id);
+    this.#passed.delete(id);
     this.forget([id]);
   }
 
@@ -57,7 +66,7 @@ export class Queue {
   drop(ids) {
     const gone = new Set(ids);
     this.ids = this.ids.filter((id, place) => place === 0 || !gone.has(id));
-    for (const id of ids) if (id !== this.current) this.done.add(id);
+    for (const id of ids) if (id !== this.current) this.#answered.add(id);
     this.forget(ids);
   }
 

@@ -1,0 +1,161 @@
+"""Runs of one, two and four processes, all in one folder for the tests to look at: python scenarios.py FOLDER.
+
+Processes are forked when all code is loaded, and find what torchrun would tell them; that torchrun and the command
+start theirs is tested with the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from semifine.engine.display import Display
+from semifine.engine.interruption import Interrupted
+from semifine.engine.training import train
+from semifine.errors import UserError
+from semifine.methods import method_names
+from semifine.methods.soc import SoC
+from tests.conftest import tiny_settings
+
+STEPS = 50
+STOP = 20
+"""After so many steps runs are stopped, fail or are killed."""
+SECONDS_TO_END = 60
+"""The time within which the others end when one process fails, as docs/multi_gpu.md says."""
+# Without batch norm and with small steps: what is left are rounding errors. The test images
+# fill no whole number of batches, and cannot be dealt out evenly.
+NETWORK = {
+    "backbone": "test_convnext",
+    "image_size": 32,
+    "iterations": STEPS,
+    "lr": 0.01,
+    "log_every": 5,
+    "save_every": 10,
+}
+NETWORK |= {"evaluate_every": 25, "data__test_per_class": 5}
+
+
+def train_method(name: str, out: Path) -> None:
+    own = {"method__teacher": str(out.parents[1] / "teacher")} if name == "self_training" else {}
+    train(tiny_settings(name, **NETWORK, **own), out, resume=True, display=Silent())
+
+
+class Silent(Display):
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+
+
+class Stopping(Silent):
+    """Sends the signal that ends a run."""
+
+    def training_numbers(self, step: int, _: dict[str, Any]) -> None:
+        if step == STOP:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def in_processes(count: int, work: Callable[[int], None]) -> dict[str, Any]:
+    """Runs ``work(rank)`` in so many processes; how each ended, and what it said.
+
+    Processes that outlive the first one's failure for a minute are killed, which their codes then show.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    reader, writer = os.pipe()
+    children = {os.fork() or _be_process(rank, count, port, work, writer): rank for rank in range(count)}
+    os.close(writer)
+    codes, deadline = [0] * count, float("inf")
+    while children:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child:
+            code = codes[children.pop(child)] = os.waitstatus_to_exitcode(status)
+            deadline = min(deadline, time.monotonic() + SECONDS_TO_END) if code else deadline
+        elif time.monotonic() > deadline:
+            for late in children:
+                os.kill(late, signal.SIGKILL)
+        time.sleep(0.01)
+    with os.fdopen(reader, encoding="utf-8") as said:
+        return {"codes": codes, "said": said.read()}
+
+
+def _be_process(rank: int, count: int, port: int, work: Callable[[int], None], writer: int) -> int:
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "scenario"}
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": 0}
+    if count > 1:
+        os.environ.update(address | {name: str(value) for name, value in numbers.items()})
+    code = 1
+    try:
+        work(rank)
+        code = 0
+    except UserError as error:
+        os.write(writer, f"{rank}: {error}\n".encode())
+        code = 2
+    except Interrupted as stop:
+        code = 128 + stop.signal_number
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
+
+
+def failing(rank: int, out: Path, fail: Callable[[], None]) -> None:
+    """Process 1 fails in the middle of a step."""
+    forward = SoC.forward
+
+    def fail_once(self: SoC, networks: Any, batch: Any, progress: Any) -> Any:
+        if rank == 1 and progress.step == STOP + 3:
+            fail()
+        return forward(self, networks, batch, progress)
+
+    SoC.forward = fail_once  # type: ignore[method-assign]
+    train_method("soc", out)
+
+
+def cut_the_cable() -> None:
+    raise UserError("The cable was cut.")
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    names = [*method_names()]
+    outcomes = {
+        "one": in_processes(
+            1,
+            lambda _: (
+                train(tiny_settings("supervised", **NETWORK), folder / "teacher", display=Silent()),
+                [train_method(name, folder / "one" / name) for name in names],
+            ),
+        ),
+        "two": in_processes(2, lambda _: [train_method(name, folder / "two" / name) for name in names]),
+        "stopped": in_processes(
+            2,
+            lambda rank: train(
+                tiny_settings("soc", **NETWORK), folder / "stopped", display=Stopping() if not rank else None
+            ),
+        ),
+        "failed": in_processes(2, lambda rank: failing(rank, folder / "failed", cut_the_cable)),
+        "killed": in_processes(
+            2, lambda rank: failing(rank, folder / "killed", lambda: os.kill(os.getpid(), signal.SIGKILL))
+        ),
+    }
+    for count in (1, 4):
+        out = Path(shutil.copytree(folder / "stopped", folder / f"resumed-by-{count}", symlinks=True))
+        outcomes[out.name] = in_processes(count, lambda _, out=out: train_method("soc", out))
+    for name in ("failed", "killed"):
+        out = Path(shutil.copytree(folder / name, folder / f"{name}-and-resumed", symlinks=True))
+        outcomes[out.name] = in_processes(2, lambda _, out=out: train_method("soc", out))
+    (folder / "outcomes.json").write_text(json.dumps(outcomes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
