@@ -102,10 +102,14 @@ class RunFacts:
 
     def sample_columns(self) -> list[str]:
         """Names of the per-sample facts that the run has."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         file = RunFolder(self.path).samples
-        return list(pq.read_schema(file).names) if file.is_file() else []
+        try:
+            return list(pq.read_schema(file).names) if file.is_file() else []
+        except pa.ArrowInvalid as error:
+            raise UserError(f"{file} is damaged: {error}; remove it to go on without it.") from error
 
     def samples(self, *columns: str) -> dict[str, NDArray[Any]]:
         """Columns of the per-sample facts, read when asked for; an empty dictionary without unlabelled images."""
@@ -180,9 +184,13 @@ def _class_labels(records: Iterable[dict[str, Any]], num_classes: int) -> ClassL
 
 def _read_tensors(path: Path) -> dict[str, NDArray[Any]]:
     """What classes.safetensors holds; nothing where a run left none."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    return dict(load_file(path)) if path.is_file() else {}
+    try:
+        return dict(load_file(path)) if path.is_file() else {}
+    except SafetensorError as error:
+        raise UserError(f"{path} is damaged: {error}; remove it to go on without it.") from error
 
 
 def _square_matrices(path: Path, tensors: dict[str, NDArray[Any]], num_classes: int) -> dict[str, NDArray[np.int64]]:
