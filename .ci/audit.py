@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
 PATIENCE = 60
@@ -18,11 +19,11 @@ OF_TORCH = re.compile(r"nvidia-.*|cuda-.*")
 
 
 def main() -> int:
-    packages = needed_by("semifine", ("weights", "dev"))
+    packages = needed_by("semifine", distribution("semifine").metadata.get_all("Provides-Extra") or [])
     return max(check_licences(packages), check_known_holes())
 
 
-def needed_by(name: str, extras: tuple[str, ...]) -> dict[str, Distribution]:
+def needed_by(name: str, extras: Sequence[str]) -> dict[str, Distribution]:
     """All installed packages that a package and its extras need, by name."""
     found: dict[str, Distribution] = {}
     queue = [requirement for requirement in distribution(name).requires or [] if _applies(requirement, extras)]
@@ -40,7 +41,7 @@ def needed_by(name: str, extras: tuple[str, ...]) -> dict[str, Distribution]:
     return found
 
 
-def _applies(requirement: str, extras: tuple[str, ...]) -> bool:
+def _applies(requirement: str, extras: Sequence[str]) -> bool:
     extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", requirement)
     return extra is None or extra[1] in extras
 

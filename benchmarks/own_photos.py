@@ -5,7 +5,7 @@
 SEMI_CUB holds the lists of Semi-CUB in ``splits`` and its images in ``images`` (or in images-*.tar). A folder is made
 of them as somebody's own photos would be, ten labels a class; one command each trains, predicts and exports.
 Measured on test images: accuracy, calibration error, coverage of the conformal sets, and how well the flag tells birds
-of other species (u_train_out, which the network never saw) from test images. Options after -- go to semifine train.
+of other species (u_train_out, which the network never saw) from test images. Other options go to semifine train.
 """
 
 from __future__ import annotations
@@ -110,13 +110,12 @@ def main() -> None:
     parser.add_argument("--others", type=int, default=1000, help="images of other species")
     parser.add_argument("--preset", default="lite0-imagenet")
     parser.add_argument("--out", type=Path, help="JSON file for the result")
-    parser.add_argument("extra", nargs="*", help="options of semifine train, after --")
-    options = parser.parse_args()
+    options, extra = parser.parse_known_args()
     work = options.work
     photos = make_folder(options.source, work, options.others)
     run, onnx = str(work / "run"), str(work / "model.onnx")
     seconds = {
-        "train": step("train", str(photos), "--preset", options.preset, "--out", run, *options.extra),
+        "train": step("train", str(photos), "--preset", options.preset, "--out", run, *extra),
         "export": step("export", run, "--out", onnx),
         "predict": step("predict", run, str(photos / "test"), "--out", str(work / "test.jsonl"), "--quiet"),
         "predict_others": step("predict", run, str(work / "others"), "--out", str(work / "others.jsonl"), "--quiet"),

@@ -24,7 +24,9 @@ from PIL import Image
 
 import semifine
 from semifine.engine.devices import describe_hardware
+from semifine.inference.export import export
 from semifine.inference.inputs import find_files
+from semifine.inference.onnx_model import OnnxModel
 from semifine.inference.predicting import predict_into
 from semifine.inference.prediction import Questions
 from semifine.inference.run import Run
@@ -100,6 +102,12 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     files = find_files([str(photos)])
     predict_into(folder / "p.csv", run, files, Questions(), batch=options.batch_size, workers=options.workers)
     ours = time.perf_counter() - started
+    export(run, folder / "model.onnx", "onnx")
+    exported = OnnxModel(folder / "model.onnx", options.device if options.device == "cpu" else "auto")
+    started = time.perf_counter()
+    files = find_files([str(photos)])
+    predict_into(folder / "o.csv", exported, files, Questions(), batch=options.batch_size, workers=options.workers)
+    by_onnx = time.perf_counter() - started
     started = time.perf_counter()
     classes = plain_loop(run, photos, folder / "plain.csv", options.batch_size, options.workers, device)
     plain = time.perf_counter() - started
@@ -112,8 +120,10 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "image_size": options.image_size,
         "workers": options.workers,
         "semifine_images_per_second": round(options.images / ours, 1),
+        "onnx_images_per_second": round(options.images / by_onnx, 1),
         "plain_images_per_second": round(options.images / plain, 1),
         "ratio": round(plain / ours, 2),
+        "onnx_ratio": round(plain / by_onnx, 2),
         "same_prediction": round(float(agreement), 4),
         "environment": describe_hardware(device.type),
     }
@@ -131,12 +141,13 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         result = measure(options, Path(folder))
-    print("| images | device | semifine, images/s | plain loop, images/s | ratio | same prediction |")
-    print("|---|---|---|---|---|---|")
-    print(
-        f"| {result['images']} | {result['environment']['device']} | {result['semifine_images_per_second']} | "
-        f"{result['plain_images_per_second']} | {result['ratio']} | {100 * result['same_prediction']:.1f} % |"
-    )
+    print(f"{result['images']} images on {result['environment']['device']}, {options.backbone}")
+    print("| | images/s | against the plain loop |")
+    print("|---|---|---|")
+    print(f"| run folder | {result['semifine_images_per_second']} | {result['ratio']} |")
+    print(f"| exported to ONNX | {result['onnx_images_per_second']} | {result['onnx_ratio']} |")
+    print(f"| plain loop | {result['plain_images_per_second']} | 1 |")
+    print(f"same prediction as the plain loop: {100 * result['same_prediction']:.1f} %")
     if options.out:
         options.out.write_text(json.dumps({"command": " ".join(sys.argv), **result}, indent=1) + "\n")
 

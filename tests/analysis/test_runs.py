@@ -83,6 +83,16 @@ def test_other_folders_unfinished_and_damaged_runs_are_user_errors(tmp_path: Pat
         read_run(mixed)
 
 
+def test_damaged_tables_are_user_errors(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run")
+    (path / "samples.parquet").write_bytes(b"PAR1 no table")
+    with pytest.raises(UserError, match=r"samples.parquet is damaged: .*; remove it to go on without it"):
+        read_run(path).samples("truth")
+    (path / "classes.safetensors").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"classes.safetensors is damaged"):
+        read_run(path)
+
+
 def test_a_run_without_class_facts_or_environment_still_reads(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     (path / "classes.safetensors").unlink()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: while it is open, no other test of the process may run asyncio
 def chromium() -> Iterator[Any]:
     """Debian's Chromium, driven by Playwright."""
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright")

@@ -12,7 +12,9 @@ from semifine.models.classifier import create_classifier
 
 
 def test_memory_counts_network_images_and_activations() -> None:
-    network = nn.Sequential(nn.Conv2d(3, 10, 3, padding=1, bias=False), nn.ReLU())  # 270 weights, 2 x 10 x 32 x 32
+    network = nn.Sequential(  # 270 weights; two layers of 10 x 32 x 32 numbers, those in place or idle not counted
+        nn.Conv2d(3, 10, 3, padding=1, bias=False), nn.ReLU(), nn.ReLU(inplace=True), nn.Identity()
+    )
     sentence = memory_sentence(network, 32, 1000, has_average=True, number_bytes=4, stored_bytes=5_000_000)
     assert "a step of 1000 learning images 82 MB" in sentence
     assert "decoded images 5 MB" in sentence

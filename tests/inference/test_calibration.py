@@ -66,7 +66,7 @@ def test_conformal_sets_cover_fresh_images_as_often_as_stated(coverage: float) -
         chosen = calibration.conformal_set(calibration.probabilities(logits), coverage)
         assert chosen is not None
         covered.append(chosen[np.arange(len(label)), label].mean())
-    assert np.mean(covered) == pytest.approx(coverage, abs=0.015)
+    assert np.mean(covered) == pytest.approx(coverage, abs=0.02)
 
 
 def test_a_coverage_that_so_few_images_cannot_promise_gives_all_classes() -> None:
@@ -95,3 +95,15 @@ def test_too_few_validation_images_promise_nothing() -> None:
 def test_it_survives_being_written_down() -> None:
     calibration = calibrate(*draw(40, 9))
     assert Calibration.from_dict(calibration.as_dict()) == calibration
+
+
+def test_unsure_images_get_larger_sets_and_none_is_empty() -> None:
+    calibration = calibrate(*draw(1000, 11))
+    logits, _ = draw(500, 12)
+    probs = calibration.probabilities(logits)
+    chosen = calibration.conformal_set(probs, 0.9)
+    assert chosen is not None
+    assert chosen[np.arange(500), probs.argmax(1)].all()
+    sure, unsure = probs.max(1) > 0.9, probs.max(1) < 0.4
+    assert chosen[sure].sum(1).mean() < 2 < chosen[unsure].sum(1).mean()
+    assert (np.sort(np.where(chosen, probs, 2), axis=1)[:, 0] >= np.where(chosen, 0, probs).max(1)).all()

@@ -74,11 +74,16 @@ def test_other_formats_hold_the_same(soc_run: Run, tmp_path: Path, format: expor
         export(soc_run, out, format)
 
 
+def _times(output: tuple[np.ndarray, np.ndarray], factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Other logits, the same calibrated probabilities."""
+    return output[0], factor * output[1]
+
+
 def test_a_model_that_disagrees_is_not_handed_over(
     soc_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = exporting._read_safetensors
-    monkeypatch.setattr(exporting, "_read_safetensors", lambda path: lambda views: honest(path)(views) * 1.1)
+    monkeypatch.setattr(exporting, "_read_safetensors", lambda path: lambda views: _times(honest(path)(views), 1.2))
     with pytest.raises(UserError, match="differs from the run"):
         export(soc_run, tmp_path / "model.safetensors", "safetensors")
     assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -105,7 +106,7 @@ def test_names_from_standard_input_may_hold_line_breaks(
     assert json.loads(out.read_text(encoding="utf-8"))["path"] == str(odd)
     printed = capsys.readouterr()
     assert json.loads(printed.out)["unreadable"] == 1
-    assert "cannot be read" in printed.err
+    assert "p.jsonl.unreadable.csv names 1" in printed.err
     assert "calibrated on 36 validation images" in printed.err
 
 
@@ -146,3 +147,7 @@ def test_mistakes_are_one_sentence(
     assert main(["predict", str(soc_folder), str(photos), *options, "--device", "cpu"]) == 2
     assert named in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_no_text_can_be_written_down() -> None:
+    assert predicting.as_text(os.fsdecode(b"caf\xe9/\xc3\xa9.jpg")) == "caf\\xe9/é.jpg"

@@ -241,6 +241,10 @@ def test_wrong_calls_are_user_errors(tmp_path: Path) -> None:
         write_page([tmp_path], tmp_path / "page.html")
     with pytest.raises(UserError, match=r"is a folder; .*index.html"):
         write_page([write_run(tmp_path / "run")], tmp_path)
+    (tmp_path / "letter.html").write_text("Dear Ada")
+    with pytest.raises(UserError, match=r"letter.html exists and is no page of semifine"):
+        write_page([tmp_path / "run"], tmp_path / "letter.html")
+    assert (tmp_path / "letter.html").read_text() == "Dear Ada"
     floats = {0: [np.zeros((8, 8, 3))]}
     with pytest.raises(ValueError, match=r"\(height, width, 3\) uint8"):
         write_page([tmp_path / "run"], tmp_path / "page.html", floats)

@@ -147,7 +147,7 @@ def _write_table(
         )
     if tally.unreadable:
         print(
-            f"semifine: {tally.unreadable} files cannot be read; {unreadable_list(options.out)} names them.",
+            f"semifine: not all can be read; {unreadable_list(options.out)} names {tally.unreadable} and says why.",
             file=sys.stderr,
         )
     if options.json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,9 @@ DIGEST_BYTES = 16
 MAX_ASPECT = 4
 """An image longer than this many times its shorter side keeps only its middle: a scan strip of 100:1 would
 otherwise take the room of a hundred photos."""
+
+# Pillow refuses images of 180 million pixels; from half of that on it only warns, which panoramas do not deserve.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 _HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypheim", b"ftypheis", b"ftypmif1", b"ftypmsf1")
 _ORIENTATION_TAG = 0x0112

@@ -13,6 +13,9 @@ PATIENCE = 5.0
 """Seconds of steps that are measured before their time is said."""
 
 
+LONG = 12 * 3600
+
+
 def memory_sentence(
     classifier: nn.Module, image_size: int, images: int, *, has_average: bool, number_bytes: int, stored_bytes: int
 ) -> str:
@@ -31,12 +34,13 @@ def _activation_numbers(classifier: nn.Module, image_size: int) -> int:
     ghost = copy.deepcopy(classifier).to("meta").eval()  # shapes without memory or work
     count = 0
 
-    def add(_module: nn.Module, _inputs: object, output: object) -> None:
+    def add(_module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         nonlocal count
-        count += output.numel() if isinstance(output, Tensor) else 0
+        is_new = isinstance(output, Tensor) and not any(output is given for given in inputs)  # not so in place
+        count += output.numel() if is_new and isinstance(output, Tensor) else 0
 
     for module in ghost.modules():
-        if not list(module.children()):
+        if not list(module.children()) or list(module.parameters(recurse=False)):
             module.register_forward_hook(add)
     try:
         ghost(torch.empty(1, 3, image_size, image_size, device="meta"))
@@ -70,7 +74,11 @@ class Pace:
                 torch.cuda.synchronize(self._device)
             seconds = (time.perf_counter() - self._since) / (step - self._first)
             left = self._total - step
-            self._say(f"{seconds:.2g} s a step: {in_time(left * seconds)} for the {left} steps that are left")
+            advice = "; a smaller --image-size or --backbone, or fewer --iterations shorten it"
+            self._say(
+                f"{seconds:.2g} s a step: {in_time(left * seconds)} for the {left} steps that are left"
+                + (advice if left * seconds > LONG else "")
+            )
             self._is_done = True
 
 

@@ -65,4 +65,4 @@ def _add_legend(figure: Figure, groups: Sequence[RunGroup]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=colour(group.hue), label=group.label) for group in groups]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(5, len(handles)))

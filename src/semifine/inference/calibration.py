@@ -35,7 +35,7 @@ class Calibration:
     ece_after: float | None = None
     """The same at the fitted temperature; each fold is measured at the temperature of the others."""
     nonconformity: tuple[float, ...] = ()
-    """1 - p of the true class of each validation image, rising."""
+    """Nonconformity of the true class of each validation image, rising."""
     strangeness: tuple[float, ...] = ()
     """Strangeness of each validation image, rising."""
 
@@ -50,12 +50,12 @@ class Calibration:
     def conformal_set(self, probs: Probabilities, coverage: float) -> Chosen | None:
         """(N, K) classes of which the true one is among with probability ``coverage``; None without validation images.
 
-        The bound holds for images like those of validation. The most probable class is always in it.
+        The bound holds for images like those of validation. The set is the larger the less sure the model is, and the
+        most probable class is always in it.
         """
         if not self.is_fitted:
             return None
-        chosen: Chosen = 1 - probs <= _quantile(self.nonconformity, coverage)
-        chosen[np.arange(len(probs)), probs.argmax(axis=1)] = True
+        chosen: Chosen = nonconformity(probs) <= _quantile(self.nonconformity, coverage)
         return chosen
 
     def is_strange(self, strangeness: Scores, false_alarms: float) -> NDArray[np.bool_] | None:
@@ -94,7 +94,7 @@ def calibrate(logits: Logits, label: NDArray[np.int64]) -> Calibration:
         images=len(label),
         ece_before=calibration_error(softmax(logits), label),
         ece_after=_error_across_folds(logits, label),
-        nonconformity=_rising(1 - probs[np.arange(len(label)), label]),
+        nonconformity=_rising(nonconformity(probs)[np.arange(len(label)), label]),
         strangeness=_rising(strangeness(logits)),
     )
 
@@ -126,6 +126,15 @@ def calibration_error(probs: Probabilities, label: NDArray[np.int64]) -> float:
     bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
     gap = np.bincount(bins, confidence - correct, minlength=BINS)
     return float(np.abs(gap).sum() / len(label))
+
+
+def nonconformity(probs: Probabilities) -> Scores:
+    """(N, K) how much probability the model gives to the classes before each one in its ranking (adaptive sets)."""
+    order = np.argsort(-probs, axis=1, kind="stable")
+    ordered = np.take_along_axis(probs, order, axis=1)
+    before: Scores = np.zeros(probs.shape)
+    np.put_along_axis(before, order, np.cumsum(ordered, axis=1) - ordered, axis=1)
+    return before.clip(0, 1)
 
 
 def strangeness(logits: Logits) -> Scores:

@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from semifine.errors import UserError
+from semifine.inference.calibration import softmax
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.onnx_model import METADATA, OnnxModel
 from semifine.inference.run import Run
@@ -33,7 +35,9 @@ CHECKED_BATCHES = (1, 2, 5)
 TOLERANCE = 1e-3
 """The largest difference of a probability that counts as agreement; kernels of another library round otherwise."""
 
-Network = Callable[[Pixels], NDArray[np.floating[Any]]]
+Numbers = NDArray[np.floating[Any]]
+Network = Callable[[Pixels], tuple[Numbers, Numbers]]
+"""Views -> calibrated probabilities and plain logits."""
 
 
 def export(run: Run, out: Path, format: Format) -> float:
@@ -65,14 +69,27 @@ def export(run: Run, out: Path, format: Format) -> float:
 
 
 def largest_difference(classifier: ViewClassifier, size: int, exported: Network) -> float:
-    """Over batches of several sizes: pictures from smooth to noisy, since noise alone excites few features."""
-    largest = 0.0
+    """Of a probability, calibrated or plain, over batches of several sizes.
+
+    The pictures are smooth to noisy, since noise alone excites few features; plain probabilities count as well, since a
+    high temperature would hide differences.
+    """
+    largest, own = 0.0, _runner(classifier)
     for batch in CHECKED_BATCHES:
         views = _pictures(batch, size)
-        with torch.inference_mode():
-            wanted = classifier(torch.from_numpy(views))[0].numpy()
-        largest = max(largest, float(np.abs(exported(views) - wanted).max()))
+        (wanted, wanted_logits), (found, found_logits) = own(views), exported(views)
+        plain = softmax(found_logits) - softmax(wanted_logits)
+        largest = max(largest, float(np.abs(found - wanted).max()), float(np.abs(plain).max()))
     return largest
+
+
+def _runner(classifier: nn.Module) -> Network:
+    def run(views: Pixels) -> tuple[Numbers, Numbers]:
+        with torch.inference_mode():
+            probabilities, logits, _ = classifier(torch.from_numpy(views))
+        return probabilities.numpy(), logits.numpy()
+
+    return run
 
 
 def _pictures(batch: int, size: int) -> Pixels:
@@ -110,7 +127,12 @@ def _write_onnx(classifier: ViewClassifier, knowledge: Knowledge, path: Path) ->
 
 def _read_onnx(path: Path) -> Network:
     session = OnnxModel(path, "cpu").session
-    return lambda views: np.asarray(session.run(["probabilities"], {"views": views})[0])
+
+    def run(views: Pixels) -> tuple[Numbers, Numbers]:
+        probabilities, logits = session.run(["probabilities", "logits"], {"views": views})
+        return probabilities, logits
+
+    return run
 
 
 def _write_torch(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
@@ -121,8 +143,7 @@ def _write_torch(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -
 
 def _read_torch(path: Path) -> Network:
     with _quiet():
-        module = torch.export.load(path).module()
-    return lambda views: np.asarray(module(torch.from_numpy(views))[0].detach())
+        return _runner(torch.export.load(path).module())
 
 
 def _write_safetensors(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
@@ -134,13 +155,7 @@ def _read_safetensors(path: Path) -> Network:
     knowledge = read_safetensors_knowledge(path)
     network = create_classifier(knowledge.backbone, len(knowledge.class_names), knowledge.image_size)
     network.load_state_dict(load_file(path))
-    classifier = ViewClassifier(network, knowledge.calibration.temperature).eval()
-
-    def probabilities(views: Pixels) -> NDArray[np.floating[Any]]:
-        with torch.inference_mode():
-            return np.asarray(classifier(torch.from_numpy(views))[0])
-
-    return probabilities
+    return _runner(ViewClassifier(network, knowledge.calibration.temperature).eval())
 
 
 def read_safetensors_knowledge(path: Path) -> Knowledge:

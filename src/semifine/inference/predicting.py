@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -89,7 +90,7 @@ def unreadable_list(out: Path) -> Path:
 
 def as_text(path: str) -> str:
     """A file name that any file format can hold: bytes that are no UTF-8 are written as \\xNN."""
-    return path.encode("utf-8", "backslashreplace").decode("utf-8")
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _decode(file: str, shorter_side: int) -> Decoded | str:

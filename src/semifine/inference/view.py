@@ -39,9 +39,12 @@ def _places(extent: int, shorter: int, size: int, oversample: int) -> NDArray[np
 
 def _along(levels: NDArray[Any], places: NDArray[np.float64]) -> NDArray[np.float32]:
     """Linear interpolation along the first axis."""
+    # Only what is sampled is converted: of a long image a part.
+    first, last = int(places[0]), min(int(places[-1]) + 2, len(levels))
+    levels, places = levels[first:last].astype(np.float32), places - first
     lower = np.minimum(places.astype(np.intp), max(len(levels) - 2, 0))
     weight = (places - lower).astype(np.float32)[:, None, None]
-    below = levels[lower].astype(np.float32)
+    below = levels[lower]
     above = levels[np.minimum(lower + 1, len(levels) - 1)]
     between: NDArray[np.float32] = below + weight * (above - below)
     return between

@@ -33,6 +33,8 @@ from semifine.run_folder import write_atomically
 from semifine.version import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"
+SIGNATURE = b"Written by semifine"
+"""Every page has it; a file without it is somebody else's and stays as it is."""
 
 
 def write_page(
@@ -52,6 +54,8 @@ def write_page(
         raise UserError("A report needs at least one run folder.")
     if out.is_dir():
         raise UserError(f"{out} is a folder; name the file of the page, such as {out / 'index.html'}.")
+    if out.exists() and SIGNATURE not in out.read_bytes():
+        raise UserError(f"{out} exists and is no page of semifine: name another file for the report.")
     html = render_page([read_run(path) for path in runs], examples, title, clusters)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, html)
