@@ -107,28 +107,15 @@ def settings_file(rng: random.Random, folder: Path) -> Case:
 
 def option(rng: random.Random, _: Path) -> Case:
     """Options that are misspelt, lack a value, or have a wrong one."""
-    names = [f"--{key.replace('_', '-')}" for key in KEYS] + [
-        "--itertions",
-        "--preset",
-        "--config",
-        "--",
-        "-x",
-        "--json",
-    ]
+    names = [f"--{key.replace('_', '-')}" for key in KEYS]
+    names += ["--itertions", "--preset", "--config", "--", "-x", "--json"]
     words = [word for _ in range(rng.randint(1, 3)) for word in (rng.choice(names), rng.choice(VALUES))]
     if rng.random() < 0.3:
         words.pop()
     verb = rng.choice(["prepare", "prepare", "prepare", "evaluate", "doctor", "list", "train", rng.choice(NAMES)])
-    few = FEW_IMAGES if verb == "prepare" else ["--iterations", "0"] if verb == "train" else []
-    clues = [
-        *words,
-        *(word.strip("-").replace("-", "_").rpartition(".")[2] for word in words),
-        verb,
-        "data source",
-        "PATH",
-        "command",
-    ]
-    return Case([verb, *words, *few], clues)
+    words += FEW_IMAGES if verb == "prepare" else ["--iterations", "0"] if verb == "train" else []
+    keys = [word.strip("-").replace("-", "_").rpartition(".")[2] for word in words]
+    return Case([verb, *words], [verb, *words, *keys, "data source", "PATH", "command"])
 
 
 def table(rng: random.Random, folder: Path) -> Case:
