@@ -67,6 +67,7 @@ def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
         "log_every": 3,
         "device": "cpu",
         "labelled_first": 0.0,
+        "loggers": "none",
     }
     return resolve([tiny, {key.replace("__", "."): value for key, value in more.items()}])
 

@@ -86,7 +86,7 @@ def test_other_folders_unfinished_and_damaged_runs_are_user_errors(tmp_path: Pat
 def test_damaged_tables_are_user_errors(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     (path / "samples.parquet").write_bytes(b"PAR1 no table")
-    with pytest.raises(UserError, match=r"samples.parquet is damaged: .*; remove it to go on without it"):
+    with pytest.raises(UserError, match=r"samples.parquet is damaged: "):
         read_run(path).samples("truth")
     (path / "classes.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"classes.safetensors is damaged"):

@@ -22,10 +22,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("scenarios.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 
-pytestmark = [
-    pytest.mark.xdist_group("distributed"),  # both cores are taken already
-    pytest.mark.timeout(600),
-]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

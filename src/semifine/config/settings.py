@@ -78,7 +78,9 @@ class TrainSettings:
     seed_views: int | None = setting(None, "another seed for the augmentation alone", low=0, high=2**32 - 1)
     seed_method: int | None = setting(None, "another seed for the first medoids alone", low=0, high=2**32 - 1)
     deterministic: bool = setting(False, "same seed, same machine kind, same result, on a GPU too; slower there")
-    evaluate_every: int | None = setting(None, "steps between evaluations; default: a tenth of the run", low=1)
+    evaluate_every: int | None = setting(
+        None, "steps between evaluations; default: a tenth of the run, at least 20", low=1
+    )
     save_every: int | None = setting(None, "steps between checkpoints; default: as evaluations", low=1)
     log_every: int = setting(50, "steps between lines of metrics.jsonl", low=1)
     loggers: str = setting(
@@ -107,7 +109,7 @@ class TrainSettings:
 
     @property
     def evaluation_interval(self) -> int:
-        return self.evaluate_every or max(1, self.iterations // 10)
+        return self.evaluate_every or max(20, self.iterations // 10)
 
     @property
     def save_interval(self) -> int:

@@ -13,6 +13,8 @@ from semifine.errors import UserError
 from semifine.studio.app import Studio, create_app
 
 HERE = "127.0.0.1"
+PATIENCE = 3
+"""Seconds that an open page may take to let go when the studio is stopped."""
 
 
 def listen(port: int) -> socket.socket:
@@ -33,7 +35,12 @@ def serve(studio: Studio, listening: socket.socket, ready: Callable[[str], None]
     token = secrets.token_urlsafe(24)
     # No access log: every line of it would hold the token.
     config = uvicorn.Config(
-        create_app(studio, token, port), log_level="warning", access_log=False, server_header=False, lifespan="on"
+        create_app(studio, token, port),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=PATIENCE,
     )
     listening.listen()  # from here on a browser may come, and waits
     ready(f"http://{HERE}:{port}/{token}/")
