@@ -45,7 +45,7 @@ def test_tensorboard_has_the_numbers_of_the_metrics_once_each_after_a_resume(
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    settings = tiny_settings(log_every=1, save_every=5)
+    settings = tiny_settings(log_every=1, save_every=5, loggers="tensorboard")
     log = Trainer._log
 
     def stop_at_seven(trainer: Trainer) -> None:
