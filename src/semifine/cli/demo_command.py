@@ -62,7 +62,7 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
         "top-1",
         "top-5",
         "pseudo labels right",  # in words that fit a terminal of 80 columns
-        "candidates",
+        Column("candidates", no_wrap=True),
         "truth among them",
         "ARI with genera",
         title=f"Embedded data set, {results['soc']['num_classes']} classes, seed {results['soc']['seed']}",
