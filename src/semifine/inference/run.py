@@ -39,6 +39,9 @@ from semifine.views import ViewMaker, ViewSettings
 
 BATCH = 256
 
+CPU_PIXELS = 8 * 224 * 224
+"""What a CPU is given at a time: more images do not fit its caches, which takes several times as long."""
+
 
 class Scores(NamedTuple):
     """What the network makes of a batch of b images, on the host."""
@@ -141,15 +144,18 @@ class Run:
     def logits(self, views: Pixels) -> NDArray[np.float32]:
         """(N, S, S, 3) levels of test views -> (N, K)."""
         self._check_classifier()
+        device = self._fabric.device
+        at_once = len(views) if device.type == "cuda" else max(1, CPU_PIXELS // self.settings.image_size**2)
         with torch.inference_mode(), self._fabric.autocast():
-            _, logits, _ = self.view_classifier(torch.from_numpy(views).to(self._fabric.device))
-        found: NDArray[np.float32] = logits.cpu().numpy()
+            parts = [self.view_classifier(part.to(device))[1] for part in torch.from_numpy(views).split(at_once)]
+        found: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
         return found
 
     @cached_property
     def view_classifier(self) -> ViewClassifier:
         """The network with the normalisation before it, in eval mode."""
-        return ViewClassifier(self.network).to(self._fabric.device).eval()
+        classifier = ViewClassifier(self.network).to(self._fabric.device)
+        return classifier.to(memory_format=torch.channels_last).eval()
 
     def evaluate(self, split: str = "test") -> dict[str, Any]:
         """Top-1 and top-5 in percent on a split of the run's data set."""
