@@ -17,6 +17,8 @@ from semifine.experiments.scheduler import Job, State, run_jobs, unique_jobs
 from semifine.experiments.stages import Stage
 from tests.conftest import tiny_settings
 
+ON_CPU = ("--device", "cpu")
+
 
 def settings(method: str, **more: Any) -> dict[str, Any]:
     flat: dict[str, Any] = {}
@@ -36,12 +38,12 @@ def test_a_student_waits_for_its_teacher_and_what_is_done_is_not_run_again(tmp_p
     def watch() -> None:
         order.extend(job.stage.name for job in jobs if job.state is State.RUNNING and job.stage.name not in order)
 
-    run_jobs(jobs, at_once=2, device="cpu", on_change=watch)
+    run_jobs(jobs, at_once=2, options=ON_CPU, on_change=watch)
     assert [job.state for job in jobs] == [State.DONE, State.DONE], [job.reason for job in jobs]
     assert order == ["teacher", "student"]
     times = {job.stage.name: job.folder.result.stat().st_mtime_ns for job in jobs}
     again = [Job(stage, tmp_path) for stage in stages]
-    run_jobs(again, at_once=1, device="cpu", on_change=lambda: None)
+    run_jobs(again, at_once=1, options=ON_CPU, on_change=lambda: None)
     assert {job.stage.name: job.folder.result.stat().st_mtime_ns for job in again} == times
 
 
@@ -53,7 +55,7 @@ def test_a_failure_has_its_reason_and_takes_only_those_that_need_it(tmp_path: Pa
     ]
     console = Console(record=True, force_terminal=False, width=200, file=open(os.devnull, "w"))  # noqa: SIM115
     with GridView(jobs, {("Teacher", "scratch"): [jobs[:1]]}, console) as view:
-        run_jobs(jobs, at_once=2, device="cpu", on_change=view.update)
+        run_jobs(jobs, at_once=2, options=ON_CPU, on_change=view.update)
     teacher, student, other = jobs
     assert teacher.state is State.FAILED
     assert "Unknown backbone 'no_such_net'" in teacher.reason
@@ -72,11 +74,13 @@ def test_a_stop_saves_the_running_ones_and_they_go_on(tmp_path: Path) -> None:
     def stop_when_it_trains() -> None:
         if job.progress() > 0 and not stopped.is_set():
             stopped.set()
+            assert job.process is not None
+            assert os.getpgid(job.process.pid) != os.getpgid(0), "Ctrl-C in the terminal would reach it as well"
             os.kill(os.getpid(), signal.SIGTERM)
 
     stopped = threading.Event()
     with pytest.raises(Interrupted):
-        run_jobs([job], at_once=1, device="cpu", on_change=stop_when_it_trains)
+        run_jobs([job], at_once=1, options=ON_CPU, on_change=stop_when_it_trains)
     assert job.process is not None
     assert job.process.returncode == 128 + signal.SIGTERM
     assert (tmp_path / "long" / "checkpoints" / "last").exists()

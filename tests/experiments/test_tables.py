@@ -12,7 +12,9 @@ import pytest
 from semifine.errors import UserError
 from semifine.experiments.layout import as_csv, as_latex, as_markdown
 from semifine.experiments.recipes import Conditions
-from semifine.experiments.tables import Cell, _read, choose_rows, fit_settings, plan_jobs, read_table, table_names
+from semifine.experiments.scheduler import mark_finished
+from semifine.experiments.tables import Cell, _read, choose_rows, fill, fit_settings, plan_jobs, read_table, table_names
+from semifine.run_folder import write_json
 
 INITS = ("scratch",)
 
@@ -66,18 +68,18 @@ def test_variants_have_folders_of_their_own(tmp_path: Path) -> None:
 
 
 def cells() -> dict[tuple[str, str], Cell]:
-    results = [{"top1": 50.0, "top5": 80.0, "seconds": 10}, {"top1": 52.0, "top5": 81.0, "seconds": 12}]
+    results = [{"top1": 50.0, "top5": 80.0}, {"top1": 52.0, "top5": 81.0}]
     return {
         ("FixMatch", "scratch"): Cell([], ["loss is not finite"], "32.2±1.0 / 57.0±1.2"),
-        ("SoC", "scratch"): Cell(results, [], None),
+        ("SoC", "scratch"): Cell(results, [], None, seconds=[10, 12]),
     }
 
 
 def test_a_table_reads_the_same_in_all_three_forms() -> None:
     table = choose_rows(read_table("table1"), ["soc", "fixmatch"])
     markdown = as_markdown(table, INITS, cells(), ["a note"])
-    assert "| SoC | 51.0 ± 1.4 / 80.5 ± 0.7 | - |" in markdown
-    assert "| FixMatch | failed | 32.2±1.0 / 57.0±1.2 |" in markdown
+    assert "| SoC | 51.0 ± 1.4 / 80.5 ± 0.7 | - | 11 s |" in markdown
+    assert "| FixMatch | failed | 32.2±1.0 / 57.0±1.2 | - |" in markdown
     assert "- a note" in markdown
     lines = list(csv.DictReader(io.StringIO(as_csv(table, INITS, cells()))))
     assert [(line["row"], line["top1"], line["failure"]) for line in lines] == [
@@ -85,3 +87,16 @@ def test_a_table_reads_the_same_in_all_three_forms() -> None:
         ("SoC", "51.00", ""),
     ]
     assert r"SoC & 51.0 $\pm$ 1.4 / 80.5 $\pm$ 0.7 & - \\" in as_latex(table, INITS, cells())
+
+
+def test_a_recipe_takes_the_time_of_all_its_stages(tmp_path: Path) -> None:
+    table = choose_rows(read_table("table1"), ["self_training"])
+    jobs = plan_jobs(table, {"scratch": Conditions("synthetic", profile="small")}, 2, tmp_path, 40)
+    first, second = jobs["KD-Self-Training", "scratch"]
+    for job, seconds in zip(first, (10, 15), strict=True):
+        job.folder.path.mkdir(parents=True)
+        write_json(job.folder.result, {"top1": 50.0, "top5": 80.0, "seconds": seconds})
+    mark_finished([*first, *second])
+    cell = fill(table, jobs, "synthetic")["KD-Self-Training", "scratch"]
+    assert cell.seconds == [25]
+    assert cell.text() == "50.0 / 80.0 (1 of 2 seeds)"

@@ -28,6 +28,18 @@ def add_conditions(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--inat-weights", metavar="FILE", help="a network trained on iNaturalist, for the start 'inat'")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train")
+    parser.add_argument(
+        "--compile",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="torch.compile: takes minutes once for each network, then saves a good part of every step (default: for "
+        "long runs)",
+    )
+
+
+def ways_of_training(options: argparse.Namespace) -> list[str]:
+    """The options that say how a run is computed, and change nothing of what it learns."""
+    return ["--device", options.device, "--compile", options.compile]
 
 
 def conditions_for(options: argparse.Namespace, init: str, unlabelled: str, seed: int = 0) -> Conditions:
@@ -96,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
                 print(news, flush=True)
 
     try:
-        run_jobs(jobs, at_once=1, device=options.device, on_change=tell)
+        run_jobs(jobs, at_once=1, options=ways_of_training(options), on_change=tell)
     except Interrupted as stop:
         print(f"Stopped by {stop} and saved; the same command goes on.")
         return INTERRUPTED + stop.signal_number

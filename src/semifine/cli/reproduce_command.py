@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from semifine.cli.experiment_command import add_conditions, check_settings, conditions_for
+from semifine.cli.experiment_command import add_conditions, check_settings, conditions_for, ways_of_training
 from semifine.cli.main import INTERRUPTED, Parser
 from semifine.errors import UserError
 
@@ -21,7 +21,7 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.data.sources import load_catalog
     from semifine.engine.interruption import Interrupted
     from semifine.experiments.grid_view import GridView
-    from semifine.experiments.scheduler import State, run_jobs, unique_jobs
+    from semifine.experiments.scheduler import State, mark_finished, run_jobs, unique_jobs
     from semifine.experiments.tables import choose_rows, fill, plan_jobs, read_table
 
     table = choose_rows(read_table(options.table), options.methods)
@@ -35,10 +35,12 @@ def run(arguments: Sequence[str]) -> int:
     by_folder = {job.folder.path: job for job in jobs}
     cells = {key: [[by_folder[job.folder.path] for job in seed] for seed in by_seed] for key, by_seed in cells.items()}
     check_settings(jobs)
-    console = Console(stderr=True)
     try:
-        with GridView(jobs, cells, console) as view:
-            run_jobs(jobs, options.jobs, options.device, view.update)
+        if options.show:
+            mark_finished(jobs)
+        else:
+            with GridView(jobs, cells, Console(stderr=True)) as view:
+                run_jobs(jobs, options.jobs, ways_of_training(options), view.update)
     except Interrupted as stop:
         print(f"Stopped by {stop} and saved; the same command goes on.")
         return INTERRUPTED + stop.signal_number
@@ -64,6 +66,7 @@ def _create_parser() -> Parser:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell (default: 3)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default: 1)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: reproduce/DATASET/TABLE")
+    parser.add_argument("--show", action="store_true", help="run nothing: the table of what is finished")
     add_conditions(parser)
     return parser
 
@@ -83,6 +86,7 @@ def _notes(options: argparse.Namespace, profile: str, data: str) -> list[str]:
     return [
         f"data {data.partition(':')[0]}, profile {profile}, budget {options.budget}, seeds 0 to {options.seeds - 1}",
         "mean ± standard deviation over the seeds of the last model's accuracy on the test images, in percent",
+        "time: of all stages of a recipe, several runs at once on the device where so asked",
         "table.csv has the best accuracy on test, too, which the paper's protocol would report",
     ]
 

@@ -43,9 +43,10 @@ def body(table: Table, inits: Sequence[str], cells: Cells) -> list[list[str]]:
 
 
 def as_markdown(table: Table, inits: Sequence[str], cells: Cells, notes: Sequence[str]) -> str:
-    titles = ["", *heading(inits, has_published(cells))]
+    titles = ["", *heading(inits, has_published(cells)), *(f"time, {INIT_NAMES[init]}" for init in inits)]
     lines = [f"# {table.title}", "", _markdown_row(titles), _markdown_row(["---"] * len(titles))]
-    lines += [_markdown_row(line) for line in body(table, inits, cells)]
+    for row, line in zip(table.rows, body(table, inits, cells), strict=True):
+        lines.append(_markdown_row([*line, *(_time(cells[row.title, init]) for init in inits)]))
     return "\n".join([*lines, "", *(f"- {note}" for note in notes), ""])
 
 
@@ -60,7 +61,7 @@ def as_csv(table: Table, inits: Sequence[str], cells: Cells) -> str:
             cell = cells[row.title, init]
             best = [result["best_on_test"]["top1"] for result in cell.results if "best_on_test" in result]
             figures = [*_mean_and_std(cell.numbers("top1")), *_mean_and_std(cell.numbers("top5"))]
-            figures += [_mean_and_std(best)[0], _mean_and_std(cell.numbers("seconds"))[0]]
+            figures += [_mean_and_std(best)[0], _mean_and_std(cell.seconds)[0]]
             reason = "; ".join(cell.failures)
             writer.writerow([row.title, init, len(cell.results), *figures, cell.published or "", reason])
     return stream.getvalue()
@@ -71,6 +72,10 @@ def as_latex(table: Table, inits: Sequence[str], cells: Cells) -> str:
     lines = [r"\begin{tabular}{l" + "c" * (len(titles) - 1) + "}", r"\toprule", _latex_row(titles), r"\midrule"]
     lines += [_latex_row(line) for line in body(table, inits, cells)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _time(cell: Cell) -> str:
+    return f"{statistics.mean(cell.seconds):.0f} s" if cell.seconds else "-"
 
 
 def _mean_and_std(values: Sequence[float]) -> tuple[str, str]:

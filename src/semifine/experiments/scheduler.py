@@ -66,15 +66,22 @@ def unique_jobs(jobs: Sequence[Job]) -> list[Job]:
     return list({(job.column, job.stage.name): job for job in jobs}.values())
 
 
-def run_jobs(jobs: Sequence[Job], at_once: int, device: str, on_change: Callable[[], None]) -> None:
+def mark_finished(jobs: Sequence[Job]) -> None:
+    """A run that has its result is done."""
+    for job in jobs:
+        if job.folder.result.is_file():
+            job.state = State.DONE
+
+
+def run_jobs(jobs: Sequence[Job], at_once: int, options: Sequence[str], on_change: Callable[[], None]) -> None:
     """Runs all jobs in an order that their needs allow; ``on_change`` is called whenever something may be new.
+
+    ``options`` are those of 'semifine train' that say how, not what, such as the device.
 
     A job that fails is marked with its reason, and so are those that need it; the rest goes on. When this is
     interrupted, the running ones are asked to stop, which saves them, and are waited for.
     """
-    for job in jobs:
-        if job.folder.result.is_file():
-            job.state = State.DONE
+    mark_finished(jobs)
     threads = max(1, (os.cpu_count() or 1) // at_once)
     with watching_for_stop() as stop:
         try:
@@ -84,7 +91,7 @@ def run_jobs(jobs: Sequence[Job], at_once: int, device: str, on_change: Callable
                 _collect(jobs)
                 running = sum(job.state is State.RUNNING for job in jobs)
                 for job in _ready(jobs)[: at_once - running]:
-                    _start(job, device, threads)
+                    _start(job, options, threads)
                 on_change()
                 time.sleep(POLL_SECONDS)
         finally:
@@ -108,15 +115,18 @@ def _ready(jobs: Sequence[Job]) -> list[Job]:
     return ready
 
 
-def _start(job: Job, device: str, threads: int) -> None:
+def _start(job: Job, options: Sequence[str], threads: int) -> None:
     job.column.mkdir(parents=True, exist_ok=True)
     config = job.column / f"{job.stage.name}.yaml"
     write_atomically(config, yaml.safe_dump(settings_in(job.stage, job.column), sort_keys=True))
     command = [sys.executable, "-m", "semifine", "train", "--config", str(config), "--out", str(job.folder.path)]
-    command += ["--resume", "--quiet", "--device", device]
+    command += ["--resume", "--quiet", *options]
     with job.log.open("wb") as log:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        job.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        # In a session of its own: Ctrl-C reaches a whole terminal, and a run that is told twice stops without saving.
+        job.process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
     job.state = State.RUNNING
 
 

@@ -6,7 +6,7 @@ import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,10 @@ class Cell:
     results: list[dict[str, Any]]
     failures: list[str]
     published: str | None
+    seconds: list[float] = field(default_factory=list)
+    """What all stages of the recipe took, for each seed."""
+    wanted: int = 0
+    """How many seeds there will be."""
 
     def numbers(self, key: str) -> list[float]:
         return [result[key] for result in self.results if result.get(key) is not None]
@@ -68,7 +72,9 @@ class Cell:
         """``top-1 / top-5``, mean ± deviation over the seeds."""
         if self.is_empty:
             return "failed" if self.failures else "-"
-        return f"{spread(self.numbers('top1'))} / {spread(self.numbers('top5'))}"
+        have = len(self.results)
+        so_far = f" ({have} of {self.wanted} seeds)" if have < self.wanted else ""
+        return f"{spread(self.numbers('top1'))} / {spread(self.numbers('top5'))}{so_far}"
 
 
 Jobs = dict[tuple[str, str], list[list[Job]]]
@@ -134,10 +140,13 @@ def fill(table: Table, jobs: Jobs, data: str) -> dict[tuple[str, str], Cell]:
     cells = {}
     for (title, init), by_seed in jobs.items():
         lasts = [seed_jobs[-1] for seed_jobs in by_seed]
+        finished = [seed_jobs for seed_jobs in by_seed if all(job.state is State.DONE for job in seed_jobs)]
         cells[title, init] = Cell(
             results=[job.folder.read_result() for job in lasts if job.state is State.DONE],
             failures=[job.reason for job in lasts if job.state is State.FAILED],
             published=published.get(init, {}).get(title),
+            seconds=[sum(job.folder.read_result()["seconds"] for job in seed_jobs) for seed_jobs in finished],
+            wanted=len(by_seed),
         )
     return cells
 
