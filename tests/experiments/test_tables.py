@@ -93,9 +93,10 @@ def test_a_recipe_takes_the_time_of_all_its_stages(tmp_path: Path) -> None:
     table = choose_rows(read_table("table1"), ["self_training"])
     jobs = plan_jobs(table, {"scratch": Conditions("synthetic", profile="small")}, 2, tmp_path, 40)
     first, second = jobs["KD-Self-Training", "scratch"]
+    told = {"method": "supervised", "data": "synthetic", "seed": 0}
     for job, seconds in zip(first, (10, 15), strict=True):
         job.folder.path.mkdir(parents=True)
-        write_json(job.folder.result, {"top1": 50.0, "top5": 80.0, "seconds": seconds})
+        write_json(job.folder.result, {"top1": 50.0, "top5": 80.0, "seconds": seconds, **told})
     mark_finished([*first, *second])
     cell = fill(table, jobs, "synthetic")["KD-Self-Training", "scratch"]
     assert cell.seconds == [25]
