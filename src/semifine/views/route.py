@@ -78,7 +78,7 @@ class Route:
         self._statistical: list[dict[str, int]] = []
         self.arrays: dict[str, NDArray[np.generic]] = {}
         statistical = IS_STATISTICAL[plan.codes]
-        view_maps, thumbnail_maps, to_input = _scaled_maps(plan, table, thumbnail_size)
+        view_maps, thumbnail_maps, to_input = scaled_maps(plan, table, thumbnail_size)
         views = np.arange(count)
         thumbnails = self.with_thumbnail = np.flatnonzero(statistical.any(axis=1))
         for slot in range(num_slots):
@@ -138,7 +138,7 @@ def _places(samples: IntArray, count: int) -> IntArray:
     return places
 
 
-def _scaled_maps(plan: Plan, table: ImageTable, thumbnail_size: int) -> tuple[list[FloatArray], ...]:
+def scaled_maps(plan: Plan, table: ImageTable, thumbnail_size: int) -> tuple[list[FloatArray], ...]:
     """Maps of all slots, (N, 2, 3) each, as :class:`Route` describes them: views', thumbnails'; and in
     pixels of the image those from the view's frame to the input of each slot."""
     extent = np.stack([table.width, table.height], axis=1).astype(np.float64)
