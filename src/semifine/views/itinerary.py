@@ -45,15 +45,14 @@ def make_itinerary(plan: Plan, crop: Crop, table: ImageTable, size: int, thumbna
     frame = np.empty((count, FRAME), dtype=np.float32)
     lines = crop_lines(crop, table, size)
     frame[:, X_LINE:Y_LINE], frame[:, Y_LINE:TO_SOURCE] = lines["x_line"], lines["y_line"]
-    frame[:, TO_SOURCE:CUTOUT] = (to_input[0] if to_input else identity(count)).reshape(count, 6)
+    frame[:, TO_SOURCE:CUTOUT] = (to_input[0] if slots else identity(count)).reshape(count, 6)
     frame[:, CUTOUT:HAS_THUMBNAIL] = plan.cutout
     frame[:, HAS_THUMBNAIL] = asked[:, 0]
     steps = np.empty((slots, count, STEP))
     steps[..., CODE], steps[..., RUN] = plan.codes.T, RUN_OF[plan.codes.T]
     steps[..., IS_ASKED], steps[..., MAGNITUDE] = asked[:, 1:].T, plan.magnitudes.T
-    for slot, row in enumerate(steps):
-        row[:, VIEW_MAP:THUMBNAIL_MAP] = view_maps[slot].reshape(count, 6)
-        row[:, THUMBNAIL_MAP:] = thumbnail_maps[slot].reshape(count, 6)
+    steps[..., VIEW_MAP:THUMBNAIL_MAP] = view_maps.reshape(slots, count, 6)
+    steps[..., THUMBNAIL_MAP:] = thumbnail_maps.reshape(slots, count, 6)
     return Itinerary(frame, steps)
 
 

@@ -27,7 +27,7 @@ def sample(
     shape = (count, CHANNELS, size, size)
     out = torch.empty(shape, dtype=dtype, device=images.device, memory_format=memory_format)
     if count:
-        _sample[(count, triton.cdiv(size * size, _BLOCK))](
+        _sample[(count, -(-size * size // _BLOCK))](
             images.pixels,
             images.columns,
             images.columns.stride(0),

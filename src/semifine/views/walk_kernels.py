@@ -14,12 +14,13 @@ import triton.language as tl
 from torch import Tensor
 
 from semifine.views import itinerary as columns
-from semifine.views.colour import LEVELS, MIXING, PLAIN, STATISTICAL
+from semifine.views.colour import LEVELS, MIXING
 from semifine.views.images import CHANNELS, ImageBatch
 from semifine.views.itinerary import Itinerary
 from semifine.views.kernels import along, sample
-from semifine.views.randaugment import CODE, CUTOUT_FILL
-from semifine.views.route import GEOMETRY_RUN, RUNS
+from semifine.views.randaugment import CUTOUT_FILL
+from semifine.views.route import GEOMETRY_RUN, RUNS, TABLE_RUN
+from semifine.views.table_kernels import blend, grey, make_tables
 from semifine.views.transfer import upload
 
 _BLOCK = 1024
@@ -27,19 +28,16 @@ _EXACT = {"enable_fp_fusion": False}
 """Rounds after every operation, as torch does."""
 
 _LEVELS = tl.constexpr(LEVELS)
-_AUTO_CONTRAST, _CONTRAST, _EQUALIZE = (tl.constexpr(CODE[name]) for name in STATISTICAL)
-_BRIGHTNESS, _POSTERIZE, _SOLARIZE = (tl.constexpr(CODE[name]) for name in PLAIN)
-_BY_TABLE = tl.constexpr(0)
+_BY_TABLE = tl.constexpr(TABLE_RUN)
 _COLOR, _SHARPNESS = (tl.constexpr(RUNS.index((name,))) for name in MIXING)
 _MOVED = tl.constexpr(GEOMETRY_RUN)
 _RED_FILL, _GREEN_FILL, _BLUE_FILL = (tl.constexpr(level) for level in CUTOUT_FILL)
 
-_X_LINE, _Y_LINE = tl.constexpr(columns.X_LINE), tl.constexpr(columns.Y_LINE)
-_CUTOUT, _HAS_THUMBNAIL = tl.constexpr(columns.CUTOUT), tl.constexpr(columns.HAS_THUMBNAIL)
-_FRAME, _STEP = tl.constexpr(columns.FRAME), tl.constexpr(columns.STEP)
-_CODE, _RUN, _IS_ASKED = tl.constexpr(columns.CODE), tl.constexpr(columns.RUN), tl.constexpr(columns.IS_ASKED)
-_MAGNITUDE = tl.constexpr(columns.MAGNITUDE)
+_X_LINE, _Y_LINE, _CUTOUT = (tl.constexpr(place) for place in (columns.X_LINE, columns.Y_LINE, columns.CUTOUT))
+_HAS_THUMBNAIL, _FRAME = tl.constexpr(columns.HAS_THUMBNAIL), tl.constexpr(columns.FRAME)
+_RUN, _IS_ASKED, _MAGNITUDE = (tl.constexpr(place) for place in (columns.RUN, columns.IS_ASKED, columns.MAGNITUDE))
 _VIEW_MAP, _THUMBNAIL_MAP = tl.constexpr(columns.VIEW_MAP), tl.constexpr(columns.THUMBNAIL_MAP)
+_STEP = tl.constexpr(columns.STEP)
 
 
 def render(images: ImageBatch, itinerary: Itinerary, size: int, thumbnail_size: int) -> Tensor:
@@ -56,33 +54,20 @@ def render(images: ImageBatch, itinerary: Itinerary, size: int, thumbnail_size: 
 
 def walk(views: Tensor, thumbnails: Tensor, frame: Tensor, steps: Tensor) -> Tensor:
     """The views (N, 3, H, H) uint8 after all slots."""
-    tables = torch.empty((len(views), CHANNELS, LEVELS), dtype=torch.uint8, device=views.device)
-    # Sharpness reads a pixel's neighbours, and geometry other pixels: what is read is never what is written.
-    other_views, other_thumbnails = torch.empty_like(views), torch.empty_like(thumbnails)
-    slots = len(steps)
-    for slot in range(slots):
-        _make_tables[(len(views), CHANNELS)](
-            thumbnails, tables, steps, slot, thumbnails.shape[-1] ** 2, BLOCK=_BLOCK, **_EXACT
-        )
-        _change[_grid(views)](
-            views, other_views, tables, frame, steps, slot, views.shape[-1], ARE_THUMBNAILS=False, BLOCK=_BLOCK, **_EXACT
-        )
-        views, other_views = other_views, views
-        if slot + 1 < slots:
-            _change[_grid(thumbnails)](
-                thumbnails,
-                other_thumbnails,
-                tables,
-                frame,
-                steps,
-                slot,
-                thumbnails.shape[-1],
-                ARE_THUMBNAILS=True,
-                BLOCK=_BLOCK,
-                **_EXACT,
-            )
-            thumbnails, other_thumbnails = other_thumbnails, thumbnails
+    for slot in range(len(steps)):
+        tables = make_tables(thumbnails, steps, slot)
+        views = change(views, tables, frame, steps, slot, are_thumbnails=False)
+        if slot + 1 < len(steps):
+            thumbnails = change(thumbnails, tables, frame, steps, slot, are_thumbnails=True)
     return views
+
+
+def change(pictures: Tensor, tables: Tensor, frame: Tensor, steps: Tensor, slot: int, are_thumbnails: bool) -> Tensor:
+    """Views or thumbnails after one slot; thumbnails that no later slot asks for become empty memory."""
+    out = torch.empty_like(pictures)
+    arguments = (pictures, out, tables, frame, steps, slot, pictures.shape[-1])
+    _change[_grid(pictures)](*arguments, ARE_THUMBNAILS=are_thumbnails, BLOCK=_BLOCK, **_EXACT)
+    return out
 
 
 def first_thumbnails(images: ImageBatch, frame: Tensor, size: int) -> Tensor:
@@ -102,7 +87,7 @@ def cut_out(views: Tensor, frame: Tensor) -> Tensor:
 
 
 def _grid(pictures: Tensor) -> tuple[int, int]:
-    return len(pictures), triton.cdiv(pictures.shape[-1] ** 2, _BLOCK)
+    return len(pictures), -(-(pictures.shape[-1] ** 2) // _BLOCK)
 
 
 @triton.jit
@@ -132,96 +117,11 @@ def _picked(place, size, extent):
 
 
 @triton.jit(do_not_specialize=["slot"])
-def _make_tables(thumbnails, tables, steps, slot, pixels, BLOCK: tl.constexpr):
-    """The new levels of one channel of one image, where its operation is one that works by table."""
-    image = tl.program_id(0).to(tl.int64)
-    channel = tl.program_id(1)
-    step = steps + (slot * tl.num_programs(0) + image) * _STEP
-    if tl.load(step + _RUN) != _BY_TABLE:
-        return
-    code = tl.load(step + _CODE).to(tl.int32)
-    magnitude = tl.load(step + _MAGNITUDE)
-    level = tl.arange(0, _LEVELS)
-    thumbnail = thumbnails + image * 3 * pixels
-    new = level
-    if code == _AUTO_CONTRAST:
-        new = _auto_contrast(level, _histogram(thumbnail + channel * pixels, pixels, BLOCK))
-    elif code == _EQUALIZE:
-        new = _equalize(level, _histogram(thumbnail + channel * pixels, pixels, BLOCK))
-    elif code == _CONTRAST:
-        new = _blend(_mean_grey(thumbnail, pixels, BLOCK), level, magnitude)
-    elif code == _BRIGHTNESS:
-        new = (magnitude * level).to(tl.int32)
-    elif code == _POSTERIZE:
-        dropped = 8 - magnitude.to(tl.int32)
-        new = (level >> dropped) << dropped
-    elif code == _SOLARIZE:
-        new = tl.where(level < magnitude, level, 255 - level)
-    tl.store(tables + (image * 3 + channel) * _LEVELS + level, new.to(tl.uint8))
-
-
-@triton.jit
-def _histogram(channel, pixels, BLOCK: tl.constexpr):
-    """(256,) how often each level occurs."""
-    counts = tl.zeros((_LEVELS,), tl.int32)
-    for start in range(0, pixels, BLOCK):
-        cell = start + tl.arange(0, BLOCK)
-        counts += tl.histogram(tl.load(channel + cell, mask=cell < pixels, other=0).to(tl.int32), _LEVELS)
-    missing = tl.cdiv(pixels, BLOCK) * BLOCK - pixels  # these were counted as zeros
-    return counts - tl.where(tl.arange(0, _LEVELS) == 0, missing, 0)
-
-
-@triton.jit
-def _mean_grey(thumbnail, pixels, BLOCK: tl.constexpr):
-    """The mean luminance, rounded."""
-    total = tl.zeros((BLOCK,), tl.int32)
-    for start in range(0, pixels, BLOCK):
-        cell = start + tl.arange(0, BLOCK)
-        exists = cell < pixels
-        red = tl.load(thumbnail + cell, mask=exists, other=0).to(tl.int32)
-        green = tl.load(thumbnail + pixels + cell, mask=exists, other=0).to(tl.int32)
-        blue = tl.load(thumbnail + 2 * pixels + cell, mask=exists, other=0).to(tl.int32)
-        total += _grey(red, green, blue)
-    return (tl.sum(total, axis=0) + pixels // 2) // pixels
-
-
-@triton.jit
-def _auto_contrast(level, counts):
-    """See ``colour.auto_contrast``."""
-    low = tl.min(tl.where(counts > 0, level, 255), axis=0)
-    high = tl.max(tl.where(counts > 0, level, 0), axis=0)
-    stretched = tl.minimum(tl.maximum(level - low, 0) * 255 // tl.maximum(high - low, 1), 255)
-    return tl.where(high > low, stretched, level)
-
-
-@triton.jit
-def _equalize(level, counts):
-    """See ``colour.equalize``."""
-    running = tl.cumsum(counts, axis=0)
-    total = tl.sum(counts, axis=0)
-    step = tl.max(tl.where(running < total, running, 0), axis=0) // 255
-    spread = tl.minimum((running - counts + step // 2) // tl.maximum(step, 1), 255)
-    return tl.where(step > 0, spread, level)
-
-
-@triton.jit
-def _grey(red, green, blue):
-    """See ``colour.grey``."""
-    return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
-
-
-@triton.jit
-def _blend(dull, value, factor):
-    """See ``colour.blend``: whole levels from whole levels."""
-    return ((value - dull).to(tl.float32) * factor.to(tl.float32) + dull.to(tl.float32)).to(tl.int32)
-
-
-@triton.jit(do_not_specialize=["slot"])
 def _change(pictures, out, tables, frame, steps, slot, size, ARE_THUMBNAILS: tl.constexpr, BLOCK: tl.constexpr):
     """One slot of the views, or of those thumbnails that a later slot asks for."""
     image = tl.program_id(0).to(tl.int64)
     step = steps + (slot * tl.num_programs(0) + image) * _STEP
-    if ARE_THUMBNAILS:
+    if ARE_THUMBNAILS:  # noqa: SIM102 - of the compiler the one, of the device the other
         if tl.load(step + _IS_ASKED) == 0:
             return
     run = tl.load(step + _RUN).to(tl.int32)
@@ -246,9 +146,9 @@ def _change(pictures, out, tables, frame, steps, slot, size, ARE_THUMBNAILS: tl.
         blue = tl.load(table + 2 * _LEVELS + blue).to(tl.int32)
     elif run == _COLOR:
         magnitude = tl.load(step + _MAGNITUDE)
-        dull = _grey(red, green, blue)
-        red, green, blue = _blend(dull, red, magnitude), _blend(dull, green, magnitude), _blend(dull, blue, magnitude)
-    elif run == _SHARPNESS:
+        dull = grey(red, green, blue)
+        red, green, blue = blend(dull, red, magnitude), blend(dull, green, magnitude), blend(dull, blue, magnitude)
+    elif run == _SHARPNESS:  # noqa: SIM102
         if not ARE_THUMBNAILS:
             magnitude = tl.load(step + _MAGNITUDE)
             # The border stays as it is, and so does a view that is nothing but border.
@@ -269,7 +169,7 @@ def _sharpened(value, at, size, inner, magnitude):
     for place in tl.static_range(9):
         neighbour = at + (place // 3 - 1) * size + (place % 3 - 1)
         total += tl.load(neighbour, mask=inner, other=0).to(tl.int32)
-    return tl.where(inner, _blend((total + 6) // 13, value, magnitude), value)
+    return tl.where(inner, blend((total + 6) // 13, value, magnitude), value)
 
 
 @triton.jit
