@@ -39,8 +39,7 @@ def compare_sampling(device: torch.device) -> None:
         there = image_batch(images.pixels.to(device), images.table, device, oversample)
         crop = draw_crop(random_for(0), images.table, ViewSettings(size=24))
         itinerary = make_itinerary(draw_plan(random_for(1), images.table, 3), crop, images.table, 24, 24)
-        frame = torch.from_numpy(itinerary.frame)
-        x_line, y_line, turn, _, _ = frame.split([4, 4, 6, 4, 1], dim=1)
+        x_line, y_line, turn, *_ = torch.from_numpy(itinerary.frame).tensor_split([4, 8, 14], dim=1)
         for maps in (None, turn):
             for dtype, tolerance in ((torch.float32, 1e-2), (torch.uint8, 1)):
                 expected = sample_view(images, x_line, y_line, maps, 24, dtype)
@@ -77,9 +76,8 @@ def compare_walk(names: list[list[str]], size: int, thumbnail_size: int, device:
     settings = ViewSettings(size=size, statistics_size=thumbnail_size)
     crop = draw_crop(random_for(size), table, settings)
 
-    def sample_there(_, *numbers, dtype=torch.uint8):
-        x_line, y_line, maps, size, _ = numbers
-        return kernels.sample(there, *(part.to(device) for part in (x_line, y_line, maps)), size, dtype).cpu()
+    def sample_there(_images, x_line, y_line, maps, size, dtype):
+        return kernels.sample(there, x_line.to(device), y_line.to(device), maps.to(device), size, dtype).cpu()
 
     with patch.object(walk, "sample_view", sample_there):
         expected = walk.render_plan(images, plan, crop, settings)

@@ -1,4 +1,4 @@
-"""Batched augmentation: random per sample, the same code on CPU and GPU."""
+"""Batched augmentation: random per sample, the same views on CPU and GPU."""
 
 from semifine.views.maker import ViewMaker
 from semifine.views.registry import register, view_names
