@@ -1,4 +1,4 @@
-"""The Triton kernel of the views on a CPU, by Triton's interpreter; test_views_gpu.py runs it compiled."""
+"""The Triton kernels of the views on a CPU, by Triton's interpreter; test_views_gpu.py runs them compiled."""
 
 from __future__ import annotations
 
@@ -6,34 +6,39 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-pytest.importorskip("triton")
+from semifine.views.itinerary import CODE, HAS_THUMBNAIL, IS_ASKED, make_itinerary
+from tests.views.view_helpers import make_batch, make_crop, make_plan, smooth_picture
 
 PROGRAM = """
+import sys
 import torch
-from semifine.views import kernels
-from semifine.views.sampling import sample_view
-from tests.views.view_helpers import make_batch, smooth_picture
-
-pictures = [smooth_picture(20, 31, seed=0), smooth_picture(9, 1, seed=1), smooth_picture(1, 12, seed=2)]
-x_line = torch.tensor([[2.0, 1.1, 2.5, 29.5], [0.0, 0.05, 0.5, 0.5], [12.0, -0.5, 0.5, 11.5]])
-y_line = torch.tensor([[1.0, 0.7, 1.5, 18.5], [0.0, 0.4, 0.5, 8.5], [0.0, 0.05, 0.5, 0.5]])
-turn = torch.tensor([[[0.9, 0.3, -2.0], [-0.3, 0.9, 4.0]]]).expand(3, 2, 3).contiguous()
-for oversample in (1, 2):
-    images = make_batch(pictures, oversample)
-    for maps in (None, turn):
-        for dtype, tolerance in ((torch.float32, 1e-3), (torch.uint8, 1)):
-            expected = sample_view(images, x_line, y_line, maps, 24, dtype)
-            found = kernels.sample(images, x_line, y_line, maps, 24, dtype)
-            assert found.dtype == dtype
-            difference = (found.float() - expected.float()).abs()
-            assert difference.max() <= tolerance, (oversample, maps is None, dtype, difference.max())
-            assert difference.mean() < 0.01
+from tests.views.kernel_comparison import COMPARISONS
+COMPARISONS[sys.argv[1]](torch.device("cpu"))
 """
 
 
-def test_the_interpreted_kernel_samples_like_torch() -> None:
+@pytest.mark.parametrize("comparison", ["sampling", "single operations", "random plans", "contrastive"])
+def test_interpreted_kernels_agree_with_torch(comparison: str) -> None:
+    pytest.importorskip("triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", PROGRAM, comparison]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_thumbnail_goes_on_while_a_later_slot_asks_for_it() -> None:
+    names = [
+        ["Equalize", "Color", "Contrast"],
+        ["Color", "AutoContrast", "Rotate"],
+        ["Contrast", "Rotate", "Identity"],
+        ["Rotate", "Color", "Solarize"],
+    ]
+    table = make_batch([smooth_picture(30, 40)] * 4).table
+    plan = make_plan(names, [[0.5] * 3] * 4, table)
+    frame, steps = make_itinerary(plan, make_crop([(0, 0, 40, 30)] * 4), table, 16, 16)
+    assert frame[:, HAS_THUMBNAIL].tolist() == [1, 1, 1, 0]
+    assert steps[..., IS_ASKED].T.tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
+    assert np.array_equal(steps[..., CODE].T, plan.codes)

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 from semifine.views import ViewMaker, ViewSettings
 from tests.views.view_helpers import make_store, smooth_picture
@@ -72,3 +74,25 @@ def test_views_work_in_torchs_deterministic_mode(gpu_store: SimpleNamespace) -> 
     finally:
         torch.use_deterministic_algorithms(False)
     assert all(torch.equal(views[name], expected[name]) for name in VIEWS)
+
+
+@pytest.mark.parametrize("comparison", ["sampling", "single operations", "random plans", "contrastive"])
+def test_compiled_kernels_agree_with_torch_on_the_cpu(comparison: str) -> None:
+    pytest.importorskip("triton")
+    from tests.views.kernel_comparison import COMPARISONS
+
+    COMPARISONS[comparison](torch.device("cuda", 0))
+
+
+@pytest.mark.parametrize(("view", "most"), [("weak", 4), ("strong", 14), ("moco_v1", 7), ("moco_v2", 10), ("test", 4)])
+def test_a_view_costs_few_launches(store: SimpleNamespace, view: str, most: int) -> None:
+    """Copies to the device among them: the host's time for a small network's step is the time of its launches."""
+    pytest.importorskip("triton")
+    on_gpu = SimpleNamespace(**{name: column.cuda() for name, column in vars(store).items()})
+    maker = ViewMaker(on_gpu, ViewSettings(size=64), seed=0, device="cuda")
+    maker(view, ROWS, step=0, stream="s")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        maker(view, ROWS, step=1, stream="s")
+        torch.cuda.synchronize()
+    launched = [event.name for event in profiler.events() if event.device_type == DeviceType.CUDA]
+    assert 0 < len(launched) <= most, launched

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from semifine.config import TrainSettings
 from semifine.data.catalog import Catalog, Split
@@ -13,7 +12,7 @@ from semifine.data.streams import IndexStream
 from semifine.engine.seeds import seed_for
 from semifine.errors import UserError
 from semifine.methods.base import Batch, Method
-from semifine.views import ViewMaker
+from semifine.views import ViewMaker, upload
 
 
 def check_images(catalog: Catalog, method: type[Method]) -> None:
@@ -66,14 +65,16 @@ class Feed:
         labelled = self._views.make(
             self._labelled_rows[position], self._method.labelled_views, step, "labelled", **self._share
         )
-        label = self._to_device(self._label[position])
+        numbers = {"label": self._label[position], "position": position}
         if not self._method.unlabelled_views or step < self.labelled_only_steps:
-            return Batch(labelled, label, labelled_index=self._to_device(position))
+            sent = upload(numbers, self._device)
+            return Batch(labelled, sent["label"], labelled_index=sent["position"])
         index = np.asarray(self._unlabelled.batch(step))
         unlabelled = self._views.make(
             self._unlabelled_rows[index], self._method.unlabelled_views, step, "unlabelled", **self._share
         )
-        return Batch(labelled, label, unlabelled, self._to_device(index), self._to_device(position))
+        sent = upload(numbers | {"index": index}, self._device)
+        return Batch(labelled, sent["label"], unlabelled, sent["index"], sent["position"])
 
     def rows(self, step: int) -> NDArray[np.int64]:
         """The rows of the catalog that a step's batch is made of, labelled ones first."""
@@ -81,9 +82,3 @@ class Feed:
         if not self._method.unlabelled_views or step < self.labelled_only_steps:
             return labelled
         return np.concatenate([labelled, self._unlabelled_rows[np.asarray(self._unlabelled.batch(step))]])
-
-    def _to_device(self, values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
-        tensor = torch.from_numpy(values)
-        if self._device.type == "cuda":
-            tensor = tensor.pin_memory()
-        return tensor.to(self._device, non_blocking=True)

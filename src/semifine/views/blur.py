@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from semifine.views.arrays import FloatArray
+from semifine.views.sampling import has_kernels
 from semifine.views.transfer import upload
 
 LARGEST = 2.0
@@ -23,12 +24,16 @@ def blur(pictures: Tensor, sigma: FloatArray) -> Tensor:
     which = np.flatnonzero(sigma > 0)
     if not len(which):
         return pictures
+    if has_kernels(pictures.device):
+        from semifine.views import contrastive_kernels
+
+        return contrastive_kernels.blur(pictures, sigma)
     sent = upload({"which": which, "kernel": kernels(sigma[which])}, pictures.device)
     return pictures.index_copy(0, sent["which"], _convolve(pictures.index_select(0, sent["which"]), sent["kernel"]))
 
 
 def kernels(sigma: FloatArray) -> FloatArray:
-    """(n, 2 r + 1) bells that add up to 1, for widths (n,) up to the largest."""
+    """(n, 2 r + 1) bells that add up to 1, for widths (n,) above 0 and up to the largest."""
     assert sigma.max() <= LARGEST, "a wider bell needs a longer reach"
     bell = np.exp(-0.5 * (np.arange(-RADIUS, RADIUS + 1) / sigma[:, None]) ** 2)
     return np.asarray(bell / bell.sum(axis=1, keepdims=True))

@@ -48,19 +48,16 @@ def draw_crop(random: BatchRandom, table: ImageTable, settings: ViewSettings) ->
 
     width, height = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
     fits = (width > 0) & (width <= table.width[:, None]) & (height > 0) & (height <= table.height[:, None])
-    any_fits = fits.any(axis=1)
     first = (np.arange(len(fits)), fits.argmax(axis=1))
-    central_width, central_height = _central_box(table, *settings.crop_ratio)
-    width = np.where(any_fits, width[first], central_width)
-    height = np.where(any_fits, height[first], central_height)
+    width, height, any_fits = width[first], height[first], fits[first]
     spare_x, spare_y = table.width - width, table.height - height
-    return Crop(
-        left=np.where(any_fits, np.floor(place[:, 0] * (spare_x + 1)), spare_x // 2),
-        top=np.where(any_fits, np.floor(place[:, 1] * (spare_y + 1)), spare_y // 2),
-        width=width,
-        height=height,
-        flip=flip,
-    )
+    left, top = np.floor(place[:, 0] * (spare_x + 1)), np.floor(place[:, 1] * (spare_y + 1))
+    if not any_fits.all():
+        none = np.flatnonzero(~any_fits)
+        sides = table.take(none)
+        width[none], height[none] = _central_box(sides, *settings.crop_ratio)
+        left[none], top[none] = (sides.width - width[none]) // 2, (sides.height - height[none]) // 2
+    return Crop(left, top, width, height, flip)
 
 
 def centre_crop(table: ImageTable, size: int) -> Crop:
@@ -81,8 +78,9 @@ def crop_lines(crop: Crop, table: ImageTable, size: int) -> dict[str, FloatArray
     """Maps from output position to image coordinate, for x and y: (N, 4) start, step, lowest, highest."""
     x = _lines(crop.left, crop.width, table.width, size, crop.closed)
     y = _lines(crop.top, crop.height, table.height, size, crop.closed)
-    mirrored = np.stack([x[:, 0] + crop.width, -x[:, 1], x[:, 2], x[:, 3]], axis=1)
-    return {"x_line": np.where(crop.flip[:, None], mirrored, x), "y_line": y}
+    x[:, 0] += crop.width * crop.flip
+    x[:, 1] *= 1 - 2 * crop.flip
+    return {"x_line": x, "y_line": y}
 
 
 def render_crop(images: ImageBatch, crop: Crop, size: int) -> Tensor:
@@ -105,5 +103,8 @@ def _central_box(table: ImageTable, lowest: float, highest: float) -> tuple[Floa
 
 
 def _lines(start: FloatArray, length: FloatArray, extent: IntArray, size: int, closed: bool) -> FloatArray:
-    low, high = (start, start + length) if closed else (np.zeros_like(start), extent.astype(np.float64))
-    return np.stack([start, length / size, low + 0.5, high - 0.5], axis=1)
+    lines = np.empty((len(start), 4))
+    lines[:, 0], lines[:, 1] = start, length / size
+    lines[:, 2] = (start if closed else 0) + 0.5
+    lines[:, 3] = (start + length if closed else extent) - 0.5
+    return lines

@@ -79,7 +79,10 @@ def compose(outer: FloatArray, inner: FloatArray) -> FloatArray:
 
 
 def rescale(maps: FloatArray, input_scale: FloatArray, output_scale: FloatArray) -> FloatArray:
-    """The same maps in other units: lengths times a scale, (N, 2) for x and y, on each of their sides."""
-    columns = np.concatenate([1 / output_scale, np.ones((len(maps), 1))], axis=1)
-    scaled: FloatArray = maps * input_scale[:, :, None] * columns[:, None, :]
+    """The same maps in other units: lengths times a scale, (N, 2) for x and y, on each of their sides.
+
+    Maps are (..., N, 2, 3).
+    """
+    scaled: FloatArray = maps * input_scale[:, :, None]
+    scaled[..., :2] *= (1 / output_scale)[:, None, :]
     return scaled

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from semifine.views.arrays import BoolArray, FloatArray, IntArray
 from semifine.views.randomness import BatchRandom
+from semifine.views.sampling import has_kernels
 from semifine.views.transfer import upload
 
 GREY = np.array([0.299, 0.587, 0.114])
@@ -48,6 +49,10 @@ def draw_jitter(random: BatchRandom, strength: float, hue: float, probability: f
 
 def render_jitter(pictures: Tensor, jitter: Jitter) -> Tensor:
     """The changed pictures. Shapes: (N, 3, H, W) float32 in 0..255 -> the same."""
+    if has_kernels(pictures.device):
+        from semifine.views import contrastive_kernels
+
+        return contrastive_kernels.jitter(pictures, jitter)
     matrices, grey_shares = _linear_slots(jitter)
     turned = [_samples_in(jitter, slot) for slot in range(4)]
     arrays = {"matrices": matrices, "shares": grey_shares, "grey": GREY[None], "hue": jitter.amount[:, HUE]}

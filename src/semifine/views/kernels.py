@@ -18,19 +18,24 @@ _BLOCK = 512
 def sample(
     images: ImageBatch, x_line: Tensor, y_line: Tensor, maps: Tensor | None, size: int, dtype: torch.dtype
 ) -> Tensor:
-    """(N, 3, size, size) bilinear samples, see ``sampling.sample_view``: float32 channels-last, or rounded uint8."""
+    """(N, 3, size, size) bilinear samples, see ``sampling.sample_view``: float32 channels-last, or rounded uint8.
+
+    Lines and maps may be columns of one array.
+    """
     count = len(images)
     memory_format = torch.channels_last if dtype.is_floating_point else torch.contiguous_format
     shape = (count, CHANNELS, size, size)
     out = torch.empty(shape, dtype=dtype, device=images.device, memory_format=memory_format)
     if count:
-        _sample[(count, triton.cdiv(size * size, _BLOCK))](
+        _sample[(count, -(-size * size // _BLOCK))](
             images.pixels,
             images.columns,
             images.columns.stride(0),
             x_line,
             y_line,
+            x_line.stride(0),
             x_line if maps is None else maps,
+            0 if maps is None else maps.stride(0),
             out,
             *out.stride(),
             size,
@@ -49,7 +54,9 @@ def _sample(
     column_stride,
     x_line,
     y_line,
+    line_stride,
     maps,
+    map_stride,
     out,
     stride_image,
     stride_channel,
@@ -75,11 +82,11 @@ def _sample(
     green = tl.zeros((BLOCK,), tl.float32)
     blue = tl.zeros((BLOCK,), tl.float32)
     for part in tl.static_range(OVERSAMPLE * OVERSAMPLE):
-        crop_x = _along(x_line + image * 4, column + (part % OVERSAMPLE + 0.5) / OVERSAMPLE)
-        crop_y = _along(y_line + image * 4, row + (part // OVERSAMPLE + 0.5) / OVERSAMPLE)
+        crop_x = along(x_line + image * line_stride, column + (part % OVERSAMPLE + 0.5) / OVERSAMPLE)
+        crop_y = along(y_line + image * line_stride, row + (part // OVERSAMPLE + 0.5) / OVERSAMPLE)
         x, y = crop_x, crop_y
         if HAS_MAPS:
-            own = maps + image * 6
+            own = maps + image * map_stride
             x = (tl.load(own) * crop_x + tl.load(own + 2)) + tl.load(own + 1) * crop_y
             y = (tl.load(own + 3) * crop_x + tl.load(own + 5)) + tl.load(own + 4) * crop_y
         left = tl.minimum(tl.maximum(tl.floor(x - 0.5), 0.0), last_left)
@@ -98,7 +105,7 @@ def _sample(
 
 
 @triton.jit
-def _along(line, step):
+def along(line, step):
     """The coordinate at a step of a line: start, length of a step, lowest, highest."""
     position = tl.load(line) + tl.load(line + 1) * step
     return tl.minimum(tl.maximum(position, tl.load(line + 2)), tl.load(line + 3))

@@ -73,8 +73,8 @@ def cutout_edges(table: ImageTable, side: FloatArray, x: FloatArray, y: FloatArr
     return np.concatenate([first, np.floor(last) + 1], axis=1)
 
 
-def slot_maps(plan: Plan, table: ImageTable) -> list[FloatArray]:
-    """For each slot the (N, 2, 3) maps from its output to its input; colour operations move nothing."""
+def slot_maps(plan: Plan, table: ImageTable) -> FloatArray:
+    """(slots, N, 2, 3) maps from each slot's output to its input; colour operations move nothing."""
     count, slots = plan.codes.shape
     maps = identity(slots * count)
     codes, magnitudes = plan.codes.T.ravel(), plan.magnitudes.T.ravel()
@@ -82,4 +82,4 @@ def slot_maps(plan: Plan, table: ImageTable) -> list[FloatArray]:
     for name, geometry in GEOMETRY.items():
         which = np.flatnonzero(codes == CODE[name])
         maps[which] = geometry(magnitudes[which], width[which], height[which])
-    return list(maps.reshape(slots, count, 2, 3))
+    return maps.reshape(slots, count, 2, 3)

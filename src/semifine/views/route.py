@@ -25,7 +25,7 @@ SORTED = [CODE[name] for run in RUNS for name in run]
 RANK = np.argsort(SORTED)
 """The place of each operation's code in the sorted stack."""
 RUN_OF = np.array([next(i for i, run in enumerate(RUNS) if name in run) for name in OPERATIONS])
-GEOMETRY_RUN = RUNS.index(tuple(GEOMETRY))
+TABLE_RUN, GEOMETRY_RUN = 0, RUNS.index(tuple(GEOMETRY))
 IS_STATISTICAL = np.array([name in STATISTICAL for name in OPERATIONS])
 
 
@@ -78,7 +78,7 @@ class Route:
         self._statistical: list[dict[str, int]] = []
         self.arrays: dict[str, NDArray[np.generic]] = {}
         statistical = IS_STATISTICAL[plan.codes]
-        view_maps, thumbnail_maps, to_input = _scaled_maps(plan, table, thumbnail_size)
+        view_maps, thumbnail_maps, to_input = scaled_maps(plan, table, thumbnail_size)
         views = np.arange(count)
         thumbnails = self.with_thumbnail = np.flatnonzero(statistical.any(axis=1))
         for slot in range(num_slots):
@@ -86,12 +86,12 @@ class Route:
             order = np.argsort(RANK[codes], kind="stable")
             # A thumbnail goes on for as long as a later slot still asks for it.
             asked = order[statistical[order, slot + 1 :].any(axis=1)]
-            by_table = order[RUN_OF[codes[order]] == 0]
+            by_table = order[RUN_OF[codes[order]] == TABLE_RUN]
             place_of_table, place_of_thumbnail = _places(by_table, count), _places(thumbnails, count)
             self.arrays |= {
                 f"{slot}/reference": place_of_thumbnail[order[statistical[order, slot]]],
                 f"{slot}/plain_tables": _plain_tables(codes, plan.magnitudes[:, slot]),
-                f"{slot}/thumbnail_tables": place_of_table[asked[RUN_OF[codes[asked]] == 0]],
+                f"{slot}/thumbnail_tables": place_of_table[asked[RUN_OF[codes[asked]] == TABLE_RUN]],
                 f"{slot}/moved": order[RUN_OF[codes[order]] == GEOMETRY_RUN],
             }
             drawn = {name: int((codes == CODE[name]).sum()) for name in STATISTICAL}
@@ -100,7 +100,7 @@ class Route:
             self._add_stack(f"{slot}/thumbnails", slot, asked, place_of_thumbnail, thumbnail_maps[slot])
             views, thumbnails = order, asked
         self.arrays |= {
-            "to_source": to_input[0] if to_input else identity(count),
+            "to_source": to_input[0] if num_slots else identity(count),
             "with_thumbnail": self.with_thumbnail,
             "restore": _places(views, count),
         }
@@ -138,16 +138,15 @@ def _places(samples: IntArray, count: int) -> IntArray:
     return places
 
 
-def _scaled_maps(plan: Plan, table: ImageTable, thumbnail_size: int) -> tuple[list[FloatArray], ...]:
-    """Maps of all slots, (N, 2, 3) each, as :class:`Route` describes them: views', thumbnails'; and in
+def scaled_maps(plan: Plan, table: ImageTable, thumbnail_size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Maps of all slots, (slots, N, 2, 3) each, as :class:`Route` describes them: views', thumbnails'; and in
     pixels of the image those from the view's frame to the input of each slot."""
     extent = np.stack([table.width, table.height], axis=1).astype(np.float64)
     own = slot_maps(plan, table)
-    to_input: list[FloatArray] = []
-    for slot_map in reversed(own):
-        to_input.insert(0, compose(slot_map, to_input[0]) if to_input else slot_map)
-    to_span = [rescale(maps, 2 / extent, np.ones_like(extent)) for maps in to_input]
-    for maps in to_span:
-        maps[:, :, 2] -= 1
+    to_input = own.copy()
+    for slot in reversed(range(len(own) - 1)):
+        to_input[slot] = compose(own[slot], to_input[slot + 1])
+    to_span = to_input * (2 / extent)[:, :, None]
+    to_span[..., 2] -= 1
     scale = thumbnail_size / extent
-    return to_span, [rescale(maps, scale, scale) for maps in own], to_input
+    return to_span, rescale(own, scale, scale), to_input

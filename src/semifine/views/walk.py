@@ -23,9 +23,10 @@ from torch import Tensor
 from semifine.views.colour import MIXING, STATISTICAL, Mixing, look_up
 from semifine.views.crops import Crop, crop_lines
 from semifine.views.images import ImageBatch
+from semifine.views.itinerary import make_itinerary
 from semifine.views.randaugment import CUTOUT_FILL, Plan
 from semifine.views.route import Route, Slot, Stack
-from semifine.views.sampling import crop_coordinates, sample_nearest, sample_view, transform
+from semifine.views.sampling import crop_coordinates, has_kernels, sample_nearest, sample_view, transform
 from semifine.views.settings import ViewSettings
 from semifine.views.transfer import upload
 
@@ -35,8 +36,13 @@ THUMBNAIL_MIXING: dict[str, Mixing] = MIXING | {"Sharpness": lambda thumbnail, _
 
 
 def render_plan(images: ImageBatch, plan: Plan, crop: Crop, settings: ViewSettings) -> Tensor:
-    """The planned views, (N, 3, size, size) uint8."""
+    """The planned views, (N, 3, size, size) whole levels: uint8, or float32 from a GPU's kernels."""
     thumbnail_size = min(settings.statistics_size, settings.size)
+    if has_kernels(images.device):
+        from semifine.views import walk_kernels
+
+        itinerary = make_itinerary(plan, crop, images.table, settings.size, thumbnail_size)
+        return walk_kernels.render(images, itinerary, settings.size, thumbnail_size)
     route = Route(plan, images.table, thumbnail_size)
     arrays = crop_lines(crop, images.table, settings.size) | route.arrays | {"cutout": plan.cutout}
     sent = upload(arrays | {"fill": np.array(CUTOUT_FILL, dtype=np.uint8)}, images.device)
