@@ -30,6 +30,7 @@ otherwise take the room of a hundred photos."""
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 _HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypheim", b"ftypheis", b"ftypmif1", b"ftypmsf1")
+_JPEG = b"\xff\xd8\xff"
 _ORIENTATION_TAG = 0x0112
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -103,7 +104,11 @@ def _reason(error: Exception) -> str:
 def decode_file(file: str, shorter_side: int | None) -> Decoded:
     """The image in a file, see ``decode_image``; raises OSError that names the file."""
     with open(file, "rb") as opened:
-        data = opened.read()
+        return decode_content(opened.read(), shorter_side, file)
+
+
+def decode_content(data: bytes, shorter_side: int | None, file: str) -> Decoded:
+    """The same for a file that is read already; ``file`` is for the error."""
     try:
         _learn_format(data)
         return decode_image(data, shorter_side)
@@ -157,15 +162,35 @@ def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
         width, height = image.size
         orientation = _orientation(image)
         if shorter_side is not None:
-            # JPEG can decode at 1/2, 1/4 or 1/8; twice the wanted size is left for the antialiased resize.
-            scale = 2 * shorter_side / min(width, height)
-            image.draft(None, (max(1, int(width * scale)), max(1, int(height * scale))))
+            _draft(image, shorter_side)
         small = shrink(to_rgb(image), shorter_side)
     if orientation in _UPRIGHT:
         small = small.transpose(_UPRIGHT[orientation])
     if orientation >= 5:
         width, height = height, width
     return Decoded(np.array(small), height, width, digest_of(data))
+
+
+def is_whole_jpeg(data: bytes, shorter_side: int) -> bool:
+    """Whether ``decode_image`` decodes every pixel of an upright RGB JPEG and shrinks them whole, and nothing else.
+
+    What any other JPEG decoder and any other bicubic resize make of such a file is the same image.
+    """
+    if not data.startswith(_JPEG):
+        return False
+    with Image.open(io.BytesIO(data)) as image:
+        whole = image.size
+        if image.mode != "RGB" or max(whole) > MAX_ASPECT * min(whole) or _orientation(image) != 1:
+            return False
+        _draft(image, shorter_side)
+        return image.size == whole
+
+
+def _draft(image: Image.Image, shorter_side: int) -> None:
+    """JPEG can decode at 1/2, 1/4 or 1/8; twice the wanted size is left for the antialiased resize."""
+    width, height = image.size
+    scale = 2 * shorter_side / min(width, height)
+    image.draft(None, (max(1, int(width * scale)), max(1, int(height * scale))))
 
 
 def decode_array(pixels: NDArray[np.uint8], shorter_side: int | None) -> Decoded:
@@ -198,13 +223,18 @@ def shrink(image: Image.Image, shorter_side: int | None) -> Image.Image:
     keep_width, keep_height = min(width, MAX_ASPECT * short), min(height, MAX_ASPECT * short)
     left, top = (width - keep_width) // 2, (height - keep_height) // 2
     box = (left, top, left + keep_width, top + keep_height)
-    scale = min(1.0, shorter_side / short)
-    size = (max(1, round(keep_width * scale)), max(1, round(keep_height * scale)))
+    size = shrunk_size((keep_width, keep_height), shorter_side)
     if size == image.size:
         return image
-    if scale == 1.0:
+    if short <= shorter_side:
         return image.crop(box)
     return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+
+
+def shrunk_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
+    """Both sides, scaled so that the shorter one is at most ``shorter_side``."""
+    scale = min(1.0, shorter_side / min(size))
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
