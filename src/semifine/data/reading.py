@@ -30,7 +30,6 @@ otherwise take the room of a hundred photos."""
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 _HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypheim", b"ftypheis", b"ftypmif1", b"ftypmsf1")
-_JPEG = b"\xff\xd8\xff"
 _ORIENTATION_TAG = 0x0112
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -160,9 +159,9 @@ def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
     """
     with Image.open(io.BytesIO(data)) as image:
         width, height = image.size
-        orientation = _orientation(image)
+        orientation = orientation_of(image)
         if shorter_side is not None:
-            _draft(image, shorter_side)
+            image.draft(None, draft_size(image.size, shorter_side))
         small = shrink(to_rgb(image), shorter_side)
     if orientation in _UPRIGHT:
         small = small.transpose(_UPRIGHT[orientation])
@@ -171,26 +170,10 @@ def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
     return Decoded(np.array(small), height, width, digest_of(data))
 
 
-def is_whole_jpeg(data: bytes, shorter_side: int) -> bool:
-    """Whether ``decode_image`` decodes every pixel of an upright RGB JPEG and shrinks them whole, and nothing else.
-
-    What any other JPEG decoder and any other bicubic resize make of such a file is the same image.
-    """
-    if not data.startswith(_JPEG):
-        return False
-    with Image.open(io.BytesIO(data)) as image:
-        whole = image.size
-        if image.mode != "RGB" or max(whole) > MAX_ASPECT * min(whole) or _orientation(image) != 1:
-            return False
-        _draft(image, shorter_side)
-        return image.size == whole
-
-
-def _draft(image: Image.Image, shorter_side: int) -> None:
-    """JPEG can decode at 1/2, 1/4 or 1/8; twice the wanted size is left for the antialiased resize."""
-    width, height = image.size
-    scale = 2 * shorter_side / min(width, height)
-    image.draft(None, (max(1, int(width * scale)), max(1, int(height * scale))))
+def draft_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
+    """Twice the wanted size, which JPEG's decoding at 1/2, 1/4 or 1/8 leaves for the antialiased resize."""
+    scale = 2 * shorter_side / min(size)
+    return max(1, int(size[0] * scale)), max(1, int(size[1] * scale))
 
 
 def decode_array(pixels: NDArray[np.uint8], shorter_side: int | None) -> Decoded:
@@ -206,7 +189,8 @@ def digest_of(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def _orientation(image: Image.Image) -> int:
+def orientation_of(image: Image.Image) -> int:
+    """How the camera was held, 1..8; 1 is upright."""
     try:
         value = image.getexif().get(_ORIENTATION_TAG, 1)
         return value if isinstance(value, int) and 1 <= value <= 8 else 1

@@ -62,8 +62,9 @@ def written_table(records: Iterable[Record], out: Path) -> Iterator[None]:
 def _write_csv(records: Iterator[Record], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(_schema())
-        writer.writerows([_as_cell(record[name]) for name in _schema()] for record in records)
+        columns = tuple(_schema())
+        writer.writerow(columns)
+        writer.writerows([_as_cell(record[name]) for name in columns] for record in records)
 
 
 def _as_cell(value: Any) -> Any:
