@@ -5,23 +5,25 @@ from __future__ import annotations
 import csv
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from semifine.data.in_order import map_in_order
 from semifine.inference import predicting
 from semifine.inference.device_sight import DeviceSight
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.prediction import Questions
-from semifine.inference.run import Run
+from semifine.inference.run import Run, load
 from semifine.inference.sight import HostSight
 
 # torchvision says that its decoders will go; without them Pillow decodes, as a test shows
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
 
+DEVICES: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
 NO_COLOURS = (0.0, 0.0, 0.0)
 KNOWN = Knowledge(("a", "b"), image_size=56, stored_side=64, mean=NO_COLOURS, std=NO_COLOURS, backbone="none")
 
@@ -69,16 +71,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("size", [56, 20])  # 20: a store larger than its views, which are oversampled
-def test_levels_are_those_of_the_host(files: dict[str, str], size: int) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def test_levels_are_those_of_the_host_in_every_thread(files: dict[str, str], device: str, size: int) -> None:
     known = Knowledge(("a", "b"), size, 64, NO_COLOURS, NO_COLOURS, "none")
-    host, device = HostSight(known), DeviceSight(known, torch.device("cpu"))
-    wanted = host.views([host.decode_file(file) for file in files.values()])
-    found = device.views([device.decode_file(file) for file in files.values()])
-    for kind, expected, view in zip(files, wanted, found, strict=True):
-        levels = view.numpy()
-        assert levels.shape == (size, size, 3)
-        assert levels.dtype == np.uint8
-        assert np.abs(levels.astype(int) - expected).max() <= 2, kind
+    host, sight = HostSight(known), DeviceSight(known, torch.device(device))
+
+    def look(names: list[str]) -> list[np.ndarray]:
+        return [view.cpu().numpy() for view in sight.views([sight.decode_file(name) for name in names])]
+
+    names = list(files.values())
+    wanted = host.views([host.decode_file(name) for name in names])
+    for found in map_in_order(look, [names] * 12, workers=6):
+        for kind, expected, levels in zip(files, wanted, found, strict=True):
+            assert levels.shape == (size, size, 3)
+            assert levels.dtype == np.uint8
+            assert np.abs(levels.astype(int) - expected).max() <= 2, kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,3 +141,12 @@ def test_tables_agree(soc_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             for row in (host, device)
         )
         assert first == pytest.approx(second, abs=0.02)
+
+
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_predicts_what_it_does_on_a_cpu(soc_folder: Path, files: dict[str, str]) -> None:
+    on_cpu, on_gpu = (load(soc_folder, device=device).predict(list(files.values()), top=6) for device in DEVICES)
+    for first, second in zip(on_cpu, on_gpu, strict=True):
+        wanted = dict(zip(first.names, first.probabilities, strict=True))
+        found = dict(zip(second.names, second.probabilities, strict=True))
+        assert found == pytest.approx(wanted, abs=0.05)  # bf16
