@@ -85,8 +85,8 @@ def test_a_stopped_job_goes_on_to_the_same_table(
     with pytest.raises(UserError, match="other files"):
         predicting.predict_into(out, soc_run, files[3:], QUESTIONS, resume=True)
     decoded: list[str] = []
-    original = predicting.decode_file
-    monkeypatch.setattr(predicting, "decode_file", lambda file, side: (decoded.append(file), original(file, side))[1])
+    original = soc_run.sight.decode_file
+    monkeypatch.setattr(soc_run.sight, "decode_file", lambda file: (decoded.append(file), original(file))[1])
     predicting.predict_into(out, soc_run, files, QUESTIONS, batch=8, resume=True)
     assert sorted(decoded) == sorted(files[16:]), "what was done is not done again"
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()

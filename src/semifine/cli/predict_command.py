@@ -56,7 +56,7 @@ def create_parser() -> Parser:
     parser.add_argument("--null", action="store_true", help="names from stdin end with a NUL, as find -print0 writes")
     parser.add_argument("--checkpoint", choices=("last", "best_val"), default="last", help="weights (default: last)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="images at a time (default: 64)")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="images at a time (default: 64, on a GPU 256)")
     parser.add_argument("--workers", type=int, metavar="N", help="threads that read images (default: one a core)")
     parser.add_argument("--json", action="store_true", help="print a summary as one JSON object; needs --out")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -68,7 +68,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.out is None and (options.json or options.resume or options.camtrap_dp):
         parser.error("--json, --resume and --camtrap-dp need --out")
-    if not all(1 <= number <= MOST_AT_A_TIME for number in (options.batch_size, options.workers or 1)):
+    numbers = [number for number in (options.batch_size, options.workers) if number is not None]
+    if not all(1 <= number <= MOST_AT_A_TIME for number in numbers):
         parser.error(f"--batch-size and --workers must lie between 1 and {MOST_AT_A_TIME}")
 
     from semifine.engine.display import Display

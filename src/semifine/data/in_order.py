@@ -15,14 +15,20 @@ IN_FLIGHT_PER_WORKER = 4
 """Results that may wait for an earlier one, a worker."""
 
 
-def map_in_order(function: Callable[[ItemT], ResultT], items: Iterable[ItemT], workers: int) -> Iterator[ResultT]:
-    """``function`` of each item, in bounded memory. Pillow and numpy let go of the GIL, so threads do."""
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+def map_in_order(
+    function: Callable[[ItemT], ResultT], items: Iterable[ItemT], workers: int, in_flight: int | None = None
+) -> Iterator[ResultT]:
+    """``function`` of each item, in bounded memory. Pillow, numpy and torch let go of the GIL, so threads do.
+
+    At most ``in_flight`` items are begun and not yet handed out.
+    """
+    most = in_flight or workers * IN_FLIGHT_PER_WORKER
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="in-order")
     waiting: deque[Future[ResultT]] = deque()
     try:
         for item in items:
             waiting.append(pool.submit(function, item))
-            if len(waiting) >= workers * IN_FLIGHT_PER_WORKER:
+            if len(waiting) >= most:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

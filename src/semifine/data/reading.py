@@ -103,7 +103,11 @@ def _reason(error: Exception) -> str:
 def decode_file(file: str, shorter_side: int | None) -> Decoded:
     """The image in a file, see ``decode_image``; raises OSError that names the file."""
     with open(file, "rb") as opened:
-        data = opened.read()
+        return decode_content(opened.read(), shorter_side, file)
+
+
+def decode_content(data: bytes, shorter_side: int | None, file: str) -> Decoded:
+    """The same for a file that is read already; ``file`` is for the error."""
     try:
         _learn_format(data)
         return decode_image(data, shorter_side)
@@ -155,17 +159,21 @@ def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
     """
     with Image.open(io.BytesIO(data)) as image:
         width, height = image.size
-        orientation = _orientation(image)
+        orientation = orientation_of(image)
         if shorter_side is not None:
-            # JPEG can decode at 1/2, 1/4 or 1/8; twice the wanted size is left for the antialiased resize.
-            scale = 2 * shorter_side / min(width, height)
-            image.draft(None, (max(1, int(width * scale)), max(1, int(height * scale))))
+            image.draft(None, draft_size(image.size, shorter_side))
         small = shrink(to_rgb(image), shorter_side)
     if orientation in _UPRIGHT:
         small = small.transpose(_UPRIGHT[orientation])
     if orientation >= 5:
         width, height = height, width
     return Decoded(np.array(small), height, width, digest_of(data))
+
+
+def draft_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
+    """Twice the wanted size, which JPEG's decoding at 1/2, 1/4 or 1/8 leaves for the antialiased resize."""
+    scale = 2 * shorter_side / min(size)
+    return max(1, int(size[0] * scale)), max(1, int(size[1] * scale))
 
 
 def decode_array(pixels: NDArray[np.uint8], shorter_side: int | None) -> Decoded:
@@ -181,7 +189,8 @@ def digest_of(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def _orientation(image: Image.Image) -> int:
+def orientation_of(image: Image.Image) -> int:
+    """How the camera was held, 1..8; 1 is upright."""
     try:
         value = image.getexif().get(_ORIENTATION_TAG, 1)
         return value if isinstance(value, int) and 1 <= value <= 8 else 1
@@ -198,13 +207,18 @@ def shrink(image: Image.Image, shorter_side: int | None) -> Image.Image:
     keep_width, keep_height = min(width, MAX_ASPECT * short), min(height, MAX_ASPECT * short)
     left, top = (width - keep_width) // 2, (height - keep_height) // 2
     box = (left, top, left + keep_width, top + keep_height)
-    scale = min(1.0, shorter_side / short)
-    size = (max(1, round(keep_width * scale)), max(1, round(keep_height * scale)))
+    size = shrunk_size((keep_width, keep_height), shorter_side)
     if size == image.size:
         return image
-    if scale == 1.0:
+    if short <= shorter_side:
         return image.crop(box)
     return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+
+
+def shrunk_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
+    """Both sides, scaled so that the shorter one is at most ``shorter_side``."""
+    scale = min(1.0, shorter_side / min(size))
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -12,12 +12,12 @@ import numpy as np
 
 from semifine.config import read_settings_file, resolve
 from semifine.data.catalog import Split
-from semifine.data.reading import Decoded
 from semifine.data.sources import load_catalog
 from semifine.data.store_build import try_decode
 from semifine.errors import UserError
 from semifine.inference.calibration import FEWEST_IMAGES, Calibration, calibrate
 from semifine.inference.stream import answer
+from semifine.inference.view import Pixels
 from semifine.run_folder import write_atomically
 
 if TYPE_CHECKING:
@@ -48,11 +48,12 @@ def fit_on_validation(run: Run) -> Calibration:
     if len(rows) < FEWEST_IMAGES:
         return Calibration()
 
-    def decode(row: int, shorter_side: int) -> Decoded | str:
-        return try_decode(catalog.reader, row, shorter_side)
+    def decode(row: int) -> Pixels | str:
+        decoded = try_decode(catalog.reader, row, run.sight.known.stored_side)
+        return decoded if isinstance(decoded, str) else decoded.pixels
 
     logits, readable = [], []
-    for answered in answer(run.logits, run.uncalibrated, rows.tolist(), decode):
+    for answered in answer(run.logits, run.sight, rows.tolist(), decode):
         logits.append(answered.logits)
         readable += [place not in answered.problems for place in range(answered.size)]
     return calibrate(np.concatenate(logits), catalog.label[rows[np.array(readable)]])

@@ -8,16 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data.reading import Decoded, decode_array, decode_file, to_rgb
+from semifine.data.reading import decode_array, to_rgb
+from semifine.inference.sight import Sight
+from semifine.inference.view import Pixels
 
 ImageInput = str | Path | Image.Image | NDArray[np.uint8]
 
 
-def decode_given(image: ImageInput, shorter_side: int) -> Decoded | str:
-    """The pixels as training images have them, or the reason why there are none."""
+def decode_given(sight: Sight, image: ImageInput) -> Pixels | str:
+    """The pixels that a view is made of, or the reason why there are none."""
     try:
         if isinstance(image, str | Path):
-            return decode_file(str(image), shorter_side)
-        return decode_array(np.asarray(to_rgb(image) if isinstance(image, Image.Image) else image), shorter_side)
+            return sight.decode_file(str(image))
+        pixels = np.asarray(to_rgb(image) if isinstance(image, Image.Image) else image)
+        return decode_array(pixels, sight.known.stored_side).pixels
     except (OSError, ValueError) as error:
         return str(error) or type(error).__name__

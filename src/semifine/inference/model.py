@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from semifine.inference.calibration import Logits
 from semifine.inference.knowledge import Knowledge
-from semifine.inference.view import Pixels
+from semifine.inference.sight import Sight
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -32,8 +31,18 @@ class Model(Protocol):
         """One sentence about how its confidences are calibrated."""
         ...
 
-    def logits(self, views: Pixels) -> NDArray[np.floating[Any]]:
-        """(N, S, S, 3) levels -> (N, K)."""
+    @property
+    def sight(self) -> Sight:
+        """How it gets to see images."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """How many images at a time suit it."""
+        ...
+
+    def logits(self, views: Sequence[Any]) -> Logits:
+        """N views of its sight, (S, S, 3) levels each -> (N, K)."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from semifine.errors import UserError
 from semifine.inference.knowledge import Knowledge
+from semifine.inference.sight import HostSight
+from semifine.inference.stream import BATCH
 from semifine.inference.view import Pixels
 
 METADATA = "semifine"
@@ -31,6 +34,8 @@ class OnnxModel:
         if described is None:
             raise UserError(f"{path} was not made by 'semifine export': its metadata say nothing of classes.")
         self.knowledge = Knowledge.from_dict(json.loads(described))
+        self.sight = HostSight(self.knowledge)
+        self.batch_size = BATCH
 
     @cached_property
     def identity(self) -> str:
@@ -42,9 +47,9 @@ class OnnxModel:
     def calibration_note(self) -> str:
         return self.knowledge.calibration.describe()
 
-    def logits(self, views: Pixels) -> NDArray[np.float32]:
-        """(N, S, S, 3) levels -> (N, K)."""
-        (logits,) = self.session.run(["logits"], {"views": views})
+    def logits(self, views: Sequence[Pixels]) -> NDArray[np.float32]:
+        """N views, (S, S, 3) levels each -> (N, K)."""
+        (logits,) = self.session.run(["logits"], {"views": np.stack(views)})
         return np.asarray(logits, np.float32)
 
 

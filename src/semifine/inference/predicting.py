@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from semifine.data.reading import Decoded, decode_file
 from semifine.errors import UserError
 from semifine.inference.journal import Journal, Record
 from semifine.inference.model import Model
 from semifine.inference.prediction import Prediction, Questions, predict_from_logits
-from semifine.inference.stream import BATCH, answer
-from semifine.inference.tables import as_record, check_suffix, write_table
+from semifine.inference.stream import answer
+from semifine.inference.tables import as_record, check_suffix, written_table
+from semifine.inference.view import Pixels
 
 
 @dataclass
@@ -33,7 +33,7 @@ def predict_files(
     model: Model,
     files: Iterable[str],
     questions: Questions,
-    batch: int = BATCH,
+    batch: int | None = None,
     workers: int | None = None,
 ) -> Iterator[tuple[str, Prediction | str]]:
     """Each file with its prediction, or with the reason why it cannot be read, in order."""
@@ -44,7 +44,13 @@ def predict_files(
             names.append(file)
             yield file
 
-    for answered in answer(model.logits, model.knowledge, remembered(), _decode, batch, workers):
+    def decode(file: str) -> Pixels | str:
+        try:
+            return model.sight.decode_file(file)
+        except OSError as error:
+            return str(error)
+
+    for answered in answer(model.logits, model.sight, remembered(), decode, batch or model.batch_size, workers):
         predictions = iter(predict_from_logits(answered.logits, model.knowledge, questions))
         for place in range(answered.size):
             problem = answered.problems.get(place)
@@ -59,7 +65,7 @@ def predict_into(
     questions: Questions,
     *,
     resume: bool = False,
-    batch: int = BATCH,
+    batch: int | None = None,
     workers: int | None = None,
     progress: Callable[[int], object] | None = None,
     also: Callable[[Iterator[Record]], object] | None = None,
@@ -74,7 +80,7 @@ def predict_into(
     journal.begin({"model": model.identity, **_as_plain(questions)}, resume)
     rest = _skip_done(journal, iter(files))
     predicted = predict_files(model, rest, questions, batch, workers)
-    while some := list(islice(predicted, batch)):
+    while some := list(islice(predicted, batch or model.batch_size)):
         journal.append([_record(file, result) for file, result in some])
         if progress is not None:
             progress(journal.done)
@@ -91,13 +97,6 @@ def unreadable_list(out: Path) -> Path:
 def as_text(path: str) -> str:
     """A file name that any file format can hold: bytes that are no UTF-8 are written as \\xNN."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _decode(file: str, shorter_side: int) -> Decoded | str:
-    try:
-        return decode_file(file, shorter_side)
-    except OSError as error:
-        return str(error)
 
 
 def _record(file: str, result: Prediction | str) -> Record:
@@ -126,18 +125,30 @@ def _as_plain(questions: Questions) -> Record:
 
 
 def _write(journal: Journal, out: Path, also: Callable[[Iterator[Record]], object] | None) -> Tally:
-    def readable() -> Iterator[Record]:
-        return (record for record in journal.records() if "error" not in record)
+    problems: list[Record] = []
+    tally = Tally(journal.done)
 
-    problems = [record for record in journal.records() if "error" in record]
-    if problems:
-        with unreadable_list(out).open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["path", "reason"])
-            writer.writerows([problem["path"], as_text(problem["error"])] for problem in problems)
-    if also is not None:
-        also(readable())
-    write_table(readable(), out)
-    strange = sum(bool(record["is_ood"]) for record in readable())
+    def readable() -> Iterator[Record]:
+        """Counts on the way: the journal of a million images is read once."""
+        for record in journal.records():
+            if "error" in record:
+                problems.append(record)
+            else:
+                tally.strange += bool(record["is_ood"])
+                yield record
+
+    with written_table(readable(), out):
+        tally.unreadable = len(problems)
+        if problems:
+            _write_unreadable(problems, unreadable_list(out))
+        if also is not None:
+            also(record for record in journal.records() if "error" not in record)
     journal.finish()
-    return Tally(journal.done, len(problems), strange)
+    return tally
+
+
+def _write_unreadable(problems: Iterable[Record], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "reason"])
+        writer.writerows([problem["path"], as_text(problem["error"])] for problem in problems)

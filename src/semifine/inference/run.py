@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from torch import Tensor
 
 from semifine.config import read_settings_file, read_train_settings, resolve
 from semifine.data.catalog import Split
@@ -23,13 +24,15 @@ from semifine.engine.evaluation import Evaluator, accuracy
 from semifine.engine.extra_labels import read_frozen_log
 from semifine.engine.trained import load_trained
 from semifine.errors import UserError
+from semifine.inference import stream
 from semifine.inference.calibrating import calibration_of, weights_identity
 from semifine.inference.calibration import Calibration
 from semifine.inference.candidates import Chosen, ClassClusters, Probabilities, candidates
+from semifine.inference.device_sight import DeviceSight
 from semifine.inference.images import ImageInput, decode_given
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.prediction import Prediction, Questions, predict_from_logits
-from semifine.inference.stream import answer
+from semifine.inference.sight import HostSight, Sight
 from semifine.inference.taxonomy import read_taxonomy
 from semifine.inference.view import Pixels
 from semifine.inference.view_classifier import ViewClassifier
@@ -141,13 +144,30 @@ class Run:
             clusters=self.clusters,
         )
 
-    def logits(self, views: Pixels) -> NDArray[np.float32]:
-        """(N, S, S, 3) levels of test views -> (N, K)."""
+    @cached_property
+    def sight(self) -> Sight:
+        """How it gets to see images: on a GPU that does what it can."""
+        if self._on_gpu:
+            return DeviceSight(self.uncalibrated, self._fabric.device)
+        return HostSight(self.uncalibrated)
+
+    @property
+    def batch_size(self) -> int:
+        """How many images at a time suit predictions: a GPU wants many, on a CPU each batch takes a second."""
+        return BATCH if self._on_gpu else stream.BATCH
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._fabric.device.type == "cuda"
+
+    def logits(self, views: Sequence[Pixels | Tensor]) -> NDArray[np.float32]:
+        """N views of its sight, (S, S, 3) levels each -> (N, K)."""
         self._check_classifier()
         device = self._fabric.device
-        at_once = len(views) if device.type == "cuda" else max(1, CPU_PIXELS // self.settings.image_size**2)
+        at_once = len(views) if self._on_gpu else max(1, CPU_PIXELS // self.settings.image_size**2)
+        stacked = torch.stack([torch.as_tensor(view) for view in views])
         with torch.inference_mode(), self._fabric.autocast():
-            parts = [self.view_classifier(part.to(device))[1] for part in torch.from_numpy(views).split(at_once)]
+            parts = [self.view_classifier(part.to(device))[1] for part in stacked.split(at_once)]
         found: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
         return found
 
@@ -184,7 +204,8 @@ class Run:
         ranks = read_taxonomy(Path(taxonomy), self.class_names) if taxonomy else None
         questions = Questions(top=top, coverage=coverage, taxonomy=ranks)
         predictions: list[Prediction] = []
-        for answered in answer(self.logits, self.knowledge, images, decode_given):
+        decode = partial(decode_given, self.sight)
+        for answered in stream.answer(self.logits, self.sight, images, decode, self.batch_size):
             for place, reason in answered.problems.items():
                 raise UserError(f"Image {len(predictions) + place} cannot be used: {reason}.")
             predictions += predict_from_logits(answered.logits, self.knowledge, questions)

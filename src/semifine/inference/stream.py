@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from semifine.data.in_order import map_in_order, usable_cores
-from semifine.data.reading import Decoded
 from semifine.inference.calibration import Logits
-from semifine.inference.knowledge import Knowledge
-from semifine.inference.view import Pixels, central_view
+from semifine.inference.sight import Sight
+from semifine.inference.view import Pixels
 
 BATCH = 64
+TOGETHER = 16
+"""Images that a thread reads before it makes their views: a GPU would rather have a few at a time."""
+BATCHES_AHEAD = 2
+"""Batches that the network may be ahead of what is made of their logits."""
 
 ItemT = TypeVar("ItemT")
 
@@ -30,22 +33,36 @@ class Answered(NamedTuple):
 
 
 def answer(
-    network: Callable[[Pixels], Logits],
-    known: Knowledge,
+    network: Callable[[Sequence[Any]], Logits],
+    sight: Sight,
     items: Iterable[ItemT],
-    decode: Callable[[ItemT, int], Decoded | str],
+    decode: Callable[[ItemT], Pixels | str],
     batch: int = BATCH,
     workers: int | None = None,
 ) -> Iterator[Answered]:
-    """Batch after batch; ``decode`` gives an item's image of a wanted shorter side, or the reason why it cannot."""
+    """Batch after batch; ``decode`` gives an item's pixels, or the reason why it cannot.
+
+    Threads decode and make views, one thread runs the network, and the caller goes on with earlier logits meanwhile.
+    """
     Image.init()  # loads Pillow's formats once, before threads could meet over it
 
-    def view(item: ItemT) -> Pixels | str:
-        decoded = decode(item, known.stored_side)
-        return decoded if isinstance(decoded, str) else central_view(decoded.pixels, known.image_size)
+    def look(some: Sequence[ItemT]) -> list[Any]:
+        """The views of some items, and reasons in the place of those that have none."""
+        decoded = [decode(item) for item in some]
+        views = iter(sight.views([pixels for pixels in decoded if not isinstance(pixels, str)]))
+        return [pixels if isinstance(pixels, str) else next(views) for pixels in decoded]
 
-    views = map_in_order(view, items, workers or usable_cores())
-    while some := list(islice(views, batch)):
+    def ask(some: Sequence[Any]) -> Answered:
         readable = [view for view in some if not isinstance(view, str)]
-        logits = network(np.stack(readable)) if readable else np.zeros((0, len(known.class_names)), np.float32)
-        yield Answered(logits, {i: view for i, view in enumerate(some) if isinstance(view, str)}, len(some))
+        nothing = np.zeros((0, len(sight.known.class_names)), np.float32)
+        problems = {place: view for place, view in enumerate(some) if isinstance(view, str)}
+        return Answered(network(readable) if readable else nothing, problems, len(some))
+
+    views = chain.from_iterable(map_in_order(look, _several(items, min(TOGETHER, batch)), workers or usable_cores()))
+    return map_in_order(ask, _several(views, batch), workers=1, in_flight=BATCHES_AHEAD)
+
+
+def _several(items: Iterable[ItemT], count: int) -> Iterator[list[ItemT]]:
+    rest = iter(items)
+    while some := list(islice(rest, count)):
+        yield some

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,19 +48,23 @@ def as_record(path: str, prediction: Prediction) -> Record:
     }
 
 
-def write_table(records: Iterable[Record], out: Path) -> None:
-    """Written beside and moved, so that nobody sees half a table."""
+@contextmanager
+def written_table(records: Iterable[Record], out: Path) -> Iterator[None]:
+    """Written beside, and moved when the block has ended, so that nobody sees half a table or one without what
+    belongs to it."""
     write = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}[out.suffix.lower()]
     partial = out.with_name(f".{out.name}.partial")
     write(iter(records), partial)
+    yield
     os.replace(partial, out)
 
 
 def _write_csv(records: Iterator[Record], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(_schema())
-        writer.writerows([_as_cell(record[name]) for name in _schema()] for record in records)
+        columns = tuple(_schema())
+        writer.writerow(columns)
+        writer.writerows([_as_cell(record[name]) for name in columns] for record in records)
 
 
 def _as_cell(value: Any) -> Any:

@@ -19,12 +19,17 @@ def central_view(pixels: Pixels, size: int) -> Pixels:
     """(H, W, 3) levels -> (size, size, 3): the central square, its shorter side resized to ``size``."""
     height, width, _ = pixels.shape
     shorter = min(height, width)
-    oversample = min(max(1, ceil(shorter / size / LARGEST_SHRINK)), MOST_OVERSAMPLE)
+    oversample = oversampling(shorter, size)
     rows = _along(pixels, _places(height, shorter, size, oversample))
     both = _along(rows.swapaxes(0, 1), _places(width, shorter, size, oversample)).swapaxes(0, 1)
     if oversample > 1:
         both = both.reshape(size, oversample, size, oversample, 3).mean(axis=(1, 3))
     return (both + np.float32(0.5)).astype(np.uint8)
+
+
+def oversampling(shorter: int, size: int) -> int:
+    """How many samples a pixel of the view averages along each axis."""
+    return min(max(1, ceil(shorter / size / LARGEST_SHRINK)), MOST_OVERSAMPLE)
 
 
 def _places(extent: int, shorter: int, size: int, oversample: int) -> NDArray[np.float64]:

@@ -1,0 +1,37 @@
+"""How a model comes to see images: from files to pixels, from pixels to the views that its network takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from semifine.data.reading import decode_file
+from semifine.inference.knowledge import Knowledge
+from semifine.inference.view import Pixels, central_view
+
+
+class Sight(Protocol):
+    """What a model needs to see; threads call both methods at the same time."""
+
+    known: Knowledge
+
+    def decode_file(self, file: str) -> Pixels:
+        """The pixels of a file, at least as many as its view needs; raises OSError that names the file."""
+        ...
+
+    def views(self, images: Sequence[Pixels]) -> Sequence[Any]:
+        """Of each image its view, (S, S, 3) levels, as the model's network takes it."""
+        ...
+
+
+class HostSight:
+    """With Pillow and numpy alone: images are shrunk as training's are, and their central squares cut out."""
+
+    def __init__(self, known: Knowledge) -> None:
+        self.known = known
+
+    def decode_file(self, file: str) -> Pixels:
+        return decode_file(file, self.known.stored_side).pixels
+
+    def views(self, images: Sequence[Pixels]) -> Sequence[Pixels]:
+        return [central_view(image, self.known.image_size) for image in images]
