@@ -42,7 +42,8 @@ class Evaluator:
 
     def accuracy(self, network: torch.nn.Module, rows: NDArray[np.int64], label: Tensor) -> dict[str, float]:
         """Top-1 and top-5 in percent over the rows."""
-        return accuracy(torch.cat(list(self.predict(network, rows))), label)
+        probs = torch.cat(list(self.predict(network, rows)))
+        return accuracy(probs, label.to(probs.device))
 
 
 def accuracy(probs: Tensor, label: Tensor) -> dict[str, float]:

@@ -132,14 +132,14 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
         f"from step {trainer.step} of {settings.train.iterations}"
     )
-    if trainer.frozen is not None:
-        display.say(f"learns from a network with {_in_words(trainer.scores(trainer.frozen))}")
+    if trainer.learner.frozen is not None:
+        display.say(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.learner.frozen))}")
     with profiling(folder.path / "profile", display.say) if profile else nullcontext() as after_step:
         trainer.run(started, after_step)
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes
         return {}
-    unlabelled = trainer.write_facts()
+    unlabelled = trainer.assessment.write_facts()
     result = {
         "method": settings.method,
         "data": settings.data,
