@@ -96,6 +96,16 @@ def test_damaged_weights_are_not_evaluated(unfinished: Path) -> None:
         load(unfinished)
 
 
+@pytest.mark.parametrize("how", ["bit flipped", "truncated"])
+def test_damaged_weights_of_the_best_evaluation_are_not_used(how: str, unfinished: Path, tmp_path: Path) -> None:
+    assert load(unfinished, "best_val").network.num_classes
+    damage(unfinished / "checkpoints" / "best_val" / "model.safetensors", how)
+    with pytest.raises(UserError, match=r"best_val/model.safetensors is damaged .*has changed.*--checkpoint last\.$"):
+        load(unfinished, "best_val")
+    with pytest.raises(UserError, match=r"model.safetensors is damaged"):
+        run(tmp_path / "next", weights=str(unfinished / "checkpoints" / "best_val"))
+
+
 @pytest.fixture
 def _bad_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sixth step's loss is not a number."""
@@ -145,8 +155,9 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
 
     def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
         nonlocal calls
-        calls += "step" in path.parent.name
-        if calls == 2:
+        is_checkpoint = "step" in path.parent.name
+        calls += is_checkpoint
+        if is_checkpoint and calls == 2:
             path.write_bytes(b"half")
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         save(tensors, path)

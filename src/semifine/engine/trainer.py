@@ -12,7 +12,7 @@ from semifine.config import RunSettings
 from semifine.data.catalog import Split
 from semifine.engine.acceleration import choose_acceleration
 from semifine.engine.assessment import Assessment
-from semifine.engine.checkpoint import save_weights
+from semifine.engine.checkpoint import save_best
 from semifine.engine.dataset import Dataset
 from semifine.engine.devices import Fabric, resolve_precision, training_stream
 from semifine.engine.display import Display
@@ -236,15 +236,10 @@ class Trainer:
         record = self.assessment.evaluate(self.step, self.settings.keep_facts == "every")
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
-            self._save_best()
+            save_best(self.folder.checkpoints, self.step, self.learner.evaluated.state_dict())
         self._note(record)
         self.display.evaluation(record, self.settings.iterations)
         self.learner.classifier.train()
-
-    def _save_best(self) -> None:
-        best = self.folder.checkpoints / "best_val"
-        best.mkdir(parents=True, exist_ok=True)
-        save_weights(self.learner.evaluated.state_dict(), best / "model.safetensors")
 
     def evaluations(self) -> list[dict[str, Any]]:
         """All evaluations so far, those before a resume included."""
