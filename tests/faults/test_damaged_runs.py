@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from semifine.cli.main import main
 from semifine.engine import checkpoint as checkpoint_module
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.display import Display
@@ -104,6 +106,27 @@ def test_damaged_weights_of_the_best_evaluation_are_not_used(how: str, unfinishe
         load(unfinished, "best_val")
     with pytest.raises(UserError, match=r"model.safetensors is damaged"):
         run(tmp_path / "next", weights=str(unfinished / "checkpoints" / "best_val"))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("lr: fast", "lr must be a number, not 'fast'"),
+        ("crop_scale: [2, 1]", "crop_scale must satisfy 0 < low <= high <= 1"),
+        ("itrations: 12", "Unknown setting 'itrations'"),
+    ],
+)
+def test_a_damaged_setting_is_told_with_its_file(
+    line: str, told: str, unfinished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = unfinished / "settings.yaml"
+    file.write_text(f"{file.read_text()}{line}\n")  # of two lines with the same key the later counts
+    with pytest.raises(UserError, match=re.escape(f"{file}: {told}")):
+        run(unfinished, resume=True)
+    assert main(["train", "--out", str(unfinished), "--resume", "--lr", "0.1"]) == 2
+    error = capsys.readouterr().err
+    assert f"{file}: {told}" in error
+    assert error.count("\n") == 1
 
 
 @pytest.fixture

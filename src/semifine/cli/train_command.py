@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from semifine.cli.main import INTERRUPTED, STARTED, Parser
 from semifine.config.schema import describe_type, type_hints
-from semifine.config.settings import RunSettings, TrainSettings, read_preset, read_settings_file, resolve
+from semifine.config.settings import (
+    RunSettings,
+    TrainSettings,
+    flatten,
+    read_preset,
+    read_run_settings,
+    read_settings_file,
+    resolve,
+)
 from semifine.errors import UserError
 
 if TYPE_CHECKING:
@@ -90,8 +98,8 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
     if options.method is not None:
         overrides["method.name"] = options.method
     layers: list[dict[str, Any]] = []
-    if getattr(options, "resume", False) and (options.out / "settings.yaml").exists():
-        layers.append(read_settings_file(options.out / "settings.yaml"))
+    if getattr(options, "resume", False) and (begun := options.out / "settings.yaml").exists():
+        layers.append(flatten(read_run_settings(begun).as_dict()))
     layers += [read_preset(name) for name in options.preset]
     if options.config:
         layers.append(read_settings_file(options.config))

@@ -248,6 +248,18 @@ def read_train_settings(path: Path) -> TrainSettings:
         raise UserError(f"{path}: {error}") from error
 
 
+def read_run_settings(path: Path) -> RunSettings:
+    """All settings of a run, from the file that it wrote; a value that cannot be is told with the file's name."""
+    values = read_settings_file(path)
+    missing = [key for key in ("data.source", "method.name", "iterations") if key not in values]
+    if missing:
+        raise UserError(f"{path} is damaged: it does not say '{missing[0]}'; bring back the whole file.")
+    try:
+        return resolve([values])
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
 def preset_names() -> list[str]:
     """Names that ``--preset`` takes."""
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))

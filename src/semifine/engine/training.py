@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from semifine.config import RunSettings, read_settings_file, resolve, write_settings
+from semifine.config import RunSettings, read_run_settings, write_settings
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
@@ -233,11 +233,7 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
     """A resumed run must be the run that was begun."""
-    written = read_settings_file(folder.settings)
-    missing = [key for key in ("data.source", "method.name", "iterations") if key not in written]
-    if missing:
-        raise UserError(f"{folder.settings} is damaged: it does not say '{missing[0]}'; bring back the whole file.")
-    before = resolve([written]).as_dict()
+    before = read_run_settings(folder.settings).as_dict()
     for key, now in settings.as_dict().items():
         if key not in CHANGEABLE and before.get(key) != now:
             raise UserError(

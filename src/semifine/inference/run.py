@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from semifine.config import read_settings_file, read_train_settings, resolve
+from semifine.config import read_run_settings, read_train_settings
 from semifine.data.catalog import Split
 from semifine.data.store import ImageStore
 from semifine.engine.dataset import Dataset, open_dataset
@@ -79,7 +79,7 @@ class Run:
     @cached_property
     def dataset(self) -> Dataset:
         """Catalog and decoded images that the run learnt from."""
-        settings = resolve([read_settings_file(self.folder.settings)])
+        settings = read_run_settings(self.folder.settings)
         return open_dataset(settings, Display(quiet=True), read_frozen_log(self.folder.labels))
 
     def scores(self, rows: NDArray[np.int64]) -> Iterator[Scores]:
