@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from semifine.engine.checkpoint import load_training_state, load_weights, save_best, save_checkpoint
-from semifine.engine.lock import locked
+from semifine.engine.lock import holder, is_locked, locked
 from semifine.errors import UserError
 from semifine.run_folder import RunFolder, write_atomically
 
@@ -81,3 +82,16 @@ def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
         pass
     with locked(tmp_path):
         pass
+
+
+def test_a_lock_names_its_holder(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path)
+    with locked(tmp_path):
+        with pytest.raises(UserError), locked(tmp_path):
+            pass
+        assert is_locked(tmp_path)
+        assert holder(tmp_path) == os.getpid(), "the one that was refused left no trace"
+        (tmp_path / ".lock").write_text("123 elsewhere\n")
+        assert holder(tmp_path) is None, "a process of another machine has no number here"
+    assert not is_locked(tmp_path)
+    assert holder(tmp_path) is None
