@@ -119,6 +119,8 @@ def write_metrics(
                 record |= {"val_top1": val * share, "val_top5": 100 * share}
             if top1 is not None:
                 record |= {"test_top1": top1 * share + 4 * (step == 900), "test_top5": 100 * share}
+            if method == "soc" and evaluations:
+                record["cluster_changes"] = 12 - 12 * share
             folder.append_metrics(record)
             evaluations.append(record)
     return evaluations

@@ -27,6 +27,7 @@ def test_a_complete_run(tmp_path: Path) -> None:
     assert run.environment["device"] == "a processor"
     assert set(run.series) == {
         "test_top1", "val_top1", "pseudo_label_accuracy", "candidates", "candidate_hit_rate", "accepted", "loss",
+        "cluster_changes",
     }  # fmt: skip
     assert run.series["test_top1"].steps.tolist() == list(range(100, 1001, 100))
     assert run.series["test_top1"].values[-1] == pytest.approx(60.0)

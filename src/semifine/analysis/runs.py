@@ -19,6 +19,7 @@ from semifine.run_folder import RunFolder, damage_told, read_json
 SERIES = {
     "test_top1": "evaluation",
     "val_top1": "evaluation",
+    "cluster_changes": "evaluation",
     "pseudo_label_accuracy": "train",
     "candidates": "train",
     "candidate_hit_rate": "train",

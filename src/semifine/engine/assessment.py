@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from semifine.data.catalog import Catalog, Split
 from semifine.engine.checkpoint import save_weights
+from semifine.engine.cluster_history import ClusterHistory
 from semifine.engine.entropy_sweep import EntropySweep
 from semifine.engine.evaluation import Evaluator, confusion_matrix
 from semifine.engine.facts import collect_sample_facts, summarise
@@ -31,21 +32,24 @@ class Assessment:
         evaluator: Evaluator,
         network: nn.Module,
         method: Method,
-        history: LabelHistory,
+        labels: LabelHistory,
+        clusters: ClusterHistory,
     ) -> None:
         self._folder = folder
         self._catalog = catalog
         self._evaluator = evaluator
         self._network = network
         self._method = method
-        self._history = history
+        self._labels = labels
+        self._clusters = clusters
 
     def evaluate(self, step: int, keep_facts: bool) -> dict[str, Any]:
         """The record of an evaluation; ``keep_facts`` leaves the table of all unlabelled images, too."""
         record: dict[str, Any] = {"kind": "evaluation", "step": step, **self.scores(self._network)}
-        transitions = self._method.class_facts().get("transitions")
-        if transitions is not None:
+        facts = self._method.class_facts()
+        if (transitions := facts.get("transitions")) is not None:
             record |= {"transitions": int(transitions.sum()), "transition_pairs": int((transitions > 0).sum())}
+        record |= self._clusters.take_changes(facts)
         if keep_facts:
             record["unlabelled"] = self._write_sample_facts(self._folder.samples_at(step))
         return record
@@ -71,7 +75,7 @@ class Assessment:
 
     def _write_sample_facts(self, path: Path, see: Callable[[Tensor], None] = lambda _: None) -> dict[str, Any]:
         """The table of all unlabelled images, and its means; ``see`` is shown the probabilities on the way."""
-        changes = self._history.changes.cpu().numpy()
+        changes = self._labels.changes.cpu().numpy()
         batches = collect_sample_facts(self._catalog, self._evaluator, self._network, self._method, changes, see)
         facts = write_sample_table(path, batches)
         return summarise(facts, self._catalog.num_classes) if facts is not None else {}

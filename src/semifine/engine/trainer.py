@@ -13,6 +13,7 @@ from semifine.data.catalog import Split
 from semifine.engine.acceleration import choose_acceleration
 from semifine.engine.assessment import Assessment
 from semifine.engine.checkpoint import save_best
+from semifine.engine.cluster_history import ClusterHistory
 from semifine.engine.dataset import Dataset
 from semifine.engine.devices import Fabric, resolve_precision, training_stream
 from semifine.engine.display import Display
@@ -94,8 +95,12 @@ class Trainer:
         unlabelled = len(self.catalog.rows(Split.UNLABELLED))
         self.history = LabelHistory(unlabelled, seen.num_classes).to(fabric.device)
         evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
-        self.assessment = Assessment(folder, self.catalog, evaluator, self.learner.evaluated, self.method, self.history)
-        self.state = TrainingState(folder, self.catalog, self.learner, self.method, self.history, fabric.device)
+        clusters = ClusterHistory(self.method.class_facts())
+        self.assessment = Assessment(
+            folder, self.catalog, evaluator, self.learner.evaluated, self.method, self.history, clusters
+        )
+        histories = {"history": self.history, "clusters": clusters}
+        self.state = TrainingState(folder, self.catalog, self.learner, self.method, histories, fabric.device)
         self.watch = NonFiniteWatch(fabric.device)
         self.labelled_step = self._create_step(Supervised(NoSettings(), info))
         self.full_step = self._create_step(self.method)

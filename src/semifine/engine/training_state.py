@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from semifine.data.catalog import Catalog, Split
 from semifine.engine.checkpoint import load_training_state, load_weights, newest_checkpoint, save_checkpoint
-from semifine.engine.history import LabelHistory
 from semifine.engine.learner import Learner
 from semifine.errors import UserError
 from semifine.methods.base import Method
@@ -26,13 +25,13 @@ class TrainingState:
         catalog: Catalog,
         learner: Learner,
         method: Method,
-        history: LabelHistory,
+        histories: Mapping[str, nn.Module],
         device: torch.device,
     ) -> None:
         self._folder = folder
         self._learner = learner
         self._method = method
-        self._history = history
+        self._histories = histories
         self._device = device
         self._images = {split.name.lower(): len(catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED)}
 
@@ -43,7 +42,7 @@ class TrainingState:
             "images": self._images,
             "optimiser": self._learner.optimiser.state_dict(),
             "method": self._method.state_dict(),
-            "history": self._history.state_dict(),
+            **{name: history.state_dict() for name, history in self._histories.items()},
             **{name: network.state_dict() for name, network in self._learner.unevaluated().items()},
             "random": torch.get_rng_state(),
         }
@@ -79,8 +78,9 @@ class TrainingState:
             network.load_state_dict(state[name])
         self._learner.optimiser.load_state_dict(state["optimiser"])
         self._method.load_state_dict(state["method"])
-        if "history" in state:  # runs of before it was kept go on without
-            self._history.load_state_dict(state["history"])
+        for name, history in self._histories.items():
+            if name in state:  # runs of before it was kept go on without
+                history.load_state_dict(state[name])
         torch.set_rng_state(state["random"])
         if "random_cuda" in state and self._device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"], self._device)
