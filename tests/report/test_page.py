@@ -120,6 +120,13 @@ def test_the_table_holds_the_exact_numbers_of_the_results(page: PageReader, two_
     assert "not an honest estimate" in page.text
 
 
+def test_one_line_a_run_says_where_its_time_went(page: PageReader) -> None:
+    line = "2 min 10 s in all, 77 % steps, 16 % evaluation, 2 % checkpoints and 5 % start-up"
+    speed = "100 ms a step, 500 images a second and 25 % of the time of steps to make batches"
+    for label in ("Supervised", "SoC"):
+        assert f"{label}: {line}; {speed}." in page.text
+
+
 def test_the_summary_says_whether_unlabelled_images_helped(page: PageReader) -> None:
     assert "SoC is 16.6 points above supervised learning" in page.text
     assert "the unlabelled images helped" in page.text

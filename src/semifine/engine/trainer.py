@@ -34,6 +34,7 @@ from semifine.engine.prefetch import Prefetcher
 from semifine.engine.schedule import learning_rate_factor
 from semifine.engine.seeds import seed_for
 from semifine.engine.step import StepFunction, TrainStep
+from semifine.engine.time_spent import TimeSpent
 from semifine.engine.training_state import TrainingState
 from semifine.methods import method_class
 from semifine.methods.base import DataInfo, Method, NoSettings, Progress
@@ -62,7 +63,7 @@ class Trainer:
         self.catalog = dataset.catalog
         self.display = display
         self.step = 0
-        self.seconds = 0.0
+        self.time = TimeSpent()
         self.loggers: Loggers | None = None
 
         method = method_class(settings.method)
@@ -144,7 +145,8 @@ class Trainer:
         ``started`` is the moment from which the time to the first step counts; ``after_step`` is called after each.
         """
         self.learner.classifier.train()
-        self._clock = time.perf_counter()
+        self.time.begin_steps(started)
+        self._logged = self.step
         with (
             watching_for_stop() as stop,
             self.display.training(self.settings.iterations, self.step),
@@ -179,10 +181,12 @@ class Trainer:
             if self._due(self.settings.log_every):
                 self._log()
             if self._due(self.settings.evaluation_interval):
-                self._evaluate()
+                with self.time.spent_on("evaluation"):
+                    self._evaluate()
             stopped_by = agree_to_stop(self.fabric, stop, self._due(self.settings.log_every))
             if self._due(self.settings.save_interval) or stopped_by:
-                self.save()
+                with self.time.spent_on("saving"):
+                    self.save()
             if stopped_by:
                 raise Interrupted(stopped_by)
 
@@ -213,15 +217,13 @@ class Trainer:
     def _log(self) -> None:
         skipped = self._check_losses()
         numbers = {**self.labelled_step.read_numbers(), **self.full_step.read_numbers()}
-        now = time.perf_counter()
-        steps = (self.step - 1) % self.settings.log_every + 1
+        seconds, steps = self.time.take_steps(), self.step - self._logged
+        self._logged = self.step
         with_unlabelled = self.method.unlabelled_views and self.step > self.batches.feed.labelled_only_steps
         unlabelled = self.settings.mu if with_unlabelled else 0
-        images = steps * self.settings.batch_size * (1 + unlabelled)
-        numbers["images_per_second"] = images / (now - self._clock)
-        numbers["data_wait"] = self.batches.take_seconds() / (now - self._clock)
-        self.seconds += now - self._clock
-        self._clock = now
+        numbers["images_per_second"] = steps * self.settings.batch_size * (1 + unlabelled) / seconds
+        numbers["step_seconds"] = seconds / steps
+        numbers["data_wait"] = self.batches.take_seconds() / seconds
         if self.fabric.is_global_zero:
             self._note({"kind": "train", "step": self.step, **numbers})
         warnings = find_warnings(self.step, self.settings.iterations, self.catalog.num_classes, numbers, skipped)
@@ -254,11 +256,12 @@ class Trainer:
         """A checkpoint from which training goes on bit for bit; what it holds is the same in all processes."""
         self._check_losses()
         if self.fabric.is_global_zero:
-            self.state.save(self.step, self.seconds)
+            self.state.save(self.step, self.time.seconds)
 
     def resume(self) -> None:
         """Takes up the newest checkpoint, where there is one."""
-        self.step, self.seconds = self.state.take_up(self.display.say)
+        self.step, seconds = self.state.take_up(self.display.say)
+        self.time.seconds.update(seconds)
         self._prepare_learning_rate()
         if self.fabric.is_global_zero:
             self.folder.keep_metrics_until(self.step)

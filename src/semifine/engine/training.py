@@ -139,7 +139,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes
         return {}
-    unlabelled = trainer.assessment.write_facts()
+    with trainer.time.spent_on("evaluation"):
+        unlabelled = trainer.assessment.write_facts()
     result = {
         "method": settings.method,
         "data": settings.data,
@@ -150,7 +151,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         "num_classes": dataset.catalog.num_classes,
         "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
         "set_aside": dataset.set_aside,
-        "seconds": round(trainer.seconds, 2),
+        "seconds": round(trainer.time.training, 2),
+        "time": {part: round(seconds, 2) for part, seconds in trainer.time.seconds.items()},
         "environment": environment,
     }
     write_json(folder.result, result)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from semifine.data.catalog import Catalog, Split
 from semifine.engine.checkpoint import load_training_state, load_weights, newest_checkpoint, save_checkpoint
 from semifine.engine.learner import Learner
+from semifine.engine.time_spent import Part
 from semifine.errors import UserError
 from semifine.methods.base import Method
 from semifine.run_folder import RunFolder
@@ -35,10 +36,10 @@ class TrainingState:
         self._device = device
         self._images = {split.name.lower(): len(catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED)}
 
-    def save(self, step: int, seconds: float) -> None:
+    def save(self, step: int, seconds: Mapping[Part, float]) -> None:
         state = {
             "step": step,
-            "seconds": seconds,
+            "seconds": dict(seconds),
             "images": self._images,
             "optimiser": self._learner.optimiser.state_dict(),
             "method": self._method.state_dict(),
@@ -50,13 +51,13 @@ class TrainingState:
             state["random_cuda"] = torch.cuda.get_rng_state(self._device)
         save_checkpoint(self._folder.checkpoints, step, self._learner.evaluated.state_dict(), state)
 
-    def take_up(self, say: Callable[[str], None]) -> tuple[int, float]:
+    def take_up(self, say: Callable[[str], None]) -> tuple[int, dict[Part, float]]:
         """Fills everything from the newest checkpoint that is whole; the steps and seconds until it, 0 without one."""
         newest, remarks = newest_checkpoint(self._folder.checkpoints)
         for remark in remarks:
             say(remark)
         if newest is None:
-            return 0, 0.0
+            return 0, {}
         weights, state = load_weights(newest), load_training_state(newest)
         if (then := state.get("images", self._images)) != self._images:
             raise UserError(
@@ -70,7 +71,8 @@ class TrainingState:
                 f"The checkpoint {newest} does not fit the run that {self._folder.settings} and the data describe: "
                 "they have changed since it was written."
             ) from error
-        return state["step"], state["seconds"]
+        seconds = state["seconds"]
+        return state["step"], seconds if isinstance(seconds, dict) else {"steps": seconds}  # runs of before had the sum
 
     def _fill(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
         self._learner.evaluated.load_state_dict(weights)
