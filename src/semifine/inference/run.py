@@ -34,13 +34,11 @@ from semifine.inference.taxonomy import read_taxonomy
 from semifine.inference.view import Pixels
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import normalisation
+from semifine.models.portions import images_at_once
 from semifine.run_folder import RunFolder, damage_told
 from semifine.views import ViewMaker, ViewSettings
 
 BATCH = 256
-
-CPU_PIXELS = 8 * 224 * 224
-"""What a CPU is given at a time: more images do not fit its caches, which takes several times as long."""
 
 
 class Scores(NamedTuple):
@@ -145,7 +143,7 @@ class Run:
         """(N, S, S, 3) levels of test views -> (N, K)."""
         self._check_classifier()
         device = self._fabric.device
-        at_once = len(views) if device.type == "cuda" else max(1, CPU_PIXELS // self.settings.image_size**2)
+        at_once = images_at_once(len(views), self.settings.image_size, device)
         with torch.inference_mode(), self._fabric.autocast():
             parts = [self.view_classifier(part.to(device))[1] for part in torch.from_numpy(views).split(at_once)]
         found: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
