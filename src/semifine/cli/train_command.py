@@ -51,17 +51,26 @@ def create_parser(verb: str = "train") -> Parser:
         dest="data.labels_per_class",
         default=argparse.SUPPRESS,
         metavar="N",
-        help="own photos: labels to use of each class",
+        help="own photos: use only so many labels of each class (default: all)",
     )
     parser.add_argument(
         "--group-by",
         dest="data.group_by",
         default=argparse.SUPPRESS,
         metavar="WHAT",
-        help="own photos: folder, exif-burst or a column; such groups are not divided by the hold-out for validation",
+        help="own photos: what belongs together, by folder, exif-burst or a column of the table; the hold-out for "
+        "validation does not divide it",
     )
-    parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="shipped settings, repeatable")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in a YAML file")
+    parser.add_argument(
+        "--preset",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="settings that come along, see 'semifine list presets'; can be given several times",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings in a YAML file, such as the settings.yaml of a run"
+    )
     add_settings(parser)
     return parser
 
@@ -139,9 +148,15 @@ def _check_options(parser: Parser, arguments: Sequence[str]) -> None:
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser()
     parser.usage = "semifine train [DATA] --out RUN [OPTIONS]"
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder for the run; must not exist yet")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="RUN", help="new folder for the run; with --resume, that of the run"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it stopped")
-    parser.add_argument("--profile", action="store_true", help="watch some steps: a trace in RUN/profile, a table here")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="watch ten steps: leave a trace in RUN/profile and print what they spend time on",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     options, settings = parse_settings(parser, arguments)
