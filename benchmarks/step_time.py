@@ -27,7 +27,6 @@ from torch.nn.functional import cross_entropy
 from semifine.config import RunSettings, resolve
 from semifine.data.catalog import Catalog, Split
 from semifine.data.store import ImageStore
-from semifine.engine.averaging import update_teacher
 from semifine.engine.dataset import Dataset
 from semifine.engine.devices import create_fabric, describe_hardware, training_stream
 from semifine.engine.display import Display
@@ -136,18 +135,18 @@ def time_full_step(trainer: Trainer, options: argparse.Namespace) -> float:
 
 def time_bare_step(trainer: Trainer, batch: Batch, options: argparse.Namespace) -> float:
     """The network alone, in the same passes as the method takes them."""
-    if trainer.teacher is None or not batch.unlabelled:
+    if trainer.learner.teacher is None or not batch.unlabelled:
         raise SystemExit("step_time.py compares methods with unlabelled images and an averaged network.")
 
     def step(batch: Batch, progress: Progress) -> None:  # noqa: ARG001
-        trainer.optimiser.zero_grad()
-        labelled, weak, strong = trainer.networks(
+        trainer.learner.optimiser.zero_grad()
+        labelled, weak, strong = trainer.learner.networks(
             batch.labelled["weak"], batch.unlabelled["weak"], batch.unlabelled["strong"], without_gradient=(1,)
         )
         target = weak.logits.detach().argmax(dim=1)
         loss = cross_entropy(labelled.logits, batch.label) + cross_entropy(strong.logits, target)
         trainer.fabric.backward(loss)
-        trainer.optimiser.step()
+        trainer.learner.optimiser.step()
 
     run_step = GraphedStep(step, print) if trainer.acceleration.graphs else step
     noise = batch.clone()
@@ -207,8 +206,8 @@ def measure_parts(trainer: Trainer, options: argparse.Namespace) -> dict[str, fl
         parts["heart"] = time_calls(as_graph(lambda: selector(probs, batch.index), trainer), options)
 
     def optimise() -> None:
-        trainer.optimiser.step()
-        update_teacher(trainer.teacher, trainer.classifier, trainer.settings.ema)  # type: ignore[arg-type]
+        trainer.learner.optimiser.step()
+        trainer.learner.average()
 
     parts["optimiser and average"] = time_calls(as_graph(optimise, trainer), options)
     meter = NumberMeter()

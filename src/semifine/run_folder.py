@@ -19,7 +19,8 @@
       loggers.json         by which names Weights & Biases and MLflow know this run, where it is sent there
       tensorboard/         event files, where TensorBoard is installed
       checkpoints/last     the newest checkpoint: model.safetensors (evaluated weights), training.pt
-      checkpoints/best_val weights of the best evaluation on validation images, where there are any
+      checkpoints/best_val weights of the best evaluation on validation images, where there are any; like every
+                           checkpoint with its checksums
 """
 
 from __future__ import annotations

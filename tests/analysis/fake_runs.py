@@ -88,6 +88,7 @@ def write_run(
         "num_classes": len(names),
         "set_aside": [],
         "seconds": 123.4,
+        "time": {"start_up": 6.6, "steps": 100.0, "evaluation": 20.8, "saving": 2.6},
         "environment": environment,
     }
     if top1 is not None:
@@ -107,6 +108,7 @@ def write_metrics(
     for step in range(50, 1001, 50):
         share = (1 - np.exp(-step / 300)) / (1 - np.exp(-1000 / 300))
         numbers: dict[str, Any] = {"kind": "train", "step": step, "loss": 2.0 - share, "images_per_second": 500.0}
+        numbers["data_wait"] = 0.25
         if method != "supervised":
             numbers["candidates"] = 12 - 9 * share if method == "soc" else 1.0
             numbers["accepted"] = 1.0
@@ -119,6 +121,8 @@ def write_metrics(
                 record |= {"val_top1": val * share, "val_top5": 100 * share}
             if top1 is not None:
                 record |= {"test_top1": top1 * share + 4 * (step == 900), "test_top5": 100 * share}
+            if method == "soc" and evaluations:
+                record["cluster_changes"] = 12 - 12 * share
             folder.append_metrics(record)
             evaluations.append(record)
     return evaluations

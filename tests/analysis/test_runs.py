@@ -27,6 +27,7 @@ def test_a_complete_run(tmp_path: Path) -> None:
     assert run.environment["device"] == "a processor"
     assert set(run.series) == {
         "test_top1", "val_top1", "pseudo_label_accuracy", "candidates", "candidate_hit_rate", "accepted", "loss",
+        "cluster_changes", "images_per_second", "data_wait",
     }  # fmt: skip
     assert run.series["test_top1"].steps.tolist() == list(range(100, 1001, 100))
     assert run.series["test_top1"].values[-1] == pytest.approx(60.0)
@@ -38,7 +39,7 @@ def test_a_supervised_run_without_test_images_truth_or_groups(tmp_path: Path) ->
     assert run.transitions is None
     assert run.confusion is None
     assert run.class_groups is None
-    assert set(run.series) == {"loss"}
+    assert set(run.series) == {"loss", "images_per_second", "data_wait"}
     assert "pseudo_label_accuracy" not in run.unlabelled
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from semifine.engine.checkpoint import load_training_state, load_weights, save_checkpoint
-from semifine.engine.lock import locked
+from semifine.engine.checkpoint import load_training_state, load_weights, save_best, save_checkpoint
+from semifine.engine.lock import holder, is_locked, locked
 from semifine.errors import UserError
 from semifine.run_folder import RunFolder, write_atomically
 
@@ -21,6 +22,14 @@ def test_last_points_at_the_newest_and_old_ones_go(tmp_path: Path) -> None:
     assert load_training_state(tmp_path / "last")["step"] == 3
     assert load_weights(tmp_path / "last")["w"].tolist() == [3.0, 3.0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "step-00000002", "step-00000003"]
+
+
+def test_the_best_weights_take_the_place_of_those_before_them(tmp_path: Path) -> None:
+    (tmp_path / "best_val").mkdir()  # a folder, as it was before there were checksums
+    for step in (20, 10):  # a run that was taken up again may find its best earlier
+        save_best(tmp_path, step, {"w": torch.full((2,), float(step))})
+        assert load_weights(tmp_path / "best_val")["w"].tolist() == [step, step]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best-00000010", "best_val"]
 
 
 def test_death_while_writing_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,3 +82,16 @@ def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
         pass
     with locked(tmp_path):
         pass
+
+
+def test_a_lock_names_its_holder(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path)
+    with locked(tmp_path):
+        with pytest.raises(UserError), locked(tmp_path):
+            pass
+        assert is_locked(tmp_path)
+        assert holder(tmp_path) == os.getpid(), "the one that was refused left no trace"
+        (tmp_path / ".lock").write_text("123 elsewhere\n")
+        assert holder(tmp_path) is None, "a process of another machine has no number here"
+    assert not is_locked(tmp_path)
+    assert holder(tmp_path) is None

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from semifine.engine.evaluation import accuracy, confusion_matrix
+from semifine.engine.evaluation import Evaluator, accuracy, confusion_matrix
 from semifine.engine.facts import entropy
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.results import summarise_evaluations
 from semifine.methods.base import PseudoLabels
+from semifine.models import portions
+from semifine.models.classifier import create_classifier
 
 
 def test_accuracy_counts_first_and_first_five() -> None:
@@ -26,6 +31,40 @@ def test_confusion_matrix_rows_are_true_classes() -> None:
     probs = torch.eye(3)[[0, 1, 1, 2]]
     expected = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1]])
     assert torch.equal(confusion_matrix(probs, torch.tensor([0, 0, 1, 2])), expected)
+
+
+class Images:
+    """Stands in for a ViewMaker: row i is image i."""
+
+    def __init__(self, images: torch.Tensor) -> None:
+        self.images = images
+
+    def make(self, rows: NDArray[np.int64], *_: object) -> dict[str, torch.Tensor]:
+        return {"test": self.images[torch.from_numpy(rows)]}
+
+
+def test_a_cpu_evaluates_few_images_at_a_time_to_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    images = torch.randn(23, 3, 32, 32)
+    network = create_classifier("test_resnet", 5, 32).eval()
+    with torch.no_grad():
+        expected = network(images)
+    sizes: list[int] = []
+    network.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    monkeypatch.setattr(portions, "CPU_PIXELS", 4 * 32 * 32)
+    evaluator = Evaluator(Images(images), nullcontext, 10)  # type: ignore[arg-type]
+    outputs = list(evaluator.outputs(network, np.arange(23)))
+    assert [len(output.logits) for output in outputs] == [10, 10, 3]
+    assert sizes == [4, 4, 2, 4, 4, 2, 3]
+    torch.testing.assert_close(torch.cat([output.logits for output in outputs]), expected.logits)
+    torch.testing.assert_close(torch.cat([output.features for output in outputs]), expected.features)
+
+
+@pytest.mark.parametrize(
+    ("device", "side", "at_once"), [("cpu", 224, 8), ("cpu", 32, 392), ("cpu", 4096, 1), ("cuda", 224, 999)]
+)
+def test_a_gpu_takes_all_images_at_once_and_a_cpu_few(device: str, side: int, at_once: int) -> None:
+    assert portions.images_at_once(999, side, torch.device(device)) == at_once
 
 
 def test_number_meter_gives_means_and_starts_anew() -> None:

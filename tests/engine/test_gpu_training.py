@@ -96,10 +96,10 @@ def test_a_graph_reads_the_learning_rate_anew(tmp_path: Path) -> None:
     """With a learning rate of 0 from some step on, the student must stand still."""
     trainer = trainer_for(tmp_path, iterations=20, schedule="half_cosine", horizon=10, ema=0)
     trainer.run()
-    before = {name: value.clone() for name, value in trainer.classifier.named_parameters()}
+    before = {name: value.clone() for name, value in trainer.learner.classifier.named_parameters()}
     trainer.settings = dataclasses.replace(trainer.settings, iterations=30)
     trainer.run()
-    torch.testing.assert_close(dict(trainer.classifier.named_parameters()), before)
+    torch.testing.assert_close(dict(trainer.learner.classifier.named_parameters()), before)
 
 
 def test_a_resumed_run_goes_on_with_graphs(tmp_path: Path) -> None:

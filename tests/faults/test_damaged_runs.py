@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from semifine.cli.main import main
 from semifine.engine import checkpoint as checkpoint_module
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.display import Display
@@ -96,6 +98,37 @@ def test_damaged_weights_are_not_evaluated(unfinished: Path) -> None:
         load(unfinished)
 
 
+@pytest.mark.parametrize("how", ["bit flipped", "truncated"])
+def test_damaged_weights_of_the_best_evaluation_are_not_used(how: str, unfinished: Path, tmp_path: Path) -> None:
+    assert load(unfinished, "best_val").network.num_classes
+    damage(unfinished / "checkpoints" / "best_val" / "model.safetensors", how)
+    with pytest.raises(UserError, match=r"best_val/model.safetensors is damaged .*has changed.*--checkpoint last\.$"):
+        load(unfinished, "best_val")
+    with pytest.raises(UserError, match=r"model.safetensors is damaged"):
+        run(tmp_path / "next", weights=str(unfinished / "checkpoints" / "best_val"))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("lr: fast", "lr must be a number, not 'fast'"),
+        ("crop_scale: [2, 1]", "crop_scale must satisfy 0 < low <= high <= 1"),
+        ("itrations: 12", "Unknown setting 'itrations'"),
+    ],
+)
+def test_a_damaged_setting_is_told_with_its_file(
+    line: str, told: str, unfinished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = unfinished / "settings.yaml"
+    file.write_text(f"{file.read_text()}{line}\n")  # of two lines with the same key the later counts
+    with pytest.raises(UserError, match=re.escape(f"{file}: {told}")):
+        run(unfinished, resume=True)
+    assert main(["train", "--out", str(unfinished), "--resume", "--lr", "0.1"]) == 2
+    error = capsys.readouterr().err
+    assert f"{file}: {told}" in error
+    assert error.count("\n") == 1
+
+
 @pytest.fixture
 def _bad_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sixth step's loss is not a number."""
@@ -145,8 +178,9 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
 
     def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
         nonlocal calls
-        calls += "step" in path.parent.name
-        if calls == 2:
+        is_checkpoint = "step" in path.parent.name
+        calls += is_checkpoint
+        if is_checkpoint and calls == 2:
             path.write_bytes(b"half")
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         save(tensors, path)

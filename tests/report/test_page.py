@@ -120,6 +120,13 @@ def test_the_table_holds_the_exact_numbers_of_the_results(page: PageReader, two_
     assert "not an honest estimate" in page.text
 
 
+def test_one_line_a_run_says_where_its_time_went(page: PageReader) -> None:
+    line = "2 min 10 s in all, 77 % steps, 16 % evaluation, 2 % checkpoints and 5 % start-up"
+    speed = "100 ms a step, 500 images a second and 25 % of the time of steps to make batches"
+    for label in ("Supervised", "SoC"):
+        assert f"{label}: {line}; {speed}." in page.text
+
+
 def test_the_summary_says_whether_unlabelled_images_helped(page: PageReader) -> None:
     assert "SoC is 16.6 points above supervised learning" in page.text
     assert "the unlabelled images helped" in page.text
@@ -130,7 +137,7 @@ def test_pictures_and_drawings_have_words(page: PageReader) -> None:
     pictures = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len([picture for picture in pictures if picture["alt"].startswith("Example of class")]) == 24
     drawings = [attributes for tag, attributes in page.tags if tag == "svg" and "aria-hidden" not in attributes]
-    assert len(drawings) == 9, "five curves, two matrices, the tree, the labels of each class"
+    assert len(drawings) == 10, "six curves, two matrices, the tree, the labels of each class"
     assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 20 for drawing in drawings)
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1
@@ -143,7 +150,7 @@ def test_drawings_take_the_colours_and_the_font_of_the_page(page: PageReader) ->
     assert "currentColor" in page.html
     assert "DejaVu" not in page.html
     drawn = re.findall(r"<svg role.*?</svg>", page.html, re.DOTALL)
-    assert len(drawn) == 9
+    assert len(drawn) == 10
     assert not any(re.search(r"(?:fill|stroke): #", drawing) for drawing in drawn)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,7 @@ def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
 
 def test_training_that_cannot_start_says_why(studio_run: Path, tmp_path: Path) -> None:
     (tmp_path / "wrong.db").write_text("path,label\nnowhere.jpg,Dodo\n")
-    retraining = Retraining(tmp_path / "wrong.db")
+    retraining = Retraining(studio_run, tmp_path / "wrong.db")
     assert retraining.status() == {"state": "none"}
     retraining.start(studio_run, Request())
     with pytest.raises(UserError, match="running already"):
@@ -50,7 +52,7 @@ def test_labels_stay_with_the_run_that_learnt_from_them(
     log = LabelLog(tmp_path / "mine.db")
     path, name = str(insight.catalog.paths[int(insight.rows[0])]), insight.class_names[1]
     log.append([Event("Ada", path, "label", name)])
-    retraining = Retraining(log.file)
+    retraining = Retraining(studio_run, log.file)
     new = retraining.start(studio_run, Request(iterations=3))
     assert finish(retraining)["state"] == "finished"
     assert json.loads((new / "result.json").read_text())["images"]["labelled"] == 19
@@ -61,6 +63,45 @@ def test_labels_stay_with_the_run_that_learnt_from_them(
     assert (tmp_path / "labels.csv").read_text() == f"path,label\n{path},{name}\n"
     assert main(["studio", str(new), "--export", str(tmp_path / "labels.csv")]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_restarted_studio_takes_up_the_training_that_still_runs(
+    studio_run: Path, insight: Insight, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(studio_run, tmp_path / "birds", symlinks=True))
+    sibling = Path(shutil.copytree(studio_run, tmp_path / "birds-studio-7", symlinks=True))
+    log = LabelLog(tmp_path / "birds.studio.db")
+    log.append([Event("Ada", str(insight.catalog.paths[int(insight.rows[0])]), "label", insight.class_names[1])])
+    first = Retraining(run, log.file)
+    later = Retraining(run, log.file)  # as if the first had been killed
+    assert later.status() == {"state": "none"}
+    new = first.start(run, Request(iterations=100_000))
+    try:
+        wait_for(lambda: later.status().get("step"))
+        status = later.status()
+        assert (status["state"], status["run"], status["iterations"]) == ("running", new.name, 100_000)
+        assert status["before"] == first.status()["before"]
+        with pytest.raises(UserError, match=f"running already, in {new}"):
+            later.start(run, Request())
+        assert Retraining(sibling, log.file).status()["run"] == new.name, "one that came from the run sees it, too"
+
+        later.close()
+        assert later.status()["state"] == "running", "the studio that began it may still be there"
+        later.stop()
+    finally:
+        first.stop()
+    for retraining in (first, later):
+        assert retraining.status()["state"] == "stopped"
+        assert retraining.status()["message"].endswith("--resume")
+    assert later.finished_run is None
+    assert Retraining(run, log.file).status() == {"state": "none"}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from semifine.run_folder import RunFolder, damage_told, read_json
 SERIES = {
     "test_top1": "evaluation",
     "val_top1": "evaluation",
+    "cluster_changes": "evaluation",
     "pseudo_label_accuracy": "train",
     "candidates": "train",
     "candidate_hit_rate": "train",
@@ -27,6 +28,8 @@ SERIES = {
     "entropy_before": "train",
     "entropy_after": "train",
     "loss": "train",
+    "images_per_second": "train",
+    "data_wait": "train",
 }
 
 
@@ -90,6 +93,17 @@ class RunFacts:
     def unlabelled(self) -> dict[str, Any]:
         """Means over the unlabelled set at the end of training; empty where there was none."""
         return self.result.get("unlabelled") or {}
+
+    @property
+    def time(self) -> dict[str, float]:
+        """Seconds by what they went into; empty for a run that did not record it."""
+        return self.result.get("time") or {}
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The mean of all steps; with evaluations and checkpoints where the run did not record these apart."""
+        seconds, steps = self.time.get("steps") or self.result.get("seconds"), self.result.get("iterations")
+        return float(seconds) / float(steps) if seconds and steps else None
 
     @property
     def labelled_counts(self) -> NDArray[np.int64] | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from semifine.cli.main import INTERRUPTED, Parser
+from semifine.cli.main import INTERRUPTED, Parser, add_device
 
 METHODS = ("supervised", "soc")
 
@@ -18,10 +18,16 @@ def run(arguments: Sequence[str]) -> int:
         "A demo that was stopped goes on where it stopped.",
         allow_abbrev=False,
     )
-    parser.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="default: demo")
-    parser.add_argument("--seed", default="0", metavar="INT", help="default: 0")
-    parser.add_argument("--iterations", metavar="INT", help="training steps of each; default: what the data suggests")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("demo"),
+        metavar="FOLDER",
+        help="folder for the runs and the page (default: demo)",
+    )
+    parser.add_argument("--seed", default="0", metavar="INT", help="seed of everything random (default: 0)")
+    parser.add_argument("--iterations", metavar="INT", help="training steps of each (default: what suits the data)")
+    add_device(parser, "train")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     options = parser.parse_args(arguments)
 

@@ -12,11 +12,13 @@ from semifine.cli.main import Parser
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="semifine doctor",
-        description="Say what is installed, which devices there are, how the folder of decoded images stands, and what "
-        "would go wrong.",
+        description="Say what is installed, which devices there are, what the decoded images take and how much room is "
+        "left for them, and what would go wrong. Changes nothing.",
         allow_abbrev=False,
     )
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="folder of decoded images, as 'train' takes it")
+    parser.add_argument(
+        "--cache", type=Path, metavar="FOLDER", help="folder of decoded images (default: that of 'semifine train')"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
     options = parser.parse_args(arguments)
 

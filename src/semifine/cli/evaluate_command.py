@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from semifine.cli.main import Parser
+from semifine.cli.main import Parser, add_checkpoint, add_device
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -17,10 +17,8 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run")
     parser.add_argument("--split", choices=("test", "val"), default="test", help="which images (default: test)")
-    parser.add_argument(
-        "--checkpoint", choices=("last", "best_val"), default="last", help="which weights (default: last)"
-    )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    add_checkpoint(parser)
+    add_device(parser, "compute")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options = parser.parse_args(arguments)
 

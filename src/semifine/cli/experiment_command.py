@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.main import INTERRUPTED, Parser
+from semifine.cli.main import INTERRUPTED, Parser, add_device
 from semifine.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def add_conditions(parser: argparse.ArgumentParser) -> None:
         help="SoC's number of steps; all others are scaled alike (default: full, as published)",
     )
     parser.add_argument("--inat-weights", metavar="FILE", help="a network trained on iNaturalist, for the start 'inat'")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train")
+    add_device(parser, "train")
     parser.add_argument(
         "--compile",
         choices=("auto", "on", "off"),
@@ -77,16 +77,34 @@ def run(arguments: Sequence[str]) -> int:
         "curriculum, or one method alone. Stopped, the same command goes on at the stage and step it had reached.",
         allow_abbrev=False,
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="for example soc, moco+soc, self_training, curriculum")
-    parser.add_argument("--dataset", default="synthetic", metavar="DATA", help="as 'semifine train' takes it")
     parser.add_argument(
-        "--init", choices=("scratch", "imagenet", "inat"), default="scratch", help="where networks start"
+        "recipe",
+        metavar="RECIPE",
+        help="for example soc, moco+soc, self_training, curriculum; see 'semifine list experiments'",
     )
     parser.add_argument(
-        "--unlabelled", choices=("in", "inout"), default="in", help="inout: images of other classes, too"
+        "--dataset", default="synthetic", metavar="DATA", help="as 'semifine train' takes it (default: synthetic)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="INT")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="each stage gets a folder in it")
+    parser.add_argument(
+        "--init",
+        choices=("scratch", "imagenet", "inat"),
+        default="scratch",
+        help="where networks start (default: scratch)",
+    )
+    parser.add_argument(
+        "--unlabelled",
+        choices=("in", "inout"),
+        default="in",
+        help="unlabelled images of the classes alone, or of others, too (default: in)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="INT", help="seed of all stages (default: 0)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="each stage gets a folder in it; recipes with the same stage can share it",
+    )
     add_conditions(parser)
     options = parser.parse_args(arguments)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from semifine.cli.main import Parser
+from semifine.cli.main import Parser, add_checkpoint
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -22,9 +22,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="file to write (default: model.onnx, .pt2 or .safetensors in RUN)"
     )
-    parser.add_argument(
-        "--checkpoint", choices=("last", "best_val"), default="last", help="which weights (default: last)"
-    )
+    add_checkpoint(parser)
     parser.add_argument("--json", action="store_true", help="print what was written as one JSON object")
     options = parser.parse_args(arguments)
 

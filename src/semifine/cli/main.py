@@ -24,7 +24,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 VERBS = {
     "demo": "train on the embedded data set and write a result page",
     "prepare": "decode a data set once and report what is in it",
-    "train": "train a classifier",
+    "train": "train a classifier from a few labelled and many unlabelled images",
     "ray": "train in the workers of a Ray cluster",
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
@@ -47,6 +47,24 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         sentence = message[0].upper() + message[1:]
         raise UserError(f"{sentence}. '{self.prog} --help' shows the options.")
+
+
+def add_device(parser: argparse.ArgumentParser, doing: str) -> None:
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help=f"where to {doing}; auto: on a GPU where there is one (default: auto)",
+    )
+
+
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--checkpoint",
+        choices=("last", "best_val"),
+        default="last",
+        help="weights of the last step, or of the best validation accuracy (default: last)",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,7 +119,7 @@ def help_text() -> str:
         [
             "semifine: tell very similar classes apart, from a few labelled photos and many unlabelled ones",
             "",
-            "Usage: semifine COMMAND [OPTIONS]      (semifine COMMAND --help says more)",
+            "Usage: semifine COMMAND [OPTIONS]      (semifine COMMAND --help shows the options)",
             "",
             *lines,
             "",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.main import INTERRUPTED, Parser
+from semifine.cli.main import INTERRUPTED, Parser, add_checkpoint, add_device
 from semifine.version import __version__
 
 if TYPE_CHECKING:
@@ -36,9 +36,17 @@ def create_parser() -> Parser:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="table to write, .csv, .jsonl or .parquet (default: print lines)"
     )
-    parser.add_argument("--resume", action="store_true", help="go on with an --out that was interrupted")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with a table (--out) whose writing was interrupted"
+    )
     parser.add_argument("--top", type=int, default=5, metavar="K", help="how many classes to name (default: 5)")
-    parser.add_argument("--coverage", type=float, default=0.9, metavar="P", help="of the conformal sets (default: 0.9)")
+    parser.add_argument(
+        "--coverage",
+        type=float,
+        default=0.9,
+        metavar="P",
+        help="how often a conformal set is to hold the true class (default: 0.9)",
+    )
     parser.add_argument(
         "--false-alarms",
         type=float,
@@ -46,16 +54,25 @@ def create_parser() -> Parser:
         metavar="P",
         help="share of ordinary images that may be flagged as strange (default: 0.05)",
     )
-    parser.add_argument("--taxonomy", type=Path, metavar="FILE", help="CSV: class, then ever higher ranks")
     parser.add_argument(
-        "--sure", type=float, default=0.9, metavar="P", help="probability from which on a taxon is named (default: 0.9)"
+        "--taxonomy",
+        type=Path,
+        metavar="FILE",
+        help="CSV file: class, then ever higher ranks, to name a genus where the species is not sure",
+    )
+    parser.add_argument(
+        "--sure",
+        type=float,
+        default=0.9,
+        metavar="P",
+        help="with --taxonomy: probability from which on a taxon is named (default: 0.9)",
     )
     parser.add_argument(
         "--camtrap-dp", type=Path, metavar="FOLDER", help="write a Camera Trap Data Package, too; needs --out"
     )
     parser.add_argument("--null", action="store_true", help="names from stdin end with a NUL, as find -print0 writes")
-    parser.add_argument("--checkpoint", choices=("last", "best_val"), default="last", help="weights (default: last)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    add_checkpoint(parser)
+    add_device(parser, "compute")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images at a time (default: 64, on a GPU 256)")
     parser.add_argument("--workers", type=int, metavar="N", help="threads that read images (default: one a core)")
     parser.add_argument("--json", action="store_true", help="print a summary as one JSON object; needs --out")

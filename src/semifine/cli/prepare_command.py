@@ -22,7 +22,10 @@ MOST_PAIRS = 20
 
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser("prepare")
-    parser.description = "Decode a data set once, so that training starts at once, and report what is in it."
+    parser.description = (
+        "Decode a data set once, so that training starts at once, and report what is in it. Give the options that "
+        "'semifine train' will be given: what they say of data and image size counts."
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument(
         "--write-folder", type=Path, metavar="FOLDER", help="only write the images, into labeled/, unlabeled/ and so on"

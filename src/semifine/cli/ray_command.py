@@ -19,7 +19,7 @@ def run(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--workers", type=int, default=2, metavar="INT", help="processes of the run (default: 2)")
-    parser.add_argument("--gpus", action="store_true", help="give each a GPU")
+    parser.add_argument("--gpus", action="store_true", help="give each process a GPU (default: CPUs)")
     ours, command = _split(arguments)
     options = parser.parse_args(ours)
     if not command:

@@ -15,13 +15,18 @@ def run(arguments: Sequence[str]) -> int:
         description="Write one HTML page about one or several finished runs, and on request the paper's figures.",
         allow_abbrev=False,
     )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a finished run")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="the page (default: report.html in the folder of the first run)"
     )
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="also draw the paper's figures as PNG and PDF")
-    parser.add_argument("--title", default="Training report", help="heading of the page")
-    parser.add_argument("--clusters", type=int, metavar="K", help="how many clusters of classes to show")
+    parser.add_argument("--title", default="Training report", help="heading of the page (default: Training report)")
+    parser.add_argument(
+        "--clusters",
+        type=int,
+        metavar="K",
+        help="how many clusters of classes to show (default: what suits the run)",
+    )
     options = parser.parse_args(arguments)
 
     from semifine.analysis import read_run

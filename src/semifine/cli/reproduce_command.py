@@ -58,14 +58,23 @@ def _create_parser() -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument("table", metavar="TABLE", help="table1, table2, clustering, ood_scratch or ood_experts")
-    parser.add_argument("--dataset", default="synthetic", metavar="DATA", help="as 'semifine train' takes it")
     parser.add_argument(
-        "--inits", nargs="+", choices=("scratch", "imagenet", "inat"), help="columns; default: the possible"
+        "--dataset", default="synthetic", metavar="DATA", help="as 'semifine train' takes it (default: synthetic)"
     )
-    parser.add_argument("--methods", nargs="+", default=[], metavar="ROW", help="some rows only, by recipe or title")
+    parser.add_argument(
+        "--inits",
+        nargs="+",
+        choices=("scratch", "imagenet", "inat"),
+        help="columns: where networks start (default: all that are possible)",
+    )
+    parser.add_argument(
+        "--methods", nargs="+", default=[], metavar="ROW", help="some rows only, by recipe or title (default: all)"
+    )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell (default: 3)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default: 1)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: reproduce/DATASET/TABLE")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder of the runs and the table (default: reproduce/DATASET/TABLE)"
+    )
     parser.add_argument("--show", action="store_true", help="run nothing: the table of what is finished")
     add_conditions(parser)
     return parser

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from semifine.cli.main import Parser
+from semifine.cli.main import Parser, add_device
 from semifine.errors import UserError
 
 
@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--port", type=int, default=0, help="port on this machine (default: any free one)")
     parser.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    add_device(parser, "compute")
     parser.add_argument("--export", type=Path, metavar="CSV", help="write the labels given so far to a file, and end")
     options = parser.parse_args(arguments)
 

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from semifine.cli.main import INTERRUPTED, STARTED, Parser
 from semifine.config.schema import describe_type, type_hints
-from semifine.config.settings import RunSettings, TrainSettings, read_preset, read_settings_file, resolve
+from semifine.config.settings import (
+    RunSettings,
+    TrainSettings,
+    flatten,
+    read_preset,
+    read_run_settings,
+    read_settings_file,
+    resolve,
+)
 from semifine.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,17 +51,26 @@ def create_parser(verb: str = "train") -> Parser:
         dest="data.labels_per_class",
         default=argparse.SUPPRESS,
         metavar="N",
-        help="own photos: labels to use of each class",
+        help="own photos: use only so many labels of each class (default: all)",
     )
     parser.add_argument(
         "--group-by",
         dest="data.group_by",
         default=argparse.SUPPRESS,
         metavar="WHAT",
-        help="own photos: folder, exif-burst or a column; such groups are not divided by the hold-out for validation",
+        help="own photos: what belongs together, by folder, exif-burst or a column of the table; the hold-out for "
+        "validation does not divide it",
     )
-    parser.add_argument("--preset", action="append", default=[], metavar="NAME", help="shipped settings, repeatable")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in a YAML file")
+    parser.add_argument(
+        "--preset",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="settings that come along, see 'semifine list presets'; can be given several times",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings in a YAML file, such as the settings.yaml of a run"
+    )
     add_settings(parser)
     return parser
 
@@ -90,8 +107,8 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
     if options.method is not None:
         overrides["method.name"] = options.method
     layers: list[dict[str, Any]] = []
-    if getattr(options, "resume", False) and (options.out / "settings.yaml").exists():
-        layers.append(read_settings_file(options.out / "settings.yaml"))
+    if getattr(options, "resume", False) and (begun := options.out / "settings.yaml").exists():
+        layers.append(flatten(read_run_settings(begun).as_dict()))
     layers += [read_preset(name) for name in options.preset]
     if options.config:
         layers.append(read_settings_file(options.config))
@@ -131,9 +148,15 @@ def _check_options(parser: Parser, arguments: Sequence[str]) -> None:
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser()
     parser.usage = "semifine train [DATA] --out RUN [OPTIONS]"
-    parser.add_argument("--out", type=Path, required=True, metavar="RUN", help="folder for the run; must not exist yet")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="RUN", help="new folder for the run; with --resume, that of the run"
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it stopped")
-    parser.add_argument("--profile", action="store_true", help="watch some steps: a trace in RUN/profile, a table here")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="watch ten steps: leave a trace in RUN/profile and print what they spend time on",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     options, settings = parse_settings(parser, arguments)

@@ -29,26 +29,33 @@ class TrainSettings:
     mu: int = setting(5, "unlabelled images a step, as a multiple of the batch size", low=1)
     image_size: int = setting(224, "side of the square the network sees, in pixels", low=8, high=4096)
     store_size: int | None = setting(
-        None, "shorter side at which images are kept; default 8/7 of the image size", low=8
+        None, "shorter side at which images are kept; default: 8/7 of the image size", low=8
     )
     crop_scale: tuple[float, float] = setting((0.08, 1.0), "share of the image that a random crop covers")
     backbone: str = setting("resnet50", "any timm model by name, see 'semifine list backbones'")
     pretrained: bool = setting(False, "start from ImageNet weights (installed ones, else timm's)")
-    weights: str | None = setting(None, "start from the weights in this file or run folder, see docs/weights.md")
+    weights: str | None = setting(
+        None, "start from the weights in this file or run folder, see docs/weights.md; default: fresh ones"
+    )
     weights_head: Literal["auto", "keep", "fresh"] = setting(
-        "auto", "the classifier in --weights: kept, left out, or kept if it comes from a run on the same classes"
+        "auto",
+        "the classifier in --weights: auto keeps it if it comes from a run on the same classes, fresh leaves it out",
     )
     labels: str | None = setting(
-        None, "labels for unlabelled images, which learn with them: the studio's log, or a CSV file (path, label)"
+        None,
+        "labels that people gave to unlabelled images: the studio's log, or a CSV file (path, label); default: none",
     )
     lr: float = setting(0.01, "learning rate", low=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     nesterov: bool = setting(True, "Nesterov momentum")
     weight_decay: float = setting(5e-4, "weight decay", low=0)
     decay_exempt: Literal["bn", "bn+bias", "none"] = setting(
-        "bn", "parameters without weight decay: names that contain 'bn', or also 'bias'"
+        "bn", "parameters without weight decay: those whose name contains 'bn', or also 'bias'"
     )
-    schedule: Literal["cos716", "half_cosine", "steps", "constant"] = setting("cos716", "learning rate over time")
+    schedule: Literal["cos716", "half_cosine", "steps", "constant"] = setting(
+        "cos716",
+        "learning rate over time: a cosine to 0.195 of it, to 0, divided by ten at 60 % and at 80 %, or as it is",
+    )
     horizon: int | None = setting(None, "steps over which the schedule decays; default: all iterations", low=1)
     warmup: float = setting(0.0, "share of the horizon over which the learning rate rises from 0", low=0, high=1)
     labelled_first: float = setting(
@@ -56,27 +63,40 @@ class TrainSettings:
     )
     ema: float = setting(0.999, "decay of the averaged model that is evaluated; 0 evaluates the raw one", low=0, high=1)
     forward: Literal["split", "joint", "dp2"] = setting(
-        "split", "passes of a step: one a view, label-making ones without gradient; all views in one; two halves"
+        "split",
+        "how a step passes its views: each by itself, those that make labels without gradient; all in one; two halves",
     )
     store: Literal["auto", "gpu", "host", "disk"] = setting(
         "auto", "where the decoded images lie; auto: on the GPU where they fit, else in memory, else on disk"
     )
-    compile: Literal["auto", "on", "off"] = setting("auto", "torch.compile; auto: on a GPU, in runs of 10000 steps on")
+    compile: Literal["auto", "on", "off"] = setting(
+        "auto", "torch.compile; auto: on a GPU, in runs of 10000 steps or more"
+    )
     cuda_graphs: Literal["auto", "on", "off"] = setting(
         "auto", "steps as one recorded CUDA graph; auto: where possible"
     )
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", "auto: bf16 on a GPU that has it, else fp32")
-    device: Literal["auto", "cpu", "cuda"] = setting("auto", "where to train")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
+        "auto", "numbers to compute with; auto: bf16 on a GPU that has it, else fp32"
+    )
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "where to train; auto: on a GPU where there is one")
     on_nonfinite: Literal["stop", "skip"] = setting(
         "stop", "when a loss is not a finite number: stop, or learn nothing from that batch and go on"
     )
     devices: int = setting(1, "processes of the run, on GPUs one each; they share every batch", low=1)
     sync_bn: bool = setting(False, "batch norm over the batches of all processes, not of each by itself")
     seed: int = setting(0, "seed of weights, sample order, augmentation and first medoids", low=0, high=2**32 - 1)
-    seed_weights: int | None = setting(None, "another seed for the first weights alone", low=0, high=2**32 - 1)
-    seed_order: int | None = setting(None, "another seed for the order of samples alone", low=0, high=2**32 - 1)
-    seed_views: int | None = setting(None, "another seed for the augmentation alone", low=0, high=2**32 - 1)
-    seed_method: int | None = setting(None, "another seed for the first medoids alone", low=0, high=2**32 - 1)
+    seed_weights: int | None = setting(
+        None, "another seed for the first weights alone; default: that of --seed", low=0, high=2**32 - 1
+    )
+    seed_order: int | None = setting(
+        None, "another seed for the order of samples alone; default: that of --seed", low=0, high=2**32 - 1
+    )
+    seed_views: int | None = setting(
+        None, "another seed for the augmentation alone; default: that of --seed", low=0, high=2**32 - 1
+    )
+    seed_method: int | None = setting(
+        None, "another seed for the first medoids alone; default: that of --seed", low=0, high=2**32 - 1
+    )
     deterministic: bool = setting(False, "same seed, same machine kind, same result, on a GPU too; slower there")
     evaluate_every: int | None = setting(
         None, "steps between evaluations; default: a tenth of the run, at least 20", low=1
@@ -88,7 +108,7 @@ class TrainSettings:
         "where numbers go beside metrics.jsonl: tensorboard,wandb,mlflow or none; auto: TensorBoard if installed",
     )
     keep_facts: Literal["last", "every"] = setting(
-        "last", "facts of each unlabelled image: at the end of the run, or at every evaluation, too"
+        "last", "facts of each unlabelled image: at the end of the run alone, or at every evaluation, too"
     )
     skip_unreadable: bool = setting(False, "leave out unreadable labelled images instead of stopping")
     cache: str | None = setting(None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine")
@@ -244,6 +264,18 @@ def read_train_settings(path: Path) -> TrainSettings:
     values = {key: value for key, value in read_settings_file(path).items() if "." not in key}
     try:
         return build(TrainSettings, values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def read_run_settings(path: Path) -> RunSettings:
+    """All settings of a run, from the file that it wrote; a value that cannot be is told with the file's name."""
+    values = read_settings_file(path)
+    missing = [key for key in ("data.source", "method.name", "iterations") if key not in values]
+    if missing:
+        raise UserError(f"{path} is damaged: it does not say '{missing[0]}'; bring back the whole file.")
+    try:
+        return resolve([values])
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 

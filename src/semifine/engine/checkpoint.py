@@ -20,12 +20,27 @@ from semifine.errors import UserError
 WEIGHTS = "model.safetensors"
 TRAINING = "training.pt"
 CHECKSUMS = "checksums.json"
+BEST = "best_val"
 KEPT = 2
 
 
 def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], training: dict[str, Any]) -> None:
     """Writes ``step-N`` beside the others, then points ``last`` at it, then drops the oldest."""
-    name = f"step-{step:08d}"
+    _save(folder, f"step-{step:08d}", "last", weights, training)
+    for old in sorted(folder.glob("step-*"))[:-KEPT]:
+        shutil.rmtree(old)
+
+
+def save_best(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
+    """Writes ``best-N``, then points ``best_val`` at it, then drops the one before; training cannot go on from it."""
+    name = f"best-{step:08d}"
+    _save(folder, name, BEST, weights, None)
+    for old in folder.glob("best-*"):
+        if old.name != name:
+            shutil.rmtree(old)
+
+
+def _save(folder: Path, name: str, link: str, weights: dict[str, Tensor], training: dict[str, Any] | None) -> None:
     partial = folder / f".{name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -41,15 +56,14 @@ def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], trainin
         ) from error
     shutil.rmtree(folder / name, ignore_errors=True)  # a run that died before it could point at this one
     os.replace(partial, folder / name)
-    _point_at(folder / "last", name)
+    _point_at(folder / link, name)
     _sync(folder)
-    for old in sorted(folder.glob("step-*"))[:-KEPT]:
-        shutil.rmtree(old)
 
 
-def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any]) -> None:
+def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any] | None) -> None:
     save_weights(weights, folder / WEIGHTS)
-    torch.save(training, folder / TRAINING)
+    if training is not None:
+        torch.save(training, folder / TRAINING)
     checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir())}
     (folder / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
     for file in folder.iterdir():
@@ -101,13 +115,23 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     path = folder / WEIGHTS
     if not path.is_file():
         raise UserError(f"There is no checkpoint {path}.")
-    damage = _damage(folder) if (folder / CHECKSUMS).exists() else ""
+    check_whole(folder)
     try:
-        if not damage:
-            return load_file(path)
+        return load_file(path)
     except SafetensorError as error:
-        damage = " ".join(str(error).split())
-    raise UserError(f"The checkpoint {path} is damaged ({damage}): go on with --resume from the one before it.")
+        raise _damaged(path, " ".join(str(error).split())) from error
+
+
+def check_whole(folder: Path) -> None:
+    """Raises where the files of a checkpoint are not as they were written; one without checksums is taken as it is."""
+    if (folder / CHECKSUMS).exists() and (damage := _damage(folder)):
+        raise _damaged(folder / WEIGHTS, damage)
+
+
+def _damaged(path: Path, damage: str) -> UserError:
+    is_best = path.parent.name == BEST
+    way_out = "take the last ones, of --checkpoint last" if is_best else "go on with --resume from the one before it"
+    return UserError(f"The checkpoint {path} is damaged ({damage}): {way_out}.")
 
 
 def load_training_state(folder: Path) -> dict[str, Any]:
@@ -122,6 +146,8 @@ def _point_at(link: Path, name: str) -> None:
     partial = link.with_name(f".{link.name}.partial")
     partial.unlink(missing_ok=True)
     partial.symlink_to(name)
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)  # runs of before kept their best weights in a folder of this name
     os.replace(partial, link)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from semifine.models.networks import Output
+from semifine.models.portions import images_at_once
 from semifine.views import ViewMaker
 
 
@@ -31,8 +32,9 @@ class Evaluator:
             images = self._views.make(rows[start : start + self._batch_size], ("test",), 0, "evaluation")["test"]
             # A network that is compiled for the batches of training is not compiled again for these.
             with self._autocast(), torch.compiler.set_stance("force_eager"):
-                output: Output = network(images)
-            yield Output(output.logits.float(), output.features.float())
+                outputs: list[Output] = [network(portion) for portion in _portions(images)]
+            logits = torch.cat([output.logits for output in outputs])
+            yield Output(logits.float(), torch.cat([output.features for output in outputs]).float())
         network.train(was_training)
 
     def predict(self, network: torch.nn.Module, rows: NDArray[np.int64]) -> Iterator[Tensor]:
@@ -42,7 +44,16 @@ class Evaluator:
 
     def accuracy(self, network: torch.nn.Module, rows: NDArray[np.int64], label: Tensor) -> dict[str, float]:
         """Top-1 and top-5 in percent over the rows."""
-        return accuracy(torch.cat(list(self.predict(network, rows))), label)
+        probs = torch.cat(list(self.predict(network, rows)))
+        return accuracy(probs, label.to(probs.device))
+
+
+def _portions(images: Tensor) -> tuple[Tensor, ...]:
+    """(N, 3, S, S) images in the numbers and the layout that suit their device."""
+    if images.device.type == "cpu":
+        images = images.contiguous(memory_format=torch.channels_last)
+    at_once = images_at_once(len(images), images.shape[-1], images.device)
+    return torch.split(images, at_once)
 
 
 def accuracy(probs: Tensor, label: Tensor) -> dict[str, float]:

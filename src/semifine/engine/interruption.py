@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import torch
+
+from semifine.engine.devices import Fabric
+
 
 class Interrupted(Exception):
     """The run was asked to stop, and has saved; ``signal_number`` says by which signal."""
@@ -43,3 +47,13 @@ def watching_for_stop() -> Iterator[StopRequest]:
     finally:
         for number, handler in zip(numbers, previous, strict=True):
             signal.signal(number, handler)
+
+
+def agree_to_stop(fabric: Fabric, stop: StopRequest, may_ask: bool) -> int | None:
+    """The signal that ends the run; several processes ask each other when they may, so that all end together."""
+    if fabric.world_size == 1:
+        return stop.signal_number
+    if not may_ask:
+        return None
+    seen = torch.tensor(float(stop.signal_number or 0), device=fabric.device)
+    return round(float(fabric.all_reduce(seen, reduce_op="max"))) or None  # type: ignore[arg-type]

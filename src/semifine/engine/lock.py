@@ -3,20 +3,55 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from semifine.errors import UserError
 
+LOCK = ".lock"
+TRIES = 3
+PAUSE = 0.05
+"""Seconds between tries: somebody who only asks whether the folder is locked holds the lock for a moment."""
+
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Holds the folder's lock; the system frees it when the process ends, however it ends."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"Another training is running in {folder}; wait for it, or choose another --out.") from None
+    with (folder / LOCK).open("a") as file:  # what the holder wrote stays when another one is refused
+        if not any(_try_to_lock(file.fileno(), fcntl.LOCK_EX, pause) for pause in (0.0, *[PAUSE] * (TRIES - 1))):
+            raise UserError(f"Another training is running in {folder}; wait for it, or choose another --out.")
+        file.truncate(0)
+        file.write(f"{os.getpid()} {socket.gethostname()}\n")
+        file.flush()
         yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a training is running in the folder now."""
+    try:
+        with (folder / LOCK).open("rb") as file:
+            return not _try_to_lock(file.fileno(), fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False
+
+
+def holder(folder: Path) -> int | None:
+    """The process id of the training that runs in the folder; None where none does, or it is of another machine."""
+    if not is_locked(folder):
+        return None
+    process, _, machine = (folder / LOCK).read_text(encoding="utf-8").strip().partition(" ")
+    return int(process) if process.isdigit() and machine == socket.gethostname() else None
+
+
+def _try_to_lock(descriptor: int, kind: int, pause: float = 0.0) -> bool:
+    time.sleep(pause)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
+from semifine.errors import UserError
+
 NEVER = -1
+SHOWN_PATHS = 5
 
 
 class NonFiniteWatch:
@@ -34,6 +37,16 @@ class NonFiniteWatch:
         """The first such step, or None, and the number of them; the host waits here."""
         first, count = torch.stack([self._first, self._count]).tolist()
         return (None if first == NEVER else first), count
+
+
+def nonfinite_error(step: int, paths: Sequence[str]) -> UserError:
+    """What a person can do about a loss that ended the run; ``paths`` are the images of its batch."""
+    return UserError(
+        f"The loss of step {step} is not a finite number; its batch of {len(paths)} images begins with "
+        f"{', '.join(paths[:SHOWN_PATHS])}. "
+        "The last checkpoint is from before it: lower --lr or look at these images and go on with --resume, or "
+        "leave such batches out with --on-nonfinite skip."
+    )
 
 
 @contextmanager

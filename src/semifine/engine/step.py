@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from semifine.engine.averaging import update_teacher
 from semifine.engine.devices import Fabric
 from semifine.engine.history import LabelHistory
+from semifine.engine.learner import Learner
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.nonfinite import NonFiniteWatch, undone_unless
 from semifine.methods.base import Batch, Method, Progress
-from semifine.models.networks import Networks
 
 StepFunction = Callable[[Batch, Progress], None]
 
@@ -26,11 +24,7 @@ class TrainStep:
 
     fabric: Fabric
     method: Method
-    networks: Networks
-    optimiser: Any
-    classifier: nn.Module
-    teacher: nn.Module | None
-    ema: float
+    learner: Learner
     numbers: NumberMeter
     pseudo_labels: PseudoLabelMeter
     history: LabelHistory
@@ -39,15 +33,14 @@ class TrainStep:
     """Whether a batch whose loss is not finite leaves no trace in the network."""
 
     def __call__(self, batch: Batch, progress: Progress) -> None:
-        self.optimiser.zero_grad()
+        self.learner.optimiser.zero_grad()
         finite: list[Tensor] = []
-        with undone_unless(self.classifier, finite) if self.skips else nullcontext():
-            result = self.method(self.networks, batch, progress)
+        with undone_unless(self.learner.classifier, finite) if self.skips else nullcontext():
+            result = self.method(self.learner.networks, batch, progress)
             self.fabric.backward(result.loss)
             finite.append(self.watch.see(result.loss))
-        self.optimiser.step()
-        if self.teacher is not None:
-            update_teacher(self.teacher, self.classifier, self.ema)
+        self.learner.optimiser.step()
+        self.learner.average()
         self.numbers.update(result.numbers)
         if result.pseudo_labels is not None and batch.index is not None:
             self.pseudo_labels.update(result.pseudo_labels, batch.index)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from semifine.config import RunSettings, read_settings_file, resolve, write_settings
+from semifine.config import RunSettings, read_run_settings, write_settings
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
@@ -132,14 +132,15 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
         f"from step {trainer.step} of {settings.train.iterations}"
     )
-    if trainer.frozen is not None:
-        display.say(f"learns from a network with {_in_words(trainer.scores(trainer.frozen))}")
+    if trainer.learner.frozen is not None:
+        display.say(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.learner.frozen))}")
     with profiling(folder.path / "profile", display.say) if profile else nullcontext() as after_step:
         trainer.run(started, after_step)
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes
         return {}
-    unlabelled = trainer.write_facts()
+    with trainer.time.spent_on("evaluation"):
+        unlabelled = trainer.assessment.write_facts()
     result = {
         "method": settings.method,
         "data": settings.data,
@@ -150,7 +151,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         "num_classes": dataset.catalog.num_classes,
         "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
         "set_aside": dataset.set_aside,
-        "seconds": round(trainer.seconds, 2),
+        "seconds": round(trainer.time.training, 2),
+        "time": {part: round(seconds, 2) for part, seconds in trainer.time.seconds.items()},
         "environment": environment,
     }
     write_json(folder.result, result)
@@ -233,11 +235,7 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
     """A resumed run must be the run that was begun."""
-    written = read_settings_file(folder.settings)
-    missing = [key for key in ("data.source", "method.name", "iterations") if key not in written]
-    if missing:
-        raise UserError(f"{folder.settings} is damaged: it does not say '{missing[0]}'; bring back the whole file.")
-    before = resolve([written]).as_dict()
+    before = read_run_settings(folder.settings).as_dict()
     for key, now in settings.as_dict().items():
         if key not in CHANGEABLE and before.get(key) != now:
             raise UserError(

@@ -40,8 +40,8 @@ def accuracy_interval(runs: Sequence[RunFacts], key: str) -> Interval:
 
 
 def draw_cost(groups: Sequence[RunGroup]) -> Figure | None:
-    """Milliseconds a training step, everything included; None where no run has its time."""
-    timed = [(group, [found for run in group.runs if (found := step_milliseconds(run))]) for group in groups]
+    """Milliseconds a training step; None where no run has its time."""
+    timed = [(group, [1000 * found for run in group.runs if (found := run.step_seconds)]) for group in groups]
     shown = [(group, values) for group, values in timed if values]
     if not shown:
         return None
@@ -51,11 +51,6 @@ def draw_cost(groups: Sequence[RunGroup]) -> Figure | None:
     axes.set_title("Time a training step (ms)")
     axes.set_xlim(0, 1.15 * max(max(interval.high, interval.mean) for interval in intervals))
     return figure
-
-
-def step_milliseconds(run: RunFacts) -> float | None:
-    seconds, steps = run.result.get("seconds"), run.result.get("iterations")
-    return 1000 * float(seconds) / float(steps) if seconds and steps else None
 
 
 def _draw_bars(

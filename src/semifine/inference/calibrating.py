@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semifine.config import read_settings_file, resolve
+from semifine.config import read_run_settings
 from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog
 from semifine.data.store_build import try_decode
@@ -42,7 +42,7 @@ def calibration_of(run: Run, identity: str) -> tuple[Calibration, str]:
 
 def fit_on_validation(run: Run) -> Calibration:
     """Reads the validation images as predictions read theirs; test images are never looked at."""
-    settings = resolve([read_settings_file(run.folder.settings)])
+    settings = read_run_settings(run.folder.settings)
     catalog = load_catalog(settings.data, settings.data_settings)
     rows = catalog.rows(Split.VAL)
     if len(rows) < FEWEST_IMAGES:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from semifine.config import read_settings_file, read_train_settings, resolve
+from semifine.config import read_run_settings, read_train_settings
 from semifine.data.catalog import Split
 from semifine.data.store import ImageStore
 from semifine.engine.dataset import Dataset, open_dataset
@@ -37,13 +37,11 @@ from semifine.inference.taxonomy import read_taxonomy
 from semifine.inference.view import Pixels
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import normalisation
+from semifine.models.portions import images_at_once
 from semifine.run_folder import RunFolder, damage_told
 from semifine.views import ViewMaker, ViewSettings
 
 BATCH = 256
-
-CPU_PIXELS = 8 * 224 * 224
-"""What a CPU is given at a time: more images do not fit its caches, which takes several times as long."""
 
 
 class Scores(NamedTuple):
@@ -82,7 +80,7 @@ class Run:
     @cached_property
     def dataset(self) -> Dataset:
         """Catalog and decoded images that the run learnt from."""
-        settings = resolve([read_settings_file(self.folder.settings)])
+        settings = read_run_settings(self.folder.settings)
         return open_dataset(settings, Display(quiet=True), read_frozen_log(self.folder.labels))
 
     def scores(self, rows: NDArray[np.int64]) -> Iterator[Scores]:
@@ -164,7 +162,7 @@ class Run:
         """N views of its sight, (S, S, 3) levels each -> (N, K)."""
         self._check_classifier()
         device = self._fabric.device
-        at_once = len(views) if self._on_gpu else max(1, CPU_PIXELS // self.settings.image_size**2)
+        at_once = images_at_once(len(views), self.settings.image_size, device)
         stacked = torch.stack([torch.as_tensor(view) for view in views])
         with torch.inference_mode(), self._fabric.autocast():
             parts = [self.view_classifier(part.to(device))[1] for part in stacked.split(at_once)]

@@ -120,5 +120,6 @@ class SoC(Method):
         return {
             "transitions": self.selector.counts,
             "clusters": self.selector.assignment,
+            "medoids": self.selector.medoids,
             "cluster_confidence": self.selector.granularity.first_confidences(),
         }

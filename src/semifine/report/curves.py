@@ -42,6 +42,13 @@ CURVES = (
         "How many classes a label keeps on average; fewer say more.",
         "",
     ),
+    Curve(
+        "cluster_changes",
+        "Classes that changed cluster",
+        "Classes whose cluster has other members than at the evaluation before, as a mean over the numbers of "
+        "clusters; near 0 the clusters have settled.",
+        "",
+    ),
     Curve("candidate_hit_rate", "Hit rate", "How often the true class is among the candidates; more is better.", "%"),
     Curve(
         "entropy_after",

@@ -28,6 +28,7 @@ from semifine.report.results_table import filled_columns, outside_rows, result_r
 from semifine.report.sample_cards import SamplesView, view_samples
 from semifine.report.settings_table import environment_rows, settings_rows
 from semifine.report.summary import summarise
+from semifine.report.time_lines import time_lines
 from semifine.report.wording import percent
 from semifine.run_folder import write_atomically
 from semifine.version import __version__
@@ -99,6 +100,7 @@ def page_context(
         "rows": rows,
         "columns": filled_columns(rows),
         "outside": outside_rows(runs),
+        "time": time_lines(runs),
         "legend": entries,
         "curves": curves,
         "problems": view_data(runs),

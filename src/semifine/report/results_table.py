@@ -45,7 +45,7 @@ COLUMNS = (
     Column("candidates", "Candidate classes", "mean per unlabelled image"),
     Column("candidate_hit_rate", "Hit rate", "true class is a candidate"),
     Column("agreement", "Agreement with groups", "adjusted Rand index"),
-    Column("seconds", "Time", "training"),
+    Column("seconds", "Time", "after start-up"),
 )
 
 

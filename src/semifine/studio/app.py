@@ -44,7 +44,7 @@ class Studio:
         self._device: Literal["auto", "cpu", "cuda"] = device
         self._switching = threading.Lock()
         self.log = log
-        self.retraining = Retraining(log.file)
+        self.retraining = Retraining(insight.run, log.file)
         self._settle(insight)
 
     def _settle(self, insight: Insight) -> None:
@@ -181,7 +181,7 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(app: Starlette):  # type: ignore[no-untyped-def]  # noqa: ARG001
         yield
-        studio.retraining.stop()
+        studio.retraining.close()
         studio.log.close()
 
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={UserError: _mistake})

@@ -6,16 +6,15 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from semifine.config import read_train_settings
 from semifine.errors import UserError
 from semifine.run_folder import RunFolder
-
-PATIENCE = 60
-"""Seconds that a stopped training may take to save itself."""
+from semifine.studio.progress import last_line, show_progress
+from semifine.studio.trainings import FoundTraining, OwnTraining, Training
 
 
 @dataclass(frozen=True)
@@ -29,89 +28,73 @@ class Request:
 
 
 class Retraining:
-    """At most one training at a time, as a program of its own."""
+    """At most one training at a time, as a program of its own.
 
-    def __init__(self, labels: Path) -> None:
+    It outlives a studio that is killed; the next studio of the run, or of one that came from it, takes it up.
+    """
+
+    def __init__(self, run: Path, labels: Path) -> None:
+        self._run = run
         self._labels = labels
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._old = self._new = self._messages = Path()
-        self._stopped = False
+        self._known: Training | None = None
 
     def start(self, run: Path, request: Request) -> Path:
         """Starts and returns the folder of the new run."""
         with self._lock:
-            if self._process is not None and self._process.poll() is None:
-                raise UserError(f"A training is running already, in {self._new}.")
-            self._old, self._new = run, next_folder(run)
-            self._messages = self._new.with_name(self._new.name + ".log")
-            command = training_command(run, self._new, self._labels, request)
-            with self._messages.open("wb") as messages:
+            training = self._training
+            if training is not None and training.is_running:
+                raise UserError(f"A training is running already, in {training.folder}.")
+            new = next_folder(run)
+            command = training_command(run, new, self._labels, request)
+            with messages_of(new).open("wb") as messages:
                 # A session of its own: Ctrl-C in the terminal is for the studio, which then stops it with care.
-                self._process = subprocess.Popen(
+                process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, start_new_session=True
                 )
-            self._stopped = False
-            return self._new
+            self._known = OwnTraining(run, new, process)
+            return new
+
+    @property
+    def _training(self) -> Training | None:
+        """The one that was started, else one that is found running, also if it was found late."""
+        if self._known is None:
+            found = (FoundTraining(self._run, folder) for folder in studio_folders(self._run))
+            self._known = next((training for training in found if training.is_running), None)
+        return self._known
 
     def stop(self) -> None:
         """Lets the training save itself and end; nothing happens where none is running."""
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                return
-            self._stopped = True
-            self._process.terminate()
-            try:
-                self._process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self._process.kill()  # its last checkpoint stays valid
-                self._process.wait()
+            if self._known is not None:
+                self._known.stop()
+
+    def close(self) -> None:
+        """Stops a training of this studio's own; one that was found may be watched from another studio."""
+        if isinstance(self._known, OwnTraining):
+            self.stop()
 
     def status(self) -> dict[str, Any]:
         """What the page shows of the training, in plain values."""
-        if self._process is None:
+        training = self._training
+        if training is None:
             return {"state": "none"}
-        code = self._process.poll()
-        folder = RunFolder(self._new)
-        records = list(folder.read_metrics())
-        status: dict[str, Any] = {
-            "state": "running"
-            if code is None
-            else "finished"
-            if code == 0
-            else "stopped"
-            if self._stopped
-            else "failed",
-            "run": self._new.name,
-            "step": max((int(record["step"]) for record in records), default=0),
-            "iterations": read_train_settings(folder.settings).iterations if folder.settings.exists() else None,
-            "evaluations": [
-                {"step": record["step"], "split": split, "top1": record[f"{split}_top1"]}
-                for record in records
-                if record.get("kind") == "evaluation"
-                for split in ("test", "val")
-                if f"{split}_top1" in record
-            ],
-            "before": accuracy_in(RunFolder(self._old).read_result()),
-            "after": accuracy_in(folder.read_result()) if code == 0 else None,
+        state = training.state
+        status = {
+            "state": state,
+            **show_progress(RunFolder(training.old), RunFolder(training.folder), finished=state == "finished"),
         }
-        if status["state"] == "failed":
-            status["message"] = last_line(self._messages)
-        if status["state"] == "stopped":
-            status["message"] = f"Stopped and saved. Go on with: semifine train --out {self._new} --resume"
+        if state == "failed":
+            status["message"] = last_line(messages_of(training.folder))
+        if state == "stopped":
+            status["message"] = f"Stopped and saved. Go on with: semifine train --out {training.folder} --resume"
         return status
-
-    def _state(self, code: int | None) -> str:
-        if code is None:
-            return "running"
-        if code == 0:
-            return "finished"
-        return "stopped" if self._stopped else "failed"
 
     @property
     def finished_run(self) -> Path | None:
         """The folder of the new run, once it is finished."""
-        return self._new if self._process is not None and self._process.poll() == 0 else None
+        training = self._known
+        return training.folder if training is not None and training.state == "finished" else None
 
 
 def training_command(run: Path, out: Path, labels: Path, request: Request) -> list[str]:
@@ -127,20 +110,23 @@ def training_command(run: Path, out: Path, labels: Path, request: Request) -> li
 
 def next_folder(run: Path) -> Path:
     """A new folder beside the run: birds, birds-studio-1, birds-studio-2."""
-    base = re.sub(r"-studio-\d+$", "", run.name)
     number = 1
-    while any((run.parent / f"{base}-studio-{number}{end}").exists() for end in ("", ".log")):
+    while (folder := _numbered(run, number)).exists() or messages_of(folder).exists():
         number += 1
-    return run.parent / f"{base}-studio-{number}"
+    return folder
 
 
-def accuracy_in(result: dict[str, Any]) -> dict[str, Any] | None:
-    """Top-1 of the last model on test images, else on validation images; None where there are neither."""
-    if result.get("top1") is not None:
-        return {"split": "test", "top1": result["top1"]}
-    return {"split": "val", "top1": result["val"]["top1"]} if "val" in result else None
+def studio_folders(run: Path) -> Iterator[Path]:
+    """The folders that studios made for the run, or for one that came from it."""
+    name = re.compile(re.escape(_numbered(run, 0).name.removesuffix("0")) + r"\d+")
+    return (path for path in sorted(run.parent.iterdir()) if name.fullmatch(path.name) and path.is_dir())
 
 
-def last_line(file: Path) -> str:
-    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines() if file.exists() else []
-    return lines[-1] if lines else "The training ended without a word."
+def _numbered(run: Path, number: int) -> Path:
+    base = re.sub(r"-studio-\d+$", "", run.name)
+    return run.with_name(f"{base}-studio-{number}")
+
+
+def messages_of(folder: Path) -> Path:
+    """What a training says, beside its folder, which it makes itself."""
+    return folder.with_name(folder.name + ".log")

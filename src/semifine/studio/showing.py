@@ -9,8 +9,8 @@ import numpy as np
 from semifine.labelling.events import Event
 from semifine.labelling.standing import Standing
 from semifine.studio.desk import Desk, state_of
+from semifine.studio.progress import accuracy_in
 from semifine.studio.resemblance import nearest
-from semifine.studio.retraining import accuracy_in
 
 EXAMPLES = 3
 LOOK_ALIKE = 0.95

@@ -31,7 +31,7 @@ class SplitSettings:
         default=None,
         metadata={
             "help": "images that must not be divided by the hold-out: folder (same folder), exif-burst (same camera, "
-            "seconds apart), or a column of the table"
+            "at most burst_seconds apart), or a column of the table"
         },
     )
     burst_seconds: float = field(

@@ -1,0 +1,52 @@
+"""What the time of a run goes into, on a clock that the test turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from semifine.engine import time_spent
+from semifine.engine.display import Display
+from semifine.engine.interruption import Interrupted, StopRequest
+from semifine.engine.time_spent import TimeSpent
+from semifine.engine.training import train
+from semifine.run_folder import RunFolder
+from tests.conftest import tiny_settings
+
+
+def test_every_second_is_booked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time_spent.time, "perf_counter", lambda: now)
+    spent = TimeSpent()
+    now = 107.0
+    spent.begin_steps(started=101.0)
+    now = 110.0
+    with spent.spent_on("evaluation"):
+        now = 112.0
+    now = 113.0
+    assert spent.take_steps() == 4, "three before the evaluation and one after it"
+    with spent.spent_on("saving"):
+        now = 113.5
+    now = 114.5
+    assert spent.take_steps() == 1
+    assert spent.seconds == {"start_up": 6, "steps": 5, "evaluation": 2, "saving": 0.5}
+    assert spent.training == 7.5
+    spent.begin_steps(started=None)
+    assert spent.take_steps() == 0, "what was spent before a resume is no part of the first interval"
+
+
+def test_a_resumed_run_adds_to_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(tmp_path / "run")
+    settings = tiny_settings(log_every=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "signal_number", property(lambda _: 15, lambda *_: None), raising=False)
+        with pytest.raises(Interrupted):  # after the first step
+            train(settings, folder.path, display=Display(quiet=True))
+    result = train(settings, folder.path, resume=True, display=Display(quiet=True))
+    assert all(seconds > 0 for seconds in result["time"].values())
+    assert result["seconds"] == pytest.approx(sum(result["time"].values()) - result["time"]["start_up"], abs=0.05)
+    records = [record for record in folder.read_metrics() if record["kind"] == "train"]
+    assert [record["step"] for record in records] == [4, 8, 12]
+    for record in records:
+        assert record["images_per_second"] * record["step_seconds"] == pytest.approx(12), "4 labelled, 8 unlabelled"
