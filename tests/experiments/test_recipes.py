@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from semifine.config import resolve
+from semifine.data.catalog import Split
+from semifine.data.sources import load_catalog, synthetic
 from semifine.errors import UserError
 from semifine.experiments.recipes import (
     BUDGETS,
@@ -12,6 +14,7 @@ from semifine.experiments.recipes import (
     Conditions,
     budget_factor,
     compose,
+    count_unlabelled,
     default_profile,
     profile_names,
     recipe_names,
@@ -20,32 +23,101 @@ from semifine.experiments.recipes import (
 PAPER = Conditions("synthetic", "scratch")
 EXPERTS = Conditions("synthetic", "imagenet")
 
-# METHODS of the SoC paper and of Su et al.: iterations, labelled batch, learning rate, weight decay
+# Unlabelled images of the published data sets, and the steps of MoCo and of SimMatch from scratch on them.
+PASSES = {
+    ("semi_aves", "in"): (26_640, 83_200, 199_200),
+    ("semi_aves", "inout"): (148_848, 464_800, 1_116_000),
+    ("semi_fungi", "in"): (13_166, 40_800, 98_400),
+    ("semi_fungi", "inout"): (78_037, 243_200, 584_400),
+}
+
+
+def pretend_unlabelled(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
+    """As if the embedded set had as many unlabelled images as another one."""
+    monkeypatch.setattr("semifine.experiments.recipes.count_unlabelled", lambda data, unlabelled: images)  # noqa: ARG005
+
+
+# The SoC paper and Su et al., Semi-Aves: iterations, batch, learning rate, weight decay
 PUBLISHED = {
     ("supervised", "scratch"): (50_000, 64, 0.03, 3e-3),
     ("supervised", "imagenet"): (15_000, 64, 0.001, 1e-4),
+    ("oracle", "scratch"): (50_000, 64, 0.03, 3e-3),
+    ("oracle", "imagenet"): (15_000, 64, 0.001, 1e-4),
     ("pseudo_label", "scratch"): (100_000, 30, 0.03, 1e-4),
     ("pseudo_label", "imagenet"): (10_000, 30, 0.001, 1e-4),
     ("curriculum", "scratch"): (50_000, 64, 0.03, 3e-3),
     ("curriculum", "imagenet"): (10_000, 64, 0.001, 1e-4),
     ("self_training", "scratch"): (50_000, 32, 0.03, 1e-3),
     ("self_training", "imagenet"): (10_000, 32, 0.01, 1e-4),
+    ("moco", "scratch"): (83_200, 256, 0.03, 1e-4),
+    ("moco", "imagenet"): (83_200, 256, 0.03, 1e-4),
     ("fixmatch", "scratch"): (400_000, 32, 0.01, 5e-4),
     ("fixmatch", "imagenet"): (50_000, 32, 0.001, 5e-4),
     ("flexmatch", "scratch"): (400_000, 32, 0.03, 3e-4),
     ("flexmatch", "imagenet"): (50_000, 32, 0.003, 3e-4),
+    ("simmatch", "scratch"): (199_200, 32, 0.01, 1e-4),
+    ("simmatch", "imagenet"): (132_800, 32, 0.001, 1e-4),
     ("soc", "scratch"): (400_000, 32, 0.01, 5e-4),
     ("soc", "imagenet"): (50_000, 32, 0.001, 5e-4),
 }
 
 
 @pytest.mark.parametrize(("recipe", "init"), PUBLISHED)
-def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str) -> None:
+def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_unlabelled(monkeypatch, 26_640)
     settings = compose(recipe, Conditions("synthetic", init))
     keys = ("iterations", "batch_size", "lr", "weight_decay")
     assert tuple(settings[key] for key in keys) == PUBLISHED[recipe, init]
     assert settings["backbone"] == "resnet50"
     assert settings["image_size"] == 224
+
+
+@pytest.mark.parametrize(("data", "unlabelled"), PASSES)
+def test_passes_are_counted_in_steps_of_the_data_set(
+    data: str, unlabelled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, moco, simmatch = PASSES[data, unlabelled]
+    pretend_unlabelled(monkeypatch, images)
+    conditions = Conditions(data, unlabelled=unlabelled)
+    assert [compose(recipe, conditions)["iterations"] for recipe in ("moco", "simmatch")] == [moco, simmatch]
+
+
+def test_a_pass_sees_all_unlabelled_images_and_no_others() -> None:
+    for unlabelled in ("in", "inout"):
+        catalog = load_catalog("synthetic", synthetic.Settings(unlabelled=unlabelled))  # type: ignore[arg-type]
+        assert count_unlabelled("synthetic", unlabelled) == len(catalog.rows(Split.UNLABELLED))
+
+
+def test_a_data_set_smaller_than_a_batch_still_takes_a_step_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_unlabelled(monkeypatch, 100)
+    assert compose("moco", PAPER)["iterations"] == 800
+
+
+# What the finished runs of the table on Semi-CUB were trained with: iterations, batch, mu, learning rate.
+SEMI_CUB = {
+    "supervised": (900, 64, None, 0.01),
+    "oracle": (900, 64, None, 0.01),
+    "pseudo_label": (600, 30, 1, 0.01),
+    "curriculum": (600, 64, None, 0.01),
+    "self_training": (600, 32, 1, 0.03),
+    "fixmatch": (3000, 32, 5, 0.01),
+    "flexmatch": (3000, 32, 5, 0.03),
+    "simmatch": (3000, 32, 5, 0.01),
+    "soc": (3000, 32, 5, 0.01),
+    "moco": (720, 256, 1, 0.03),
+}
+
+
+@pytest.mark.parametrize("recipe", SEMI_CUB)
+def test_the_table_on_semi_cub_keeps_its_numbers(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_unlabelled(monkeypatch, 3885)
+    conditions = Conditions("semi_cub:/data", "imagenet", profile="lite0", budget="3000")
+    settings = compose(recipe, conditions)
+    numbers = tuple(settings.get(key) for key in ("iterations", "batch_size", "mu"))
+    assert (*numbers, pytest.approx(settings["lr"])) == SEMI_CUB[recipe]
+    after = {"supervised": 600, "self_training": 600, "pseudo_label": 600, "curriculum": 600}
+    if recipe not in ("moco", "oracle"):
+        assert compose(recipe, conditions, after_moco=True)["iterations"] == after.get(recipe, 3000)
 
 
 def test_soc_after_moco_takes_half_the_steps_from_scratch() -> None:
