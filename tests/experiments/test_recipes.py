@@ -120,10 +120,12 @@ def test_the_table_on_semi_cub_keeps_its_numbers(recipe: str, monkeypatch: pytes
         assert compose(recipe, conditions, after_moco=True)["iterations"] == after.get(recipe, 3000)
 
 
-def test_soc_after_moco_takes_half_the_steps_from_scratch() -> None:
-    assert compose("soc", PAPER, after_moco=True)["iterations"] == 200_000
-    assert compose("soc", EXPERTS, after_moco=True)["iterations"] == 50_000
-    assert compose("supervised", PAPER, after_moco=True)["iterations"] == 10_000
+@pytest.mark.parametrize("recipe", ["soc", "fixmatch"])
+def test_soc_and_fixmatch_like_it_take_half_the_steps_after_moco_from_scratch(recipe: str) -> None:
+    alone, after = compose(recipe, PAPER), compose(recipe, PAPER, after_moco=True)
+    assert (alone["iterations"], alone["horizon"], alone.get("warmup")) == (400_000, 1_048_576, None)
+    assert (after["iterations"], after.get("horizon"), after["warmup"]) == (200_000, None, 0.1)
+    assert compose(recipe, EXPERTS, after_moco=True) == compose(recipe, EXPERTS)
 
 
 @pytest.mark.parametrize("profile", profile_names())
