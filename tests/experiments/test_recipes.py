@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from semifine.config import resolve
@@ -147,6 +149,23 @@ def test_a_budget_scales_all_steps_alike() -> None:
         assert part["iterations"] == pytest.approx(whole["iterations"] * 0.01, abs=1)
         if "horizon" in whole:
             assert part["horizon"] == pytest.approx(whole["horizon"] * 0.01, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "conditions", "after_moco", "interval"),
+    [
+        ("soc", PAPER, False, 2000),
+        ("soc", PAPER, True, 1000),
+        ("soc", EXPERTS, False, 500),
+        ("supervised", PAPER, False, 200),
+        ("curriculum", EXPERTS, False, 100),
+    ],
+)
+def test_a_whole_budget_is_evaluated_as_often_as_published(
+    recipe: str, conditions: Conditions, after_moco: bool, interval: int
+) -> None:
+    assert compose(recipe, conditions, after_moco)["evaluate_every"] == interval
+    assert "evaluate_every" not in compose(recipe, replace(conditions, budget="3000"), after_moco)
 
 
 def test_small_profiles_give_methods_with_two_views_equal_steps() -> None:
