@@ -48,7 +48,9 @@ class TrainSettings:
     decay_exempt: Literal["bn", "bn+bias", "none"] = setting(
         "bn", "parameters without weight decay: names that contain 'bn', or also 'bias'"
     )
-    schedule: Literal["cos716", "half_cosine", "steps", "constant"] = setting("cos716", "learning rate over time")
+    schedule: Literal["cos716", "half_cosine", "half_cosine_floor", "steps", "constant"] = setting(
+        "cos716", "learning rate over time"
+    )
     horizon: int | None = setting(None, "steps over which the schedule decays; default: all iterations", low=1)
     warmup: float = setting(0.0, "share of the horizon over which the learning rate rises from 0", low=0, high=1)
     labelled_first: float = setting(
