@@ -142,7 +142,8 @@ def count_unlabelled(data: str, unlabelled: str) -> int:
 
 
 def _data_settings(conditions: Conditions) -> dict[str, Any]:
-    settings: dict[str, Any] = {"data.source": conditions.data}
+    # The embedded set suggests to a quick try that unlabelled images join late, which is no part of a recipe.
+    settings: dict[str, Any] = {"data.source": conditions.data, "labelled_first": 0.0}
     if conditions.unlabelled == "inout":
         settings["data.unlabelled"] = "inout"
     return settings
