@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from semifine.config import resolve
+from semifine.config import read_preset, resolve
 from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog, synthetic
 from semifine.errors import UserError
@@ -123,6 +123,41 @@ def test_after_moco_nothing_changes_but_what_is_published(
     numbers = (train.iterations, train.lr, train.weight_decay, train.horizon, train.warmup)
     assert numbers == AFTER_MOCO[recipe, init]
     assert (train.schedule, train.nesterov, train.decay_exempt, train.ema) == OPTIMISERS[recipe][:4]
+
+
+@pytest.mark.parametrize(
+    ("preset", "recipe", "conditions"),
+    [
+        ("supervised-paper", "supervised", PAPER),
+        ("oracle-paper", "oracle", PAPER),
+        ("pseudo-label-paper", "pseudo_label", PAPER),
+        ("curriculum-paper", "curriculum", PAPER),
+        ("curriculum-official-code", "curriculum-official-code", PAPER),
+        ("self-training-paper", "self_training", PAPER),
+        ("moco-v2", "moco", PAPER),
+        ("fixmatch-matched", "fixmatch", PAPER),
+        ("fixmatch-matched-pretrained", "fixmatch", EXPERTS),
+        ("flexmatch-paper", "flexmatch", PAPER),
+        ("simmatch-paper", "simmatch", PAPER),
+        ("soc-paper", "soc", PAPER),
+        ("soc-paper-pretrained", "soc", EXPERTS),
+    ],
+)
+def test_presets_and_recipes_agree(
+    preset: str, recipe: str, conditions: Conditions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_unlabelled(monkeypatch, 26_640)
+    of_preset, of_recipe = (resolve([layer]) for layer in (read_preset(preset), compose(recipe, conditions)))
+    methods = [settings.as_dict()["method"] for settings in (of_preset, of_recipe)]
+    for method in methods:
+        method.pop("refresh", None)  # up to 1,000 classes "auto" is the paper's "occurring"
+    assert methods[0] == methods[1]
+    # others come from the profile, the data set or the stage
+    for key in (
+        *("iterations", "batch_size", "mu", "lr", "weight_decay", "nesterov", "decay_exempt", "ema"),
+        *("schedule", "horizon", "warmup", "evaluate_every"),
+    ):
+        assert getattr(of_preset.train, key) == getattr(of_recipe.train, key), key
 
 
 @pytest.mark.parametrize(("data", "unlabelled"), PASSES)
