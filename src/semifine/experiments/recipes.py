@@ -128,8 +128,8 @@ def _count_steps(settings: dict[str, Any], conditions: Conditions) -> dict[str, 
 def _scale_steps(settings: dict[str, Any], factor: float) -> dict[str, Any]:
     if factor < 1:  # at the published interval a short run would be evaluated once or twice
         settings = {key: value for key, value in settings.items() if key != "evaluate_every"}
-    scaled = {key: max(1, round(settings[key] * factor)) for key in ("iterations", "horizon") if key in settings}
-    return {**settings, **scaled}
+    steps = ("iterations", "horizon")
+    return {key: max(1, round(value * factor)) if key in steps else value for key, value in settings.items()}
 
 
 @functools.cache
