@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from semifine.config import resolve
+from semifine.config import read_preset, resolve
+from semifine.data.catalog import Split
+from semifine.data.sources import load_catalog, synthetic
 from semifine.errors import UserError
 from semifine.experiments.recipes import (
     BUDGETS,
@@ -12,6 +16,7 @@ from semifine.experiments.recipes import (
     Conditions,
     budget_factor,
     compose,
+    count_unlabelled,
     default_profile,
     profile_names,
     recipe_names,
@@ -20,38 +25,187 @@ from semifine.experiments.recipes import (
 PAPER = Conditions("synthetic", "scratch")
 EXPERTS = Conditions("synthetic", "imagenet")
 
-# METHODS of the SoC paper and of Su et al.: iterations, labelled batch, learning rate, weight decay
+# Unlabelled images of the published data sets, and the steps of MoCo and of SimMatch from scratch on them.
+PASSES = {
+    ("semi_aves", "in"): (26_640, 83_200, 199_200),
+    ("semi_aves", "inout"): (148_848, 464_800, 1_116_000),
+    ("semi_fungi", "in"): (13_166, 40_800, 98_400),
+    ("semi_fungi", "inout"): (78_037, 243_200, 584_400),
+}
+
+
+def pretend_unlabelled(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
+    """As if the embedded set had as many unlabelled images as another one."""
+    monkeypatch.setattr("semifine.experiments.recipes.count_unlabelled", lambda data, unlabelled: images)  # noqa: ARG005
+
+
+# The SoC paper and Su et al., Semi-Aves: iterations, batch, learning rate, weight decay
 PUBLISHED = {
     ("supervised", "scratch"): (50_000, 64, 0.03, 3e-3),
     ("supervised", "imagenet"): (15_000, 64, 0.001, 1e-4),
+    ("oracle", "scratch"): (50_000, 64, 0.03, 3e-3),
+    ("oracle", "imagenet"): (15_000, 64, 0.001, 1e-4),
     ("pseudo_label", "scratch"): (100_000, 30, 0.03, 1e-4),
     ("pseudo_label", "imagenet"): (10_000, 30, 0.001, 1e-4),
     ("curriculum", "scratch"): (50_000, 64, 0.03, 3e-3),
     ("curriculum", "imagenet"): (10_000, 64, 0.001, 1e-4),
     ("self_training", "scratch"): (50_000, 32, 0.03, 1e-3),
     ("self_training", "imagenet"): (10_000, 32, 0.01, 1e-4),
+    ("moco", "scratch"): (83_200, 256, 0.03, 1e-4),
+    ("moco", "imagenet"): (83_200, 256, 0.03, 1e-4),
     ("fixmatch", "scratch"): (400_000, 32, 0.01, 5e-4),
     ("fixmatch", "imagenet"): (50_000, 32, 0.001, 5e-4),
     ("flexmatch", "scratch"): (400_000, 32, 0.03, 3e-4),
     ("flexmatch", "imagenet"): (50_000, 32, 0.003, 3e-4),
+    ("simmatch", "scratch"): (199_200, 32, 0.01, 1e-4),
+    ("simmatch", "imagenet"): (132_800, 32, 0.001, 1e-4),
     ("soc", "scratch"): (400_000, 32, 0.01, 5e-4),
     ("soc", "imagenet"): (50_000, 32, 0.001, 5e-4),
 }
 
 
+# The same for all starts: schedule, Nesterov, decay_exempt, ema, mu
+OPTIMISERS = {
+    "supervised": ("half_cosine", False, "none", 0.0, None),
+    "oracle": ("half_cosine", False, "none", 0.0, None),
+    "pseudo_label": ("half_cosine", False, "none", 0.0, 1),
+    "curriculum": ("half_cosine", False, "none", 0.0, None),
+    "self_training": ("half_cosine", False, "none", 0.0, 1),
+    "moco": ("half_cosine_floor", False, "none", 0.999, 1),
+    "fixmatch": ("cos716", True, "bn", 0.999, 5),
+    "flexmatch": ("cos716", True, "bn+bias", 0.999, 5),
+    "simmatch": ("half_cosine", True, "none", 0.999, 5),
+    "soc": ("cos716", True, "bn", 0.999, 5),
+}
+
+# Horizon (None: the run) and warm-up of those that have any.
+SCHEDULES = {
+    ("fixmatch", "scratch"): (2**20, 0.0),
+    ("fixmatch", "imagenet"): (None, 0.1),
+    ("simmatch", "scratch"): (None, 5 / 1200),
+    ("simmatch", "imagenet"): (None, 5 / 800),
+    ("soc", "scratch"): (2**20, 0.0),
+    ("soc", "imagenet"): (None, 0.1),
+}
+
+# After MoCo, where that changes anything: iterations, learning rate, weight decay, horizon, warm-up
+AFTER_MOCO = {
+    ("supervised", "scratch"): (10_000, 0.01, 1e-3, None, 0.0),
+    ("supervised", "imagenet"): (10_000, 0.001, 1e-3, None, 0.0),
+    ("fixmatch", "scratch"): (200_000, 0.01, 5e-4, None, 0.1),
+    ("soc", "scratch"): (200_000, 0.01, 5e-4, None, 0.1),
+}
+
+
 @pytest.mark.parametrize(("recipe", "init"), PUBLISHED)
-def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str) -> None:
-    settings = compose(recipe, Conditions("synthetic", init))
-    keys = ("iterations", "batch_size", "lr", "weight_decay")
-    assert tuple(settings[key] for key in keys) == PUBLISHED[recipe, init]
-    assert settings["backbone"] == "resnet50"
-    assert settings["image_size"] == 224
+def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_unlabelled(monkeypatch, 26_640)
+    train = resolve([compose(recipe, Conditions("synthetic", init))]).train
+    assert (train.iterations, train.batch_size, train.lr, train.weight_decay) == PUBLISHED[recipe, init]
+    schedule, nesterov, decay_exempt, ema, mu = OPTIMISERS[recipe]
+    assert (train.schedule, train.nesterov, train.decay_exempt, train.ema) == (schedule, nesterov, decay_exempt, ema)
+    assert train.mu == mu or mu is None, "None: the method sees no unlabelled images"
+    horizon, warmup = SCHEDULES.get((recipe, init), (None, 0.0))
+    assert (train.horizon, train.warmup) == (horizon, pytest.approx(warmup, abs=5e-6))
+    assert (train.backbone, train.image_size, train.momentum) == ("resnet50", 224, 0.9)
 
 
-def test_soc_after_moco_takes_half_the_steps_from_scratch() -> None:
-    assert compose("soc", PAPER, after_moco=True)["iterations"] == 200_000
-    assert compose("soc", EXPERTS, after_moco=True)["iterations"] == 50_000
-    assert compose("supervised", PAPER, after_moco=True)["iterations"] == 10_000
+@pytest.mark.parametrize(("recipe", "init"), [pair for pair in PUBLISHED if pair[0] not in ("moco", "oracle")])
+def test_after_moco_nothing_changes_but_what_is_published(
+    recipe: str, init: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_unlabelled(monkeypatch, 26_640)
+    conditions = Conditions("synthetic", init)
+    if (recipe, init) not in AFTER_MOCO:
+        assert compose(recipe, conditions, after_moco=True) == compose(recipe, conditions)
+        return
+    train = resolve([compose(recipe, conditions, after_moco=True)]).train
+    numbers = (train.iterations, train.lr, train.weight_decay, train.horizon, train.warmup)
+    assert numbers == AFTER_MOCO[recipe, init]
+    assert (train.schedule, train.nesterov, train.decay_exempt, train.ema) == OPTIMISERS[recipe][:4]
+
+
+@pytest.mark.parametrize(
+    ("preset", "recipe", "conditions"),
+    [
+        ("supervised-paper", "supervised", PAPER),
+        ("oracle-paper", "oracle", PAPER),
+        ("pseudo-label-paper", "pseudo_label", PAPER),
+        ("curriculum-paper", "curriculum", PAPER),
+        ("curriculum-official-code", "curriculum-official-code", PAPER),
+        ("self-training-paper", "self_training", PAPER),
+        ("moco-v2", "moco", PAPER),
+        ("fixmatch-matched", "fixmatch", PAPER),
+        ("fixmatch-matched-pretrained", "fixmatch", EXPERTS),
+        ("flexmatch-paper", "flexmatch", PAPER),
+        ("simmatch-paper", "simmatch", PAPER),
+        ("soc-paper", "soc", PAPER),
+        ("soc-paper-pretrained", "soc", EXPERTS),
+    ],
+)
+def test_presets_and_recipes_agree(
+    preset: str, recipe: str, conditions: Conditions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_unlabelled(monkeypatch, 26_640)
+    of_preset, of_recipe = (resolve([layer]) for layer in (read_preset(preset), compose(recipe, conditions)))
+    methods = [settings.as_dict()["method"] for settings in (of_preset, of_recipe)]
+    for method in methods:
+        method.pop("refresh", None)  # up to 1,000 classes "auto" is the paper's "occurring"
+    assert methods[0] == methods[1]
+    # others come from the profile, the data set or the stage
+    for key in (
+        *("iterations", "batch_size", "mu", "lr", "weight_decay", "nesterov", "decay_exempt", "ema"),
+        *("schedule", "horizon", "warmup", "evaluate_every"),
+    ):
+        assert getattr(of_preset.train, key) == getattr(of_recipe.train, key), key
+
+
+@pytest.mark.parametrize(("data", "unlabelled"), PASSES)
+def test_passes_are_counted_in_steps_of_the_data_set(
+    data: str, unlabelled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, moco, simmatch = PASSES[data, unlabelled]
+    pretend_unlabelled(monkeypatch, images)
+    conditions = Conditions(data, unlabelled=unlabelled)
+    assert [compose(recipe, conditions)["iterations"] for recipe in ("moco", "simmatch")] == [moco, simmatch]
+
+
+def test_a_pass_sees_all_unlabelled_images_and_no_others() -> None:
+    for unlabelled in ("in", "inout"):
+        catalog = load_catalog("synthetic", synthetic.Settings(unlabelled=unlabelled))  # type: ignore[arg-type]
+        assert count_unlabelled("synthetic", unlabelled) == len(catalog.rows(Split.UNLABELLED))
+
+
+def test_a_data_set_smaller_than_a_batch_still_takes_a_step_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_unlabelled(monkeypatch, 100)
+    assert compose("moco", PAPER)["iterations"] == 800
+
+
+# What the finished runs of the table on Semi-CUB were trained with: iterations, batch, mu, learning rate.
+SEMI_CUB = {
+    "supervised": (900, 64, None, 0.01),
+    "oracle": (900, 64, None, 0.01),
+    "pseudo_label": (600, 30, 1, 0.01),
+    "curriculum": (600, 64, None, 0.01),
+    "self_training": (600, 32, 1, 0.03),
+    "fixmatch": (3000, 32, 5, 0.01),
+    "flexmatch": (3000, 32, 5, 0.03),
+    "simmatch": (3000, 32, 5, 0.01),
+    "soc": (3000, 32, 5, 0.01),
+    "moco": (720, 256, 1, 0.03),
+}
+
+
+@pytest.mark.parametrize("recipe", SEMI_CUB)
+def test_the_table_on_semi_cub_keeps_its_numbers(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_unlabelled(monkeypatch, 3885)
+    conditions = Conditions("semi_cub:/data", "imagenet", profile="lite0", budget="3000")
+    settings = compose(recipe, conditions)
+    numbers = tuple(settings.get(key) for key in ("iterations", "batch_size", "mu"))
+    assert (*numbers, pytest.approx(settings["lr"])) == SEMI_CUB[recipe]
+    after = {"supervised": 600, "self_training": 600, "pseudo_label": 600, "curriculum": 600}
+    if recipe not in ("moco", "oracle"):
+        assert compose(recipe, conditions, after_moco=True)["iterations"] == after.get(recipe, 3000)
 
 
 @pytest.mark.parametrize("profile", profile_names())
@@ -63,6 +217,7 @@ def test_every_composition_is_a_valid_run(recipe: str, init: str, profile: str, 
     resolved = resolve([compose(recipe, conditions)])
     assert resolved.train.seed == 2
     assert resolved.data_settings.unlabelled == unlabelled
+    assert resolved.train.labelled_first == 0, "what the embedded set suggests is no part of a recipe"
 
 
 def test_a_budget_scales_all_steps_alike() -> None:
@@ -73,6 +228,23 @@ def test_a_budget_scales_all_steps_alike() -> None:
         assert part["iterations"] == pytest.approx(whole["iterations"] * 0.01, abs=1)
         if "horizon" in whole:
             assert part["horizon"] == pytest.approx(whole["horizon"] * 0.01, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "conditions", "after_moco", "interval"),
+    [
+        ("soc", PAPER, False, 2000),
+        ("soc", PAPER, True, 1000),
+        ("soc", EXPERTS, False, 500),
+        ("supervised", PAPER, False, 200),
+        ("curriculum", EXPERTS, False, 100),
+    ],
+)
+def test_a_whole_budget_is_evaluated_as_often_as_published(
+    recipe: str, conditions: Conditions, after_moco: bool, interval: int
+) -> None:
+    assert compose(recipe, conditions, after_moco)["evaluate_every"] == interval
+    assert "evaluate_every" not in compose(recipe, replace(conditions, budget="3000"), after_moco)
 
 
 def test_small_profiles_give_methods_with_two_views_equal_steps() -> None:

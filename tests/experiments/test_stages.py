@@ -10,14 +10,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from semifine.config import read_settings_file, resolve
 from semifine.data.catalog import Split
 from semifine.engine.dataset import open_dataset
 from semifine.engine.display import Display
+from semifine.engine.starting_weights import find_weights
+from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions
-from semifine.experiments.stages import ROUNDS, all_recipes, plan, settings_in, write_confident_labels
+from semifine.experiments.stages import ROUNDS, Stage, all_recipes, plan, settings_in, write_confident_labels
+from semifine.run_folder import RunFolder
 from tests.conftest import tiny_settings
+
+QUIET = Display(quiet=True)
+TINY_INOUT = {"data__unlabelled": "inout", "iterations": 3, "ema": 0.0}
 
 SCRATCH = Conditions("synthetic", "scratch", profile="small", budget="tiny")
 IMAGENET = Conditions("synthetic", "imagenet", profile="lite0", budget="tiny")
@@ -58,6 +67,13 @@ def test_curriculum_rounds_take_growing_shares_and_begin_anew() -> None:
     assert all(stage.settings["pretrained"] is True and stage.weights is None for stage in rounds)
 
 
+def test_curriculum_of_the_released_code_is_its_last_round_without_new_labels() -> None:
+    (only,) = plan("curriculum-official-code", IMAGENET)
+    assert (only.labels, only.weights, only.teacher) == (None, None, None)
+    assert only.settings == plan("curriculum", IMAGENET)[-1].settings
+    assert [stage.name for stage in plan("moco+curriculum-official-code", IMAGENET)][:-1] == ["moco"]
+
+
 def test_a_file_of_weights_is_the_start_of_the_first_stage_only(tmp_path: Path) -> None:
     conditions = Conditions("synthetic", "inat", profile="paper", weights="/weights.pth")
     moco, soc = plan("moco+soc", conditions)
@@ -79,24 +95,117 @@ def write_predictions(run: Path, confidence: list[float], paths: list[str]) -> N
     pq.write_table(table, run / "samples.parquet")
 
 
+def chosen(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
 def test_the_most_confident_predictions_become_labels(tmp_path: Path) -> None:
     write_predictions(tmp_path / "run", [0.3, 0.9, 0.9, 0.1, 0.5], ["p0", "p1", "p2", "p3", "p4"])
     for share, expected in ((0.4, ["p1", "p2"]), (0.6, ["p1", "p2", "p4"]), (1.0, ["p1", "p2", "p4", "p0", "p3"])):
         write_confident_labels(tmp_path / "run", share, tmp_path / "labels.csv")
-        with (tmp_path / "labels.csv").open() as file:
-            lines = list(csv.DictReader(file))
+        lines = chosen(tmp_path / "labels.csv")
         assert [line["path"] for line in lines] == expected
         assert {line["path"]: line["label"] for line in lines}["p1"] == "b"
 
 
+def test_sizes_per_round(tmp_path: Path) -> None:
+    write_predictions(tmp_path / "supervised", list(np.linspace(0.9, 0.1, 13)), [f"p{number}" for number in range(13)])
+    sizes = []
+    for stage in plan("curriculum", SCRATCH)[1:]:
+        share = stage.labels.share if stage.labels else 0
+        write_confident_labels(tmp_path / "supervised", share, tmp_path / "labels.csv")
+        sizes.append(len(chosen(tmp_path / "labels.csv")))
+    assert sizes == [round(13 * number / 5) for number in range(1, 6)]
+
+
+def test_selection_run_again_is_the_same(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    confidence = random.integers(1, 5, 200) / 5  # many ties
+    write_predictions(tmp_path / "run", confidence.tolist(), [f"p{number}" for number in range(200)])
+    for name in ("first.csv", "second.csv"):
+        write_confident_labels(tmp_path / "run", 0.4, tmp_path / name)
+    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
+    expected = sorted(range(200), key=lambda number: (-confidence[number], number))[:80]
+    assert [line["path"] for line in chosen(tmp_path / "first.csv")] == [f"p{number}" for number in expected]
+
+
+def run_stage(stage: Stage, folder: Path, out: Path, **more: object) -> None:
+    """A few steps of a stage, on few images, with all that the stages before it hand on."""
+    told = settings_in(stage, folder)
+    handed_on = {key: told[key] for key in ("labels", "weights", "weights_head") if key in told}
+    train(tiny_settings("supervised", **TINY_INOUT, **handed_on, **more), out, display=QUIET)
+
+
+@pytest.fixture(scope="module")
+def curriculum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which all stages have run."""
+    folder = tmp_path_factory.mktemp("curriculum")
+    for stage in plan("curriculum", SCRATCH):
+        run_stage(stage, folder, folder / stage.name)
+    return folder
+
+
+def parameters(run: Path) -> dict[str, torch.Tensor]:
+    """What a run has learnt, without the statistics of batch norm."""
+    tensors = load_file(find_weights(run))
+    return {name: value for name, value in tensors.items() if "running_" not in name and "num_batches" not in name}
+
+
+def rounds_in(folder: Path) -> list[Path]:
+    return [folder / stage.name for stage in plan("curriculum", SCRATCH)[1:]]
+
+
+def test_weights_at_round_start_equal_those_of_the_first_model(curriculum: Path, tmp_path: Path) -> None:
+    for stage in plan("curriculum", SCRATCH):
+        run_stage(stage, curriculum, tmp_path / stage.name, lr=0.0)  # ends with the weights that it started from
+    first, *rounds = (parameters(tmp_path / stage.name) for stage in plan("curriculum", SCRATCH))
+    for start in rounds:
+        torch.testing.assert_close(start, first, rtol=0, atol=0)
+    assert all(stage.weights == "moco" for stage in plan("moco+curriculum", SCRATCH)[1:])
+
+
+def test_labelled_data_is_present_in_every_round(curriculum: Path) -> None:
+    images = RunFolder(curriculum / "supervised").read_result()["images"]
+    for number, run in enumerate(rounds_in(curriculum), start=1):
+        now = RunFolder(run).read_result()["images"]
+        assert now["labelled"] == images["labelled"] + round(images["unlabelled"] * number / ROUNDS)
+        assert now["unlabelled"] == images["unlabelled"], "they stay, so that all are scored for the next round"
+        settings = resolve([read_settings_file(RunFolder(run).settings)])
+        catalog = open_dataset(settings, QUIET).catalog
+        without = open_dataset(tiny_settings("supervised", **TINY_INOUT), QUIET).catalog
+        first = catalog.rows(Split.LABELLED)[: images["labelled"]]
+        assert [catalog.paths[row] for row in first] == [without.paths[row] for row in without.rows(Split.LABELLED)]
+
+
+def test_images_of_other_classes_may_be_selected_and_their_share_is_logged(curriculum: Path) -> None:
+    catalog = open_dataset(tiny_settings("supervised", **TINY_INOUT), QUIET).catalog
+    unlabelled = catalog.rows(Split.UNLABELLED)
+    outside = {str(catalog.paths[row]) for row in unlabelled if catalog.truth[row] >= catalog.num_classes}
+    for run in rounds_in(curriculum):
+        paths = [line["path"] for line in chosen(curriculum / f"{run.name}-labels.csv")]
+        share = sum(path in outside for path in paths) / len(paths)
+        said = f"{share:.1%} of them for images of classes outside the label set"
+        assert said in RunFolder(run).log.read_text(encoding="utf-8")
+    assert share == pytest.approx(len(outside) / len(unlabelled)), "the last round takes all"
+
+
+def test_ratio_0_is_supervised(curriculum: Path, tmp_path: Path) -> None:
+    write_confident_labels(curriculum / "supervised", 0, tmp_path / "labels.csv")
+    assert chosen(tmp_path / "labels.csv") == []
+    for name, labels in (("without", None), ("none", str(tmp_path / "labels.csv"))):
+        train(tiny_settings("supervised", labels=labels, **TINY_INOUT), tmp_path / name, display=QUIET)
+    torch.testing.assert_close(parameters(tmp_path / "none"), parameters(tmp_path / "without"), rtol=0, atol=0)
+
+
 def test_labels_join_the_labelled_images_and_the_unlabelled_ones_stay(tmp_path: Path) -> None:
-    plain = open_dataset(tiny_settings(), Display(quiet=True))
+    plain = open_dataset(tiny_settings(), QUIET)
     unlabelled = plain.catalog.rows(Split.UNLABELLED)
     chosen = unlabelled[[5, 0]]
     name = plain.catalog.class_names[3]
     lines = "".join(f"{plain.catalog.paths[row]},{name}\n" for row in chosen)
     (tmp_path / "labels.csv").write_text("path,label\n" + lines)
-    more = open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")), Display(quiet=True))
+    more = open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")), QUIET)
     np.testing.assert_array_equal(more.catalog.rows(Split.UNLABELLED), unlabelled)
     added = more.catalog.rows(Split.LABELLED)[-2:]
     assert more.catalog.label[added].tolist() == [3, 3]
@@ -114,6 +223,6 @@ def test_labels_join_the_labelled_images_and_the_unlabelled_ones_stay(tmp_path: 
 def test_wrong_labels_are_named(text: str, problem: str, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text(text)
     with pytest.raises(UserError, match=problem):
-        open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")), Display(quiet=True))
+        open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")), QUIET)
     with pytest.raises(UserError, match="Cannot read the labels"):
-        open_dataset(tiny_settings(labels=str(tmp_path / "missing.csv")), Display(quiet=True))
+        open_dataset(tiny_settings(labels=str(tmp_path / "missing.csv")), QUIET)

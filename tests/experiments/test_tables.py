@@ -46,6 +46,12 @@ def test_variants_fit_the_number_of_classes() -> None:
     assert fit_settings({"method.threshold": 0.8}, 40) == {"method.threshold": 0.8}
 
 
+def test_two_classes_have_no_finest_map() -> None:
+    assert fit_settings({"method.alpha": "finest"}, 2) == {}
+    assert fit_settings({"method.map": "exponential", "method.beta": "finest"}, 2) == {"method.map": "exponential"}
+    assert fit_settings({"method.k": 25}, 2) == {"method.k": 2}
+
+
 def test_rows_can_be_chosen_by_recipe_or_title() -> None:
     table = choose_rows(read_table("table1"), ["soc", "FixMatch"])
     assert [row.title for row in table.rows] == ["FixMatch", "SoC"]

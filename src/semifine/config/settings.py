@@ -52,9 +52,10 @@ class TrainSettings:
     decay_exempt: Literal["bn", "bn+bias", "none"] = setting(
         "bn", "parameters without weight decay: those whose name contains 'bn', or also 'bias'"
     )
-    schedule: Literal["cos716", "half_cosine", "steps", "constant"] = setting(
+    schedule: Literal["cos716", "half_cosine", "half_cosine_floor", "steps", "constant"] = setting(
         "cos716",
-        "learning rate over time: a cosine to 0.195 of it, to 0, divided by ten at 60 % and at 80 %, or as it is",
+        "learning rate over time: a cosine to 0.195 of it, to 0, to a thousandth, divided by ten at 60 % and at 80 %, "
+        "or as it is",
     )
     horizon: int | None = setting(None, "steps over which the schedule decays; default: all iterations", low=1)
     warmup: float = setting(0.0, "share of the horizon over which the learning rate rises from 0", low=0, high=1)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semifine.data.catalog import Catalog, Split
 from semifine.data.store import ImageStore
@@ -68,13 +69,16 @@ def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tupl
             split=np.where(is_copy, np.uint8(Split.LABELLED), longer.split),
         ),
         store.take(rows),
-        _note(labels, len(pairs)),
+        _note(labels, catalog, added),
     )
 
 
-def _note(labels: ExtraLabels, used: int) -> str:
-    absent = len(labels.pairs) - used
-    parts = [f"{used} labels from {labels.file}"]
+def _note(labels: ExtraLabels, catalog: Catalog, added: NDArray[np.int64]) -> str:
+    is_outside = catalog.truth >= catalog.num_classes
+    absent = len(labels.pairs) - len(added)
+    parts = [f"{len(added)} labels from {labels.file}"]
+    if is_outside.any() and len(added):
+        parts += [f"{is_outside[added].mean():.1%} of them for images of classes outside the label set"]
     parts += [f"{absent} for images that are not in the data set left out"] if absent else []
     parts += [f"{labels.conflicts} images with conflicting labels left out"] if labels.conflicts else []
     return ", ".join(parts)

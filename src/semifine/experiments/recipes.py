@@ -9,7 +9,10 @@ from typing import Any
 
 import yaml
 
+from semifine.config.schema import build
 from semifine.config.settings import PRESETS
+from semifine.data.catalog import Split
+from semifine.data.sources import load_catalog, resolve, settings_class
 from semifine.errors import UserError
 
 FOLDER = PRESETS.parent / "experiments"
@@ -48,15 +51,11 @@ def compose(recipe: str, conditions: Conditions, after_moco: bool = False) -> di
     """The flat settings of one training run; the start is left to the stage that it is part of."""
     published = _published(recipe, conditions.family, after_moco)
     profile = read_profile(conditions.profile)
-    factor = budget_factor(conditions)
-    settings = {**published, **profile["settings"]}
+    settings = _fit_to_profile({**published, **profile["settings"]}, profile)
     if profile.get("equal_steps") and recipe in TWO_VIEWS:
+        settings = {key: value for key, value in settings.items() if key not in ("passes", "horizon")}
         settings["iterations"] = _published("soc", conditions.family, after_moco=False)["iterations"]
-        settings.pop("horizon", None)
-    for key in ("iterations", "horizon"):
-        if key in settings:
-            settings[key] = max(1, round(settings[key] * factor))
-    settings = _fit_to_profile(settings, profile)
+    settings = _scale_steps(_count_steps(settings, conditions), budget_factor(conditions))
     if settings["method.name"] == "moco":
         settings["method.groups"] = _largest_divisor(settings["batch_size"] * settings["mu"], settings["method.groups"])
     return {**settings, **_data_settings(conditions), "seed": conditions.seed}
@@ -116,8 +115,35 @@ def _fit_to_profile(settings: dict[str, Any], profile: dict[str, Any]) -> dict[s
     return fitted
 
 
+def _count_steps(settings: dict[str, Any], conditions: Conditions) -> dict[str, Any]:
+    """Where a recipe is stated in passes over the unlabelled images, its steps; the rest of a pass is dropped."""
+    if "passes" not in settings:
+        return settings
+    counted = {key: value for key, value in settings.items() if key != "passes"}
+    images = count_unlabelled(conditions.data, conditions.unlabelled)
+    steps_of_a_pass = max(1, images // (settings["batch_size"] * settings["mu"]))
+    return {**counted, "iterations": settings["passes"] * steps_of_a_pass}
+
+
+def _scale_steps(settings: dict[str, Any], factor: float) -> dict[str, Any]:
+    if factor < 1:  # at the published interval a short run would be evaluated once or twice
+        settings = {key: value for key, value in settings.items() if key != "evaluate_every"}
+    steps = ("iterations", "horizon")
+    return {key: max(1, round(value * factor)) if key in steps else value for key, value in settings.items()}
+
+
+@functools.cache
+def count_unlabelled(data: str, unlabelled: str) -> int:
+    """How many images one pass over the unlabelled ones sees."""
+    source, _ = resolve(data)
+    chosen = {"unlabelled": unlabelled} if unlabelled == "inout" else {}
+    catalog = load_catalog(data, build(settings_class(source), chosen, "data."))
+    return len(catalog.rows(Split.UNLABELLED))
+
+
 def _data_settings(conditions: Conditions) -> dict[str, Any]:
-    settings: dict[str, Any] = {"data.source": conditions.data}
+    # The embedded set suggests to a quick try that unlabelled images join late, which is no part of a recipe.
+    settings: dict[str, Any] = {"data.source": conditions.data, "labelled_first": 0.0}
     if conditions.unlabelled == "inout":
         settings["data.unlabelled"] = "inout"
     return settings

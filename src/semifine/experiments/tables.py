@@ -124,13 +124,15 @@ def _jobs_of_seed(row: Row, overrides: dict[str, Any], conditions: Conditions, o
 
 def fit_settings(settings: Mapping[str, Any], num_classes: int) -> dict[str, Any]:
     """A row's settings for another number of classes."""
-    finest = {"method.alpha": num_classes / (num_classes - 2), "method.beta": math.log(2 - 2 / num_classes)}
+    if num_classes <= 2:  # k = 2 is all there is: no alpha or beta is the finest
+        settings = {key: value for key, value in settings.items() if value != "finest"}
     fitted = dict(settings)
     for key, value in settings.items():
         if key == "method.k":
             fitted[key] = max(2, round(value * num_classes / PAPER_CLASSES))
         elif value == "finest":
-            fitted[key] = finest[key]
+            is_alpha = key == "method.alpha"
+            fitted[key] = num_classes / (num_classes - 2) if is_alpha else math.log(2 - 2 / num_classes)
     return fitted
 
 
