@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from semifine.engine.meters import PseudoLabelMeter
 from semifine.methods.base import Progress
 from semifine.methods.flexmatch import MAPPINGS, learning_status
 from tests.methods.one_step import CLASSES, UNLABELLED, make_batch, make_method, make_networks
@@ -82,6 +83,26 @@ def test_the_last_confident_label_of_a_sample_that_occurs_twice_wins() -> None:
     probs = torch.cat([peaked([1, 2], 0.95), peaked([3], 0.5), peaked([4], 0.95)])
     method.train_labels(probs, torch.tensor([5, 5, 5, 6]))
     assert method.label[[5, 6]].tolist() == [2, 4]
+
+
+def test_the_share_of_unknown_classes_among_counted_samples_is_logged() -> None:
+    """Also of those that were confident once; a sample of unknown truth is in neither part of the share."""
+    method = make_method("flexmatch", threshold=0.9)
+    truth = torch.zeros(UNLABELLED, dtype=torch.int64)
+    truth[[1, 2, 5]] = CLASSES  # out of class
+    truth[3] = -1
+    meter = PseudoLabelMeter(truth, CLASSES)
+
+    def share(confident: list[int], unsure: list[int]) -> float | None:
+        probs = torch.cat([peaked([0] * len(confident), 0.95), peaked([0] * len(unsure), 0.5)])
+        index = torch.tensor(confident + unsure)
+        meter.update(method.train_labels(probs, index), index)
+        return meter.read().get("counted_out_of_class")
+
+    assert share([], [0, 1]) is None, "nothing is counted yet"
+    assert share([0, 1, 3, 4], [5]) == pytest.approx(1 / 3)
+    assert share([2], [0, 1, 5]) == pytest.approx(2 / 3)
+    assert share([], [0, 4]) == 0
 
 
 def test_status_does_not_depend_on_the_order_of_samples() -> None:
