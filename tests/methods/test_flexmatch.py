@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
+from semifine.engine.display import Display
 from semifine.engine.meters import PseudoLabelMeter
+from semifine.engine.training import train
 from semifine.methods.base import Progress
 from semifine.methods.flexmatch import MAPPINGS, learning_status
+from tests.conftest import tiny_settings
 from tests.methods.one_step import CLASSES, UNLABELLED, make_batch, make_method, make_networks
 
 
@@ -103,6 +109,15 @@ def test_the_share_of_unknown_classes_among_counted_samples_is_logged() -> None:
     assert share([0, 1, 3, 4], [5]) == pytest.approx(1 / 3)
     assert share([2], [0, 1, 5]) == pytest.approx(2 / 3)
     assert share([], [0, 4]) == 0
+
+
+def test_a_run_logs_that_share(tmp_path: Path) -> None:
+    """Over one pass, in which all images count, it is their share in the data: 2 of 8 classes are unknown."""
+    settings = {"method__threshold": 0.0, "data__unlabelled": "inout", "data__ood_genera": 1}
+    settings |= {"iterations": 9, "log_every": 9, "evaluate_every": 9}
+    train(tiny_settings("flexmatch", **settings), tmp_path, display=Display(quiet=True))
+    records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert [r["counted_out_of_class"] for r in records if r["kind"] == "train"] == [0.25]
 
 
 def test_status_does_not_depend_on_the_order_of_samples() -> None:
