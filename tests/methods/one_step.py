@@ -62,6 +62,19 @@ def make_linear_networks(dim: int = 128) -> Networks:
     return Networks(LinearNetwork(dim, 0), teacher, frozen=frozen)
 
 
+class OneByOne(nn.Module):
+    """A network that sees each image alone, so that to the last bit nothing depends on the others of a pass."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Output:
+        logits, features, heads = zip(*(self.network(image[None]) for image in images), strict=True)
+        named = {name: torch.cat([head[name] for head in heads]) for name in heads[0]}
+        return Output(torch.cat(logits), torch.cat(features), named)
+
+
 def make_batch(method: Method, seed: int = 0) -> Batch:
     """Four labelled and eight unlabelled pictures of noise."""
     generator = torch.Generator().manual_seed(seed)

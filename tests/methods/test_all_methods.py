@@ -15,16 +15,19 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from semifine.data.catalog import Catalog, Split
+from semifine.data.sources import load_catalog
 from semifine.engine import dataset as dataset_module
 from semifine.engine.display import Display
+from semifine.engine.feed import Feed
 from semifine.engine.interruption import Interrupted
 from semifine.engine.trainer import Trainer
 from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.methods import method_class, method_names
-from semifine.methods.base import Progress
+from semifine.methods.base import Batch, Progress
+from semifine.views import ViewMaker
 from tests.conftest import tiny_settings
-from tests.methods.one_step import make_batch, make_method, make_networks
+from tests.methods.one_step import OneByOne, make_batch, make_method, make_networks
 
 CLASSIFYING = [name for name in method_names() if method_class(name).trains_classifier]
 SEMI_SUPERVISED = [name for name in CLASSIFYING if method_class(name).unlabelled_views]
@@ -53,6 +56,27 @@ def final_student(out: Path) -> dict[str, Tensor]:
 
 def training_state(out: Path) -> dict[str, Any]:
     return dict(torch.load(out / "checkpoints" / "last" / "training.pt", weights_only=True))
+
+
+def weightless(name: str) -> dict[str, object]:
+    """Settings of a method by which its unlabelled losses count for nothing."""
+    return {setting.name: 0.0 for setting in fields(method_class(name).Settings) if setting.name.startswith("weight")}
+
+
+def accepting_all(name: str) -> dict[str, object]:
+    """Settings of a method by which every pseudo-label trains, as few would in so short a run."""
+    return {setting.name: 0.0 for setting in fields(method_class(name).Settings) if setting.name == "threshold"}
+
+
+def of_method(settings: dict[str, object]) -> dict[str, object]:
+    """A method's own settings as those of a run."""
+    return {f"method__{key}": value for key, value in settings.items()}
+
+
+def logged(out: Path, key: str) -> list[float]:
+    """A number of each log interval."""
+    records = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    return [record[key] for record in records if record["kind"] == "train" and key in record]
 
 
 def assert_same(first: Any, second: Any) -> None:
@@ -133,6 +157,48 @@ def test_hidden_labels_never_reach_training(name: str, tmp_path: Path, monkeypat
     assert accuracies[0] != accuracies[1], "the poison must have been in the data, or this test shows nothing"
 
 
+@pytest.mark.parametrize("name", method_names())
+def test_trains_among_images_of_unknown_classes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are among the unlabelled images that it learns from, never among the labelled ones."""
+    settings = tiny_settings(name, iterations=4, log_every=1, data__unlabelled="inout", data__ood_genera=1)
+    catalog = load_catalog(settings.data, settings.data_settings)
+    seen: dict[str, list[int]] = {"labelled": [], "unlabelled": []}
+    labels: list[int] = []
+    make_views, make_batch = ViewMaker.make, Feed.batch
+
+    def watched_views(maker: ViewMaker, rows: Any, names: Any, step: int, stream: str, **share: int) -> Any:
+        if stream in seen:
+            seen[stream] += rows.tolist()
+        return make_views(maker, rows, names, step, stream, **share)
+
+    def watched_batch(feed: Feed, step: int) -> Batch:
+        batch = make_batch(feed, step)
+        labels.extend(batch.label.tolist())
+        return batch
+
+    monkeypatch.setattr(ViewMaker, "make", watched_views)
+    monkeypatch.setattr(Feed, "batch", watched_batch)
+    result = run(settings, tmp_path / "run")
+
+    assert len(logged(tmp_path / "run", "loss")) == 4
+    for key in ("loss", "loss_labelled", "loss_unlabelled", "loss_instances"):
+        assert np.isfinite(logged(tmp_path / "run", key)).all()
+    assert labels == catalog.truth[seen["labelled"]].tolist()
+    assert labels
+    assert max(labels) < catalog.num_classes
+    assert (catalog.truth[seen["unlabelled"]] >= catalog.num_classes).any() == bool(method_class(name).unlabelled_views)
+    if name in CLASSIFYING:
+        assert result["unlabelled"]["in_class"]["images"] == 6 * 9
+        assert result["unlabelled"]["out_of_class"]["images"] == 2 * 9
+
+
+@pytest.mark.parametrize("name", [name for name in method_names() if not method_class(name).unlabelled_views])
+def test_images_of_unknown_classes_change_nothing_where_labels_alone_train(name: str, tmp_path: Path) -> None:
+    for unlabelled in ("in", "inout"):
+        run(tiny_settings(name, data__unlabelled=unlabelled, data__ood_genera=1, iterations=4), tmp_path / unlabelled)
+    assert_same(final_weights(tmp_path / "in"), final_weights(tmp_path / "inout"))
+
+
 def test_the_oracle_does_use_hidden_labels(tmp_path: Path) -> None:
     run(tiny_settings("oracle"), tmp_path / "oracle")
     run(tiny_settings("supervised"), tmp_path / "supervised")
@@ -144,22 +210,43 @@ def test_the_oracle_does_use_hidden_labels(tmp_path: Path) -> None:
 def test_lowers_its_loss(name: str, tmp_path: Path) -> None:
     settings = tiny_settings(name, iterations=60, log_every=10, evaluate_every=60, save_every=60, lr=0.02)
     run(settings, tmp_path / "run")
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    key = "loss_labelled" if name in SEMI_SUPERVISED else "loss"
-    losses = [record[key] for record in map(json.loads, lines) if record["kind"] == "train"]
+    losses = logged(tmp_path / "run", "loss_labelled" if name in SEMI_SUPERVISED else "loss")
     assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize("name", SEMI_SUPERVISED)
-def test_weight_zero_gives_the_supervised_loss(name: str) -> None:
-    """In eval mode, where batch norm does not mix labelled images with the others of the same pass."""
-    weights = [setting.name for setting in fields(method_class(name).Settings) if setting.name.startswith("weight")]
-    method, networks = make_method(name, **dict.fromkeys(weights, 0)), make_networks(name)
+def test_lowers_its_unlabelled_loss(name: str, tmp_path: Path) -> None:
+    """Below that of a run in which it counts for nothing: by itself it may rise, as labels become more certain."""
+    settings = {"iterations": 40, "log_every": 20, "evaluate_every": 40, "save_every": 40, "lr": 0.02}
+    settings |= of_method(accepting_all(name))
+    run(tiny_settings(name, **settings), tmp_path / "with")
+    run(tiny_settings(name, **settings | of_method(weightless(name))), tmp_path / "without")
+    losses = [logged(tmp_path / which, "loss_unlabelled")[-1] for which in ("with", "without")]
+    assert losses[0] < 0.95 * losses[1]
+
+
+def test_moco_lowers_its_loss(tmp_path: Path) -> None:
+    """Below that of the same run without learning: against fresh noise in its queue any network does well at first.
+
+    A short queue holds few keys of the queries' own images, which no network could tell from the right one.
+    """
+    settings = {"iterations": 60, "log_every": 30, "save_every": 60, "mu": 4, "ema": 0.99, "method__queue": 16}
+    for lr in (0.05, 0):
+        run(tiny_settings("moco", **settings, lr=lr), tmp_path / str(lr))
+    losses = [logged(tmp_path / str(lr), "loss")[-1] for lr in (0.05, 0)]
+    assert losses[0] < 0.98 * losses[1]
+
+
+@pytest.mark.parametrize("name", SEMI_SUPERVISED)
+def test_weight_zero_gives_exactly_the_supervised_loss(name: str) -> None:
+    """With a network whose output for an image does not depend on the others of the same pass."""
+    method, networks = make_method(name, **accepting_all(name), **weightless(name)), make_networks(name)
+    networks.student = OneByOne(networks.student)
     batch, progress = make_batch(method), Progress(0, 10)
     loss = method(networks, batch, progress).loss
     # Pseudo-Label takes the mean over labelled and unlabelled images
     share = 4 / 12 if name == "pseudo_label" else 1
-    torch.testing.assert_close(loss, share * make_method("supervised")(networks, batch, progress).loss)
+    assert_same(loss, share * make_method("supervised")(networks, batch, progress).loss)
 
 
 @pytest.mark.parametrize("name", method_names())

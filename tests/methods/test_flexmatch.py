@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
+from semifine.engine.display import Display
+from semifine.engine.meters import PseudoLabelMeter
+from semifine.engine.training import train
 from semifine.methods.base import Progress
 from semifine.methods.flexmatch import MAPPINGS, learning_status
+from tests.conftest import tiny_settings
 from tests.methods.one_step import CLASSES, UNLABELLED, make_batch, make_method, make_networks
 
 
@@ -82,6 +89,35 @@ def test_the_last_confident_label_of_a_sample_that_occurs_twice_wins() -> None:
     probs = torch.cat([peaked([1, 2], 0.95), peaked([3], 0.5), peaked([4], 0.95)])
     method.train_labels(probs, torch.tensor([5, 5, 5, 6]))
     assert method.label[[5, 6]].tolist() == [2, 4]
+
+
+def test_the_share_of_unknown_classes_among_counted_samples_is_logged() -> None:
+    """Also of those that were confident once; a sample of unknown truth is in neither part of the share."""
+    method = make_method("flexmatch", threshold=0.9)
+    truth = torch.zeros(UNLABELLED, dtype=torch.int64)
+    truth[[1, 2, 5]] = CLASSES  # out of class
+    truth[3] = -1
+    meter = PseudoLabelMeter(truth, CLASSES)
+
+    def share(confident: list[int], unsure: list[int]) -> float | None:
+        probs = torch.cat([peaked([0] * len(confident), 0.95), peaked([0] * len(unsure), 0.5)])
+        index = torch.tensor(confident + unsure)
+        meter.update(method.train_labels(probs, index), index)
+        return meter.read().get("counted_out_of_class")
+
+    assert share([], [0, 1]) is None, "nothing is counted yet"
+    assert share([0, 1, 3, 4], [5]) == pytest.approx(1 / 3)
+    assert share([2], [0, 1, 5]) == pytest.approx(2 / 3)
+    assert share([], [0, 4]) == 0
+
+
+def test_a_run_logs_that_share(tmp_path: Path) -> None:
+    """Over one pass, in which all images count, it is their share in the data: 2 of 8 classes are unknown."""
+    settings = {"method__threshold": 0.0, "data__unlabelled": "inout", "data__ood_genera": 1}
+    settings |= {"iterations": 9, "log_every": 9, "evaluate_every": 9}
+    train(tiny_settings("flexmatch", **settings), tmp_path, display=Display(quiet=True))
+    records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert [r["counted_out_of_class"] for r in records if r["kind"] == "train"] == [0.25]
 
 
 def test_status_does_not_depend_on_the_order_of_samples() -> None:

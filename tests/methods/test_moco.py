@@ -147,6 +147,14 @@ def test_groups_must_divide_the_batch() -> None:
         make_method("moco", queue=7)
 
 
+def test_groups_must_divide_what_each_process_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semifine.methods.moco.world_size", lambda: 8)
+    info = DataInfo(6, 18, 320, unlabelled_batch=160)
+    with pytest.raises(UserError, match=r"method\.groups \(8\) in each of 8 processes"):
+        MoCo(MoCoSettings(groups=8), info)
+    MoCo(MoCoSettings(groups=5), info)
+
+
 def test_another_method_starts_from_its_backbone_with_a_fresh_classifier(tmp_path: Path) -> None:
     train(tiny_settings("moco", iterations=3), tmp_path / "moco", display=Display(quiet=True))
     file = tmp_path / "moco" / "checkpoints" / "last" / "model.safetensors"

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from semifine.engine.display import Display
+from semifine.engine.step import TrainStep
 from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.losses import distillation_loss
-from semifine.methods.base import Progress
+from semifine.methods.base import Batch, Progress
 from semifine.models.networks import Networks
 from tests.conftest import tiny_settings
 from tests.methods.one_step import make_batch, make_method, make_network, make_networks
@@ -85,12 +86,19 @@ def test_labels_of_minus_one_are_ignored() -> None:
     torch.testing.assert_close(numbers["loss_labelled"], expected.detach())
 
 
-def test_the_accuracy_of_the_teacher_is_said_before_training(tmp_path: Path) -> None:
+def test_the_accuracy_of_the_teacher_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     display = Listener()
+    take_step = TrainStep.__call__
+
+    def noted_step(step: TrainStep, batch: Batch, progress: Progress) -> None:
+        display.say("a step")
+        take_step(step, batch, progress)
+
+    monkeypatch.setattr(TrainStep, "__call__", noted_step)
     train(tiny_settings("self_training", iterations=2), tmp_path / "run", display=display)
-    said = [i for i, text in enumerate(display.said) if "learns from a network with" in text]
-    assert len(said) == 1
-    assert "test top1" in display.said[said[0]]
+    (said,) = [i for i, text in enumerate(display.said) if "learns from a network with" in text]
+    assert "test top1" in display.said[said]
+    assert said < display.said.index("a step")
 
 
 def test_a_run_folder_of_another_backbone_teaches(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from semifine.data.catalog import Split
@@ -20,12 +21,14 @@ def test_labels_of_minus_one_are_ignored() -> None:
     )
 
 
-def test_the_oracle_learns_from_labelled_and_in_class_unlabelled_images() -> None:
-    settings = tiny_settings("oracle")
+@pytest.mark.parametrize(("unlabelled", "left"), [("in", 0), ("inout", 2 * 9)])
+def test_the_oracle_learns_from_labelled_and_in_class_unlabelled_images(unlabelled: str, left: int) -> None:
+    """The published sizes are tested where the lists are read."""
+    settings = tiny_settings("oracle", data__unlabelled=unlabelled, data__ood_genera=1)
     catalog = load_catalog(settings.data, settings.data_settings)
     revealed = catalog.with_truth_revealed()
-    in_class = catalog.truth[catalog.rows(Split.UNLABELLED)] < catalog.num_classes
-    assert len(revealed.rows(Split.LABELLED)) == len(catalog.rows(Split.LABELLED)) + in_class.sum()
+    assert len(revealed.rows(Split.LABELLED)) == 6 * (3 + 9)
+    assert len(revealed.rows(Split.UNLABELLED)) == left
     assert len(revealed.rows(Split.TEST)) == len(catalog.rows(Split.TEST))
 
 

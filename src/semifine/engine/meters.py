@@ -58,6 +58,7 @@ class PseudoLabelMeter:
         self._num_classes = num_classes
         self._sums = torch.zeros(len(self.OVER_ALL) + len(self.OVER_KNOWN) + 4, device=truth.device)
         self._predicted = torch.zeros(num_classes, device=truth.device)
+        self._counted = torch.zeros(2, device=truth.device)  # images with a known truth, and those out of class
 
     @torch.no_grad()
     def update(self, pseudo: PseudoLabels, index: Tensor) -> None:
@@ -78,13 +79,17 @@ class PseudoLabelMeter:
         self._sums.add_(torch.stack([column.float() for column in columns]).sum(dim=1))
         classes = torch.arange(self._num_classes, device=truth.device)
         self._predicted.add_((facts["prediction"][:, None] == classes).float().sum(dim=0))
+        if pseudo.counted is not None:
+            among = torch.stack([truth >= 0, truth >= self._num_classes])
+            self._counted.add_((among & pseudo.counted).float().sum(dim=1))
 
     def read(self) -> dict[str, float]:
         """Means since the last reading."""
         *sums, count, known, taken, taken_correct = sum_over_processes(self._sums).tolist()
         spread = _effective_number(sum_over_processes(self._predicted))
-        self._sums.zero_()
-        self._predicted.zero_()
+        counted, outside = sum_over_processes(self._counted).tolist()
+        for sums_so_far in (self._sums, self._predicted, self._counted):
+            sums_so_far.zero_()
         if not count:
             return {}
         over_all, over_known = sums[: len(self.OVER_ALL)], sums[len(self.OVER_ALL) :]
@@ -97,6 +102,8 @@ class PseudoLabelMeter:
             }
         if taken:
             numbers["accepted_accuracy"] = 100 * taken_correct / taken
+        if counted:
+            numbers["counted_out_of_class"] = outside / counted
         return numbers
 
 

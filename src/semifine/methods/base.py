@@ -77,6 +77,8 @@ class PseudoLabels:
     """(B,) 1 where the label trains the network, else 0."""
     k: Tensor | None = None
     """(B,) number of clusters that SoC chose for each image."""
+    counted: Tensor | None = None
+    """(B,) whether the image is among those that FlexMatch's thresholds depend on."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -56,7 +56,7 @@ class FlexMatch(FixMatch):
         pseudo = self.pseudo_labels(probs)
         confidence, prediction = probs.max(dim=1)
         self._remember(index, prediction, confidence)
-        return pseudo
+        return replace(pseudo, counted=self.label[index] != UNUSED)
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         return hard_pseudo_labels(probs, self.thresholds()[probs.argmax(dim=1)])

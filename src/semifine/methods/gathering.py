@@ -9,9 +9,9 @@ from torch import Tensor
 
 def gather(part: Tensor) -> Tensor:
     """The parts (B, ...) of all ranks, joined in rank order; all ranks must give the same shape."""
-    if _world_size() == 1:
+    if world_size() == 1:
         return part
-    everyone = [torch.empty_like(part) for _ in range(_world_size())]
+    everyone = [torch.empty_like(part) for _ in range(world_size())]
     dist.all_gather(everyone, part.contiguous())
     return torch.cat(everyone)
 
@@ -29,5 +29,6 @@ def last_of_each(index: Tensor, counts: Tensor | None = None) -> Tensor:
     return torch.where(same, place, -1).amax(dim=1)
 
 
-def _world_size() -> int:
+def world_size() -> int:
+    """The number of processes that share every batch."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1

@@ -13,7 +13,7 @@ from semifine.config.schema import setting
 from semifine.errors import UserError
 from semifine.losses import contrast_logits, contrastive_loss
 from semifine.methods.base import Batch, DataInfo, Method, Progress, StepResult
-from semifine.methods.gathering import gather
+from semifine.methods.gathering import gather, world_size
 from semifine.methods.ring import Ring
 from semifine.models.networks import Networks, Output
 from semifine.models.projection import PROJECTION, linear_projection, mlp_projection, on_sphere
@@ -57,10 +57,12 @@ class MoCo(Method):
         self.temperature = settings.temperature or TEMPERATURE[settings.version]
         # With more keys than images, some of them would be stale ones of the query's own image.
         length = settings.queue or max(1, info.num_unlabelled // info.unlabelled_batch) * info.unlabelled_batch
-        if length < info.unlabelled_batch or info.unlabelled_batch % settings.groups:
+        processes = world_size()  # each divides its own share of a batch into groups
+        if length < info.unlabelled_batch or info.unlabelled_batch % (processes * settings.groups):
             raise UserError(
-                f"{info.unlabelled_batch} unlabelled images a step must fit into method.queue ({length}) "
-                f"and be a multiple of method.groups ({settings.groups})."
+                f"{info.unlabelled_batch} unlabelled images a step must fit into method.queue ({length}) and be a "
+                f"multiple of method.groups ({settings.groups})"
+                + (f" in each of {processes} processes." if processes > 1 else ".")
             )
         start = torch.randn(length, settings.dim, generator=torch.Generator().manual_seed(info.seed))
         self.queue = Ring(on_sphere(start))

@@ -80,6 +80,21 @@ def test_semi_cub(cub_lists: Path) -> None:
     assert listed.class_groups[0] == "Albatross"
 
 
+@pytest.mark.parametrize(("name", "size"), [("semi_aves", 32599), ("semi_fungi", 17307)])
+def test_oracle_set_sizes(name: str, size: int, published_lists: Path, tmp_path: Path) -> None:
+    """All labelled and in-class unlabelled images; those of unknown classes stay unlabelled."""
+    settings = Settings(unlabelled="inout", images=str(tmp_path))
+    for part in READ[name](published_lists / name, settings).parts:  # a catalog asks for one image of each list
+        image = tmp_path / part.listed.paths[0]
+        image.parent.mkdir(parents=True, exist_ok=True)
+        image.touch()
+    catalog = load_catalog(f"{name}:{published_lists / name}", settings)
+    revealed = catalog.with_truth_revealed()
+    assert len(revealed.rows(L)) == size
+    assert (revealed.truth[revealed.rows(U)] >= catalog.num_classes).all()
+    assert len(revealed.rows(T)) == len(catalog.rows(T))
+
+
 @pytest.mark.parametrize("name", READ)
 def test_unlabelled_images_carry_no_label_and_splits_do_not_overlap(name: str, request: pytest.FixtureRequest) -> None:
     root = (
