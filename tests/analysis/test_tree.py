@@ -37,13 +37,13 @@ def test_tree_equals_slow_average_linkage() -> None:
     np.testing.assert_allclose([s for _, s in found], [s for _, s in expected])
 
 
-def test_planted_families_are_the_cut() -> None:
+def test_planted_families_join_first() -> None:
     groups = make_groups(6, 4)
     tree = class_tree(planted_counts(groups))
     assert sorted(tree.leaves) == list(range(24))
-    families = {frozenset(range(4 * family, 4 * family + 4)) for family in range(6)}
-    assert {frozenset(members) for members in tree.cut(6)} == families
-    assert [len(tree.cut(k)) for k in (1, 5, 24)] == [1, 5, 24]
+    groups_joined = [tree.leaves[node.first : node.last + 1] for node in tree.nodes]
+    within = [len({member // 4 for member in members}) == 1 for members in groups_joined]
+    assert within == [True] * 18 + [False] * 5, "three joins make a family of four"
 
 
 def test_classes_without_transitions_make_a_tree_too() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from semifine.engine import placement
 from semifine.engine.acceleration import choose_acceleration
 from semifine.engine.placement import choose_place, place_store
 from semifine.errors import UserError
@@ -82,3 +83,13 @@ def test_a_store_on_the_gpu_needs_a_gpu() -> None:
     assert torch.equal(copied.pixels, store.pixels)
     assert copied.pixels.data_ptr() != store.pixels.data_ptr()
     assert "in memory" in sentence
+
+
+def test_a_store_in_memory_needs_room_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from semifine.engine.dataset import open_dataset
+    from semifine.engine.display import Display
+
+    store = open_dataset(tiny_settings(), Display(quiet=True)).store
+    monkeypatch.setattr(placement, "_free_host_memory", lambda: store.nbytes - 1)
+    with pytest.raises(UserError, match=r"store is host, but the images take .* choose --store disk"):
+        place_store(store, "host", CPU)

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from semifine.data.catalog import Split
+from semifine.engine.dataset import open_dataset
+from semifine.engine.display import Display
 from semifine.engine.entropy_sweep import EntropySweep
-from semifine.engine.facts import entropy, sample_facts, summarise
+from semifine.engine.facts import collect_sample_facts, entropy, sample_facts, summarise
 from semifine.methods.base import DataInfo, PseudoLabels
 from semifine.methods.fixmatch import FixMatch, FixMatchSettings
 from semifine.methods.soc import SoC, SoCSettings
+from tests.conftest import tiny_settings
 
 
 def example() -> dict[str, torch.Tensor]:
@@ -28,6 +35,26 @@ def test_facts_follow_their_definitions() -> None:
     assert facts["z_obj2"].tolist() == [2, 1, 2]
     torch.testing.assert_close(facts["kept_mass"], torch.tensor([0.8, 0.7, 0.8]))
     torch.testing.assert_close(facts["entropy_after"][1], torch.tensor(0.0))
+
+
+def test_facts_of_all_images_come_in_batches_with_their_paths() -> None:
+    catalog = open_dataset(tiny_settings(), Display(quiet=True)).catalog
+    rows = catalog.rows(Split.UNLABELLED)
+    probs = torch.softmax(torch.randn(len(rows), catalog.num_classes), dim=1)
+    info = DataInfo(catalog.num_classes, num_labelled=1, num_unlabelled=len(rows))
+    evaluator = SimpleNamespace(predict=lambda _network, rows: iter(probs.split(len(rows) - 3)))
+    changes = np.arange(len(rows)) * 7
+    batches = list(
+        collect_sample_facts(catalog, evaluator, nn.Identity(), FixMatch(FixMatchSettings(), info), changes)  # type: ignore[arg-type]
+    )
+    whole = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    assert [len(batch["index"]) for batch in batches] == [len(rows) - 3, 3]
+    assert whole["index"].tolist() == list(range(len(rows)))
+    assert whole["path"].tolist() == [catalog.paths[row] for row in rows]
+    assert whole["truth"].tolist() == catalog.truth[rows].tolist()
+    assert whole["prediction"].tolist() == probs.argmax(dim=1).tolist()
+    assert whole["changes"].tolist() == changes.tolist()
+    assert whole["candidates"].sum(axis=1).tolist() == whole["z_obj2"].tolist()
 
 
 def test_entropy_is_natural_and_takes_zeros() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from semifine.views.colour import COLOUR, STATISTICAL, change_colours, grey
+from semifine.views.colour import STATISTICAL, grey
 from semifine.views.randaugment import RANGES
-from tests.views.view_helpers import noise_picture, pillow_operation, smooth_picture, stack
+from tests.views.view_helpers import COLOUR, change_colours, noise_picture, pillow_operation, smooth_picture, stack
 
 # Levels out of 255. Pillow multiplies in double or single precision in places, then cuts the fraction off.
 TOLERANCE = dict.fromkeys(COLOUR, 0) | {

@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2 import functional as tv
 
-from semifine.views.colour import COLOUR
 from semifine.views.crops import Crop, draw_crop
 from semifine.views.geometry import GEOMETRY
 from semifine.views.randaugment import CODE, OPERATIONS, RANGES, Plan, draw_plan
@@ -17,6 +16,7 @@ from semifine.views.randomness import BatchRandom, generator
 from semifine.views.settings import ViewSettings
 from semifine.views.walk import render_plan
 from tests.views.view_helpers import (
+    COLOUR,
     make_batch,
     make_crop,
     make_plan,

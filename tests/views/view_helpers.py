@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
+from semifine.views.colour import MIXING, PLAIN, STATISTICAL, look_up, plain_table
 from semifine.views.crops import Crop
 from semifine.views.images import ImageBatch, ImageTable, image_batch
 from semifine.views.randaugment import CODE, Plan, cutout_edges
 
 CPU = torch.device("cpu")
+COLOUR = (*STATISTICAL, *PLAIN, *MIXING)
 
 
 def noise_picture(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -59,6 +61,16 @@ def stack(pictures: Sequence[np.ndarray]) -> torch.Tensor:
 def to_picture(view: torch.Tensor) -> np.ndarray:
     """(H, W, 3) float array from a (3, H, W) view."""
     return view.permute(1, 2, 0).float().numpy()
+
+
+def change_colours(name: str, image: torch.Tensor, magnitude: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Any of our colour operations, on all images."""
+    if name in MIXING:
+        return MIXING[name](image, magnitude)
+    if name in PLAIN:
+        table = torch.from_numpy(plain_table(name, magnitude.double().numpy()))
+        return look_up(image, table.unsqueeze(1).expand(-1, 3, -1))
+    return look_up(image, STATISTICAL[name](magnitude, reference).to(torch.uint8))
 
 
 def pillow_operation(name: str, picture: Image.Image, magnitude: float) -> Image.Image:

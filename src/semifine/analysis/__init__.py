@@ -6,7 +6,6 @@ from semifine.analysis.clusters import (
     agreement_with_groups,
     class_clusters,
     most_confused_pairs,
-    order_by_clusters,
     separate_loose,
     share_within,
 )
@@ -21,7 +20,6 @@ __all__ = [
     "agreement_with_groups",
     "class_clusters",
     "most_confused_pairs",
-    "order_by_clusters",
     "read_run",
     "separate_loose",
     "share_within",

@@ -102,11 +102,6 @@ def separate_loose(clusters: Sequence[Sequence[int]], counts: Counts) -> tuple[l
     return linked, [label for label in range(len(between)) if label not in in_clusters]
 
 
-def order_by_clusters(clusters: Sequence[Sequence[int]]) -> Classes:
-    """The permutation that puts the classes of each cluster side by side: ``matrix[np.ix_(order, order)]``."""
-    return np.array([member for members in clusters for member in members], np.int64)
-
-
 def most_confused_pairs(counts: Counts, limit: int = 10) -> list[ConfusedPair]:
     """Pairs of classes with the most transitions in both directions together, the most first."""
     between = np.triu(similarity(counts))

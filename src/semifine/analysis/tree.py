@@ -29,18 +29,6 @@ class Tree:
     nodes: list[Node]
     leaves: list[int]
 
-    def cut(self, k: int) -> list[list[int]]:
-        """The k groups that are left before the last k - 1 nodes join, in the order of the leaves."""
-        kept = self.nodes[: len(self.leaves) - k]
-        inside = {child for node in kept for child in (node.left, node.right)}
-        starts = {node.first: node.last for place, node in enumerate(kept) if len(self.leaves) + place not in inside}
-        groups, place = [], 0
-        while place < len(self.leaves):
-            last = starts.get(place, place)
-            groups.append(self.leaves[place : last + 1])
-            place = last + 1
-        return groups
-
 
 def class_tree(counts: Counts) -> Tree:
     """Average linkage on S = C + C^T; ties go to the classes that come first."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from semifine.data.catalog import Catalog, Split
+from semifine.data.paths import PathColumn
 from semifine.engine.evaluation import Evaluator
 from semifine.methods.base import Method, PseudoLabels
 
@@ -36,6 +37,7 @@ def collect_sample_facts(
     (B, K) probabilities of each batch.
     """
     rows = catalog.rows(Split.UNLABELLED)
+    paths = PathColumn(catalog.paths)
     start = 0
     for probs in evaluator.predict(network, rows):
         part = rows[start : start + len(probs)]
@@ -44,7 +46,7 @@ def collect_sample_facts(
         see(probs)
         yield {
             "index": np.arange(start, start + len(part)),
-            "path": np.array([str(catalog.paths[row]) for row in part], dtype=object),
+            "path": paths.take(part).array.astype(object),
             **{name: value.cpu().numpy() for name, value in sample_facts(pseudo, truth).items()},
             "changes": changes[start : start + len(part)],
             "candidates": (pseudo.target > 0).cpu().numpy(),

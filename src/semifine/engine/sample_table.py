@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semifine.engine.facts import Columns
 
@@ -24,7 +25,7 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
     writer: pq.ParquetWriter | None = None
     numeric: list[Columns] = []
     for columns in batches:
-        lists = pa.array([np.flatnonzero(row) for row in columns["candidates"]], pa.list_(pa.int32()))
+        lists = pa.ListArray.from_arrays(*_offsets_and_classes(columns["candidates"]))
         table = pa.table({**columns, "candidates": lists})
         writer = writer or pq.ParquetWriter(partial, table.schema)
         writer.write_table(table)
@@ -34,3 +35,9 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
     writer.close()
     os.replace(partial, path)
     return {name: np.concatenate([part[name] for part in numeric]) for name in numeric[0]}
+
+
+def _offsets_and_classes(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The classes that the rows of a (B, K) mask hold, one row after the other, and (B + 1,) where each row begins."""
+    offsets = np.append(0, mask.sum(axis=1).cumsum())
+    return offsets.astype(np.int32), mask.nonzero()[1].astype(np.int32)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semifine.report import figures
 from semifine.report.palette import HUES
 
 if TYPE_CHECKING:
@@ -54,17 +53,9 @@ def colour(hue: str) -> str:
     return HUES[hue][0]
 
 
-@contextmanager
-def drawing() -> Iterator[None]:
+def drawing() -> AbstractContextManager[None]:
     """matplotlib with this look, whatever its user has configured."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
-        matplotlib.rcdefaults()
-        parameters: Any = matplotlib.rcParams
-        parameters.update(_RC)
-        yield
+    return figures.drawing(_RC)
 
 
 def panels(number: int, height: float, width: float | None = None, **more: Any) -> tuple[Figure, list[Axes]]:

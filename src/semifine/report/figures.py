@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,8 @@ _RC = {
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
-    """matplotlib as all figures of the page need it, whatever its user has configured."""
+def drawing(style: Mapping[str, Any] = _RC) -> Iterator[None]:
+    """matplotlib in one style, by default that of the page, whatever its user has configured."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
@@ -43,7 +43,7 @@ def drawing() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
         matplotlib.rcdefaults()
         parameters: Any = matplotlib.rcParams  # its typed keys differ between releases
-        parameters.update(_RC)
+        parameters.update(style)
         yield
 
 

@@ -3,13 +3,7 @@
 from semifine.soft_labels.centroids import ClassCentroids
 from semifine.soft_labels.clustering import Clustering, cluster_classes, k_medoids, objective
 from semifine.soft_labels.granularity import Granularity, exponential_k, linear_k
-from semifine.soft_labels.selection import (
-    OFFICIAL_CODE,
-    Observation,
-    Selection,
-    SoftLabelSelector,
-    select_candidates,
-)
+from semifine.soft_labels.selection import OFFICIAL_CODE, Selection, SoftLabelSelector, select_candidates
 from semifine.soft_labels.transitions import TransitionTracker
 
 __all__ = [
@@ -17,7 +11,6 @@ __all__ = [
     "ClassCentroids",
     "Clustering",
     "Granularity",
-    "Observation",
     "Selection",
     "SoftLabelSelector",
     "TransitionTracker",

@@ -102,7 +102,7 @@ def may_host_look(device: torch.device, num_classes: int) -> bool:
 
 @functools.cache
 def has_kernels(device: torch.device) -> bool:
-    """Whether Triton is there, which compiles the kernels."""
+    """Whether Triton is there, which compiles the kernels; as in ``views.sampling``, which soft_labels cannot see."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 

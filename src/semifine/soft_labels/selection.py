@@ -49,15 +49,6 @@ class Selection(NamedTuple):
     """(batch,) its probability."""
 
 
-class Observation(NamedTuple):
-    """What one call of ``observe`` changed, as 0-dimensional tensors on the selector's device."""
-
-    transitions: Tensor
-    """Number of class transitions in the batch (of all ranks)."""
-    medoid_changes: Tensor
-    """Number of medoids that were replaced, over all k."""
-
-
 def select_candidates(probs: Tensor, candidates: Tensor) -> Tensor:
     """ptilde = g * p / sum(g * p). Shapes: probs (batch, K), candidates (batch, K) bool -> (batch, K)."""
     kept = probs * candidates
@@ -162,7 +153,7 @@ class SoftLabelSelector(nn.Module):
     @torch.no_grad()
     def observe(
         self, index: Tensor, prediction: Tensor, k: Tensor | None = None, similarity: Tensor | None = None
-    ) -> Observation:
+    ) -> None:
         """Track the predictions of a batch, then refresh the clusterings.
 
         Shapes: all (batch,). ``k`` tells ``refresh="occurring"`` which clusterings to refresh; without it, all of them.
@@ -170,12 +161,10 @@ class SoftLabelSelector(nn.Module):
         """
         self._follow(prediction.device)
         index, prediction, k = self._gather(index, prediction, k)
-        codes = self.tracker.update(index, prediction)
-        before = self.medoids.clone()
+        self.tracker.update(index, prediction)
         self._refresh(k, self.counts if similarity is None else similarity)
         self.step.add_(1)
         self._has_started = True
-        return Observation((codes >= 0).sum(), (self.medoids != before).sum())
 
     def select(self, probs: Tensor) -> Selection:
         """Soft labels from the clusterings as they stand; changes no state. Shapes: probs (batch, K)."""

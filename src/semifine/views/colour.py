@@ -26,16 +26,6 @@ Mixing = Callable[[Tensor, Tensor], Tensor]
 """(image, magnitude) -> image"""
 
 
-def change_colours(name: str, image: Tensor, magnitude: Tensor, reference: Tensor) -> Tensor:
-    """Any of the operations, on all images."""
-    if name in MIXING:
-        return MIXING[name](image, magnitude)
-    if name in PLAIN:
-        table = torch.from_numpy(plain_table(name, magnitude.cpu().double().numpy())).to(image.device)
-        return look_up(image, table.unsqueeze(1).expand(-1, 3, -1))
-    return look_up(image, STATISTICAL[name](magnitude, reference).to(torch.uint8))
-
-
 def look_up(image: Tensor, table: Tensor) -> Tensor:
     """Replaces every value by its entry in the (N, 3, 256) uint8 table of its channel."""
     return table.gather(2, image.flatten(2).long()).view(image.shape)
@@ -121,7 +111,6 @@ STATISTICAL: dict[str, Statistical] = {
 }
 MIXING: dict[str, Mixing] = {"Color": color, "Sharpness": sharpness}
 """The operations that mix the values of channels or pixels."""
-COLOUR = (*STATISTICAL, *PLAIN, *MIXING)
 
 
 def grey(image: Tensor) -> Tensor:

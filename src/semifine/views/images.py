@@ -125,7 +125,11 @@ def image_batch(pixels: Tensor, table: ImageTable, device: torch.device, oversam
 
 
 def pack(pixels: Tensor, table: ImageTable, device: torch.device) -> tuple[Tensor, ImageTable]:
-    """The bytes of the table's images alone, in one copy to ``device``, and their new table."""
+    """The bytes of the table's images alone, in one copy to ``device``, and their new table.
+
+    Whole images are copied, not bytes by their index: an index takes eight times the bytes that it moves. torch gives
+    out a pinned buffer again only when the copy from it has ended, and waits for none.
+    """
     lengths = table.height * table.width * CHANNELS
     buffer = torch.empty(int(lengths.sum()), dtype=torch.uint8, pin_memory=device.type == "cuda")
     ends = table.offset + lengths
