@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from semifine.config import resolve, write_settings
 from semifine.errors import UserError
 from semifine.experiments.layout import as_csv, as_latex, as_markdown
 from semifine.experiments.recipes import Conditions
 from semifine.experiments.scheduler import mark_finished
+from semifine.experiments.stages import settings_in
 from semifine.experiments.tables import Cell, _read, choose_rows, fill, fit_settings, plan_jobs, read_table, table_names
 from semifine.run_folder import write_json
 
@@ -96,6 +98,7 @@ def test_a_recipe_takes_the_time_of_all_its_stages(tmp_path: Path) -> None:
     told = {"method": "supervised", "data": "synthetic", "seed": 0}
     for job, seconds in zip(first, (10, 15), strict=True):
         job.folder.path.mkdir(parents=True)
+        write_settings(resolve([dict(settings_in(job.stage, job.column))]), job.folder.settings)
         write_json(job.folder.result, {"top1": 50.0, "top5": 80.0, "seconds": seconds, **told})
     mark_finished([*first, *second])
     cell = fill(table, jobs, "synthetic")["KD-Self-Training", "scratch"]

@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
     inits = options.inits or _possible_inits(table.inits, options)
     columns = {init: conditions_for(options, init, table.unlabelled) for init in inits}
     data = columns[inits[0]].data
-    out = options.out or Path("reproduce") / data.partition(":")[0] / table.name
+    out = options.out or Path("reproduce") / _folder_name(data) / table.name
     cells = plan_jobs(table, columns, options.seeds, out.absolute(), load_catalog(data).num_classes)
     jobs = unique_jobs([job for by_seed in cells.values() for seed in by_seed for job in seed])
     # A cell looks at the very jobs that are run.
@@ -65,10 +65,18 @@ def _create_parser() -> Parser:
     parser.add_argument("--methods", nargs="+", default=[], metavar="ROW", help="some rows only, by recipe or title")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell (default: 3)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default: 1)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: reproduce/DATASET/TABLE")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: reproduce/DATA/TABLE")
     parser.add_argument("--show", action="store_true", help="run nothing: the table of what is finished")
     add_conditions(parser)
     return parser
+
+
+def _folder_name(data: str) -> str:
+    """Published data sets have a name; of somebody's photos the folder or table has one."""
+    from semifine.data.sources import OWN_PHOTOS
+
+    source, _, root = data.partition(":")
+    return f"{source}-{Path(root).name}" if source in OWN_PHOTOS else source
 
 
 def _possible_inits(inits: Sequence[str], options: argparse.Namespace) -> list[str]:

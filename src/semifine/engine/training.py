@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from semifine.config import RunSettings, read_settings_file, resolve, write_settings
+from semifine.config import RunSettings, resolve, write_settings
+from semifine.config.comparison import first_difference, read_begun_settings
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
@@ -36,23 +37,6 @@ from semifine.models.classifier import Classifier, check_takes, create_classifie
 from semifine.models.matching import LoadReport
 from semifine.run_folder import RunFolder, write_json
 from semifine.version import code_version
-
-# Settings that change how a run is watched or where it runs, not what it computes.
-CHANGEABLE = {
-    "device",
-    "devices",
-    "store",
-    "compile",
-    "cuda_graphs",
-    "cache",
-    "log_every",
-    "evaluate_every",
-    "save_every",
-    "keep_facts",
-    "loggers",
-    "skip_unreadable",
-    "on_nonfinite",
-}
 
 # What an attempt leaves that ended before its run began.
 BEFORE_A_RUN = {
@@ -233,14 +217,10 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
     """A resumed run must be the run that was begun."""
-    written = read_settings_file(folder.settings)
-    missing = [key for key in ("data.source", "method.name", "iterations") if key not in written]
-    if missing:
-        raise UserError(f"{folder.settings} is damaged: it does not say '{missing[0]}'; bring back the whole file.")
-    before = resolve([written]).as_dict()
-    for key, now in settings.as_dict().items():
-        if key not in CHANGEABLE and before.get(key) != now:
-            raise UserError(
-                f"The run in {folder.path} was begun with {key} = {before.get(key)}, not {now}; "
-                "a resumed run keeps its settings: leave the option out, or choose another --out."
-            )
+    difference = first_difference(resolve([read_begun_settings(folder.settings)]), settings)
+    if difference:
+        key, before, now = difference
+        raise UserError(
+            f"The run in {folder.path} was begun with {key} = {before}, not {now}; "
+            "a resumed run keeps its settings: leave the option out, or choose another --out."
+        )

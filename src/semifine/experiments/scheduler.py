@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from semifine.engine.interruption import Interrupted, watching_for_stop
+from semifine.experiments.finished import check_is_run_of
 from semifine.experiments.stages import Stage, settings_in
 from semifine.run_folder import RunFolder, write_atomically
 
@@ -67,9 +68,12 @@ def unique_jobs(jobs: Sequence[Job]) -> list[Job]:
 
 
 def mark_finished(jobs: Sequence[Job]) -> None:
-    """A run that has its result is done."""
+    """A run that has its result is done; what lies in a job's folder must be its run, finished or not."""
     for job in jobs:
-        if job.folder.result.is_file():
+        is_done = job.folder.result.is_file()
+        if is_done or job.folder.settings.is_file():
+            check_is_run_of(job.stage, job.column)
+        if is_done:
             job.state = State.DONE
 
 
