@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
             mark_finished(jobs)
         else:
             with GridView(jobs, cells, Console(stderr=True)) as view:
-                run_jobs(jobs, options.jobs, ways_of_training(options), view.update)
+                run_jobs(jobs, options.jobs, ways_of_training(options), view.update, view.say)
     except Interrupted as stop:
         print(f"Stopped by {stop} and saved; the same command goes on.")
         return INTERRUPTED + stop.signal_number

@@ -31,7 +31,7 @@ from semifine.engine.seeds import seed_for
 from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trained import load_frozen
 from semifine.engine.trainer import Trainer
-from semifine.errors import UserError
+from semifine.errors import NO_GPU_MEMORY, UserError
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_takes, create_classifier
 from semifine.models.matching import LoadReport
@@ -82,7 +82,7 @@ def train(
                 return _train(settings, folder, display, started, profile)
         except torch.OutOfMemoryError as error:
             raise UserError(
-                "The GPU's memory does not suffice: lower --batch-size, --mu or --image-size, take a smaller "
+                f"{NO_GPU_MEMORY}: lower --batch-size, --mu or --image-size, take a smaller "
                 "--backbone, or keep the images elsewhere with --store host."
             ) from error
         except OSError as error:
