@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from semifine.cli.experiment_command import add_conditions, check_settings, conditions_for, ways_of_training
 from semifine.cli.main import INTERRUPTED, Parser
 from semifine.errors import UserError
+
+if TYPE_CHECKING:
+    from semifine.experiments.layout import Cells
+    from semifine.experiments.tables import Table
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"Stopped by {stop} and saved; the same command goes on.")
         return INTERRUPTED + stop.signal_number
     filled = fill(table, cells, data)
-    _write(table, inits, filled, out, _notes(options, columns[inits[0]].profile, data))
+    _write(table, inits, filled, out, _notes(options, columns[inits[0]].profile, data, table))
     return 1 if any(job.state is State.FAILED for job in jobs) else 0
 
 
@@ -90,22 +95,24 @@ def _possible_inits(inits: Sequence[str], options: argparse.Namespace) -> list[s
     return possible
 
 
-def _notes(options: argparse.Namespace, profile: str, data: str) -> list[str]:
-    return [
+def _notes(options: argparse.Namespace, profile: str, data: str, table: Table) -> list[str]:
+    notes = [
         f"data {data.partition(':')[0]}, profile {profile}, budget {options.budget}, seeds 0 to {options.seeds - 1}",
         "mean ± standard deviation over the seeds of the last model's accuracy on the test images, in percent",
         "time: of all stages of a recipe, several runs at once on the device where so asked",
         "table.csv has the best accuracy on test, too, which the paper's protocol would report",
     ]
+    return [*notes, table.note] if table.note else notes
 
 
-def _write(table: object, inits: Sequence[str], cells: object, out: Path, notes: Sequence[str]) -> None:
-    from semifine.experiments.layout import as_csv, as_latex, as_markdown
+def _write(table: Table, inits: Sequence[str], cells: Cells, out: Path, notes: Sequence[str]) -> None:
+    from semifine.experiments.formats import as_csv, as_latex, as_markdown
     from semifine.run_folder import write_atomically
 
-    markdown = as_markdown(table, inits, cells, notes)  # type: ignore[arg-type]
+    markdown = as_markdown(table, inits, cells, notes)
+    out.mkdir(parents=True, exist_ok=True)  # where there is nothing to show yet
     write_atomically(out / "table.md", markdown)
-    write_atomically(out / "table.csv", as_csv(table, inits, cells))  # type: ignore[arg-type]
-    write_atomically(out / "table.tex", as_latex(table, inits, cells))  # type: ignore[arg-type]
+    write_atomically(out / "table.csv", as_csv(table, inits, cells))
+    write_atomically(out / "table.tex", as_latex(table, inits, cells))
     print(markdown)
     print(f"Also as {out}/table.md, table.csv and table.tex")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
 import time
@@ -17,15 +15,12 @@ from pathlib import Path
 import yaml
 
 from semifine.engine.interruption import Interrupted, watching_for_stop
-from semifine.errors import NO_GPU_MEMORY
 from semifine.experiments.finished import check_is_run_of
+from semifine.experiments.last_words import lacked_memory, last_lines, reason
 from semifine.experiments.stages import Stage, settings_in
 from semifine.run_folder import RunFolder, write_atomically
 
 POLL_SECONDS = 0.2
-
-# In the last words of a run that no GPU memory was left for; libraries have words of their own.
-MEMORY_WORDS = (NO_GPU_MEMORY, "out of memory", "STATUS_ALLOC_FAILED")
 
 
 class State(Enum):
@@ -63,9 +58,9 @@ class Job:
         """How much of the run is done, by its last logged step."""
         if self.state is State.DONE:
             return 1.0
-        last = _last_line(self.folder.metrics)
+        lines = last_lines(self.folder.metrics)
         try:
-            return float(json.loads(last)["step"]) / float(self.stage.settings["iterations"]) if last else 0.0
+            return float(json.loads(lines[-1])["step"]) / float(self.stage.settings["iterations"]) if lines else 0.0
         except (json.JSONDecodeError, KeyError):
             return 0.0
 
@@ -174,18 +169,12 @@ def _collect(jobs: Sequence[Job]) -> list[Job]:
             continue
         if exit_code == 0 and job.folder.result.is_file():
             job.state = State.DONE
-        elif job.had_company and _lacked_memory(job.log, exit_code):
+        elif job.had_company and lacked_memory(job.log, exit_code):
             job.state = State.WAITING
             crowded_out.append(job)
         else:
-            job.state, job.reason = State.FAILED, _reason(job.log, exit_code)
+            job.state, job.reason = State.FAILED, reason(job.log, exit_code)
     return crowded_out
-
-
-def _lacked_memory(log: Path, exit_code: int) -> bool:
-    """By what the run said; where the machine's own memory ends, the system kills without a word."""
-    told = "\n".join(_last_lines(log))
-    return exit_code == -signal.SIGKILL or any(words in told for words in MEMORY_WORDS)
 
 
 def _stop(jobs: Sequence[Job]) -> None:
@@ -196,27 +185,3 @@ def _stop(jobs: Sequence[Job]) -> None:
         assert job.process is not None
         job.process.wait()
         job.state = State.WAITING
-
-
-def _reason(log: Path, exit_code: int) -> str:
-    """The sentence that a run said about its mistake, else the error it ended with, else its last words."""
-    lines = _last_lines(log)
-    said = [line.removeprefix("semifine: ") for line in lines if line.startswith("semifine: ")]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
-    return (said or errors or lines or [f"ended with exit code {exit_code}"])[-1]
-
-
-def _last_line(path: Path) -> str:
-    return (_last_lines(path) or [""])[-1]
-
-
-def _last_lines(path: Path) -> list[str]:
-    """The end of a file that may be long, without empty lines; nothing where there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 4096))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-    return [line for line in lines if line.strip()]
