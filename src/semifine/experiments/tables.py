@@ -40,6 +40,11 @@ class Row:
         told = ",".join(f"{key.removeprefix('method.')}={value}" for key, value in self.settings.items())
         return f"{self.recipe},{told}".replace("/", ":")
 
+    @property
+    def folder_name(self) -> str:
+        """By which the row is told from the others of its table."""
+        return self.run_name or self.recipe
+
 
 @dataclass(frozen=True)
 class Table:
