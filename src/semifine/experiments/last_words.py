@@ -9,8 +9,8 @@ from pathlib import Path
 
 from semifine.errors import NO_GPU_MEMORY
 
-# Libraries have words of their own for a GPU without memory.
-MEMORY_WORDS = (NO_GPU_MEMORY, "out of memory", "STATUS_ALLOC_FAILED")
+# Libraries have words of their own for memory that has run out.
+MEMORY_WORDS = (NO_GPU_MEMORY, "out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory")
 
 
 def reason(log: Path, exit_code: int) -> str:
