@@ -15,6 +15,7 @@ from semifine.experiments.finished import check_is_run_of
 from semifine.experiments.recipes import Conditions
 from semifine.experiments.scheduler import Job, State, mark_finished
 from semifine.experiments.stages import LABELS, Stage, plan
+from tests.conftest import ROOT
 
 SMALL = Conditions("synthetic", profile="small", budget="tiny")
 
@@ -114,3 +115,19 @@ def test_a_result_without_settings_is_not_taken_for_a_run(tmp_path: Path) -> Non
     job.folder.result.write_text("{}")
     with pytest.raises(UserError, match="Cannot read the settings file"):
         mark_finished([job])
+
+
+def test_the_committed_table_is_what_the_recipes_give(tmp_path: Path) -> None:
+    """Without MoCo, whose steps would need the images to be counted: they are not part of the project."""
+    table = ROOT / "benchmarks" / "results" / "semi-cub-table1"
+    conditions = Conditions(f"semi_cub:{tmp_path}", "imagenet", profile="lite0", budget="3000")
+    recipes = ("oracle", "pseudo_label", "curriculum", "fixmatch", "flexmatch", "self_training", "soc")
+    checked = 0
+    for column in sorted(table.glob("imagenet-in/seed-*")):
+        seed = int(column.name.removeprefix("seed-"))
+        stages = {stage.name: stage for recipe in recipes for stage in plan(recipe, replace(conditions, seed=seed))}
+        for run in column.iterdir():
+            if run.name in stages:
+                check_is_run_of(stages[run.name], column)
+                checked += 1
+    assert checked >= 35
