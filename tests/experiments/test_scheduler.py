@@ -67,23 +67,40 @@ def test_a_failure_has_its_reason_and_takes_only_those_that_need_it(tmp_path: Pa
     assert told.count("done") == 1
 
 
-def test_a_stop_saves_the_running_ones_and_they_go_on(tmp_path: Path) -> None:
-    long = settings("supervised") | {"iterations": 100_000, "save_every": 100_000, "evaluate_every": 100_000}
-    job = Job(Stage("long", long | {"log_every": 1}), tmp_path)
+@pytest.mark.slow
+def test_a_stopped_recipe_goes_on_at_the_stage_and_step_it_had_reached(tmp_path: Path) -> None:
+    steps = 150
+    long = {"iterations": steps, "save_every": steps, "evaluate_every": steps, "log_every": 1}
+    stages = [
+        Stage("teacher", settings("supervised")),
+        Stage("student", settings("self_training") | long, teacher="teacher"),
+    ]
+    teacher, student = jobs = [Job(stage, tmp_path) for stage in stages]
+    stopped = threading.Event()
 
-    def stop_when_it_trains() -> None:
-        if job.progress() > 0 and not stopped.is_set():
+    def stop_when_the_student_trains() -> None:
+        if student.progress() > 0 and not stopped.is_set():
             stopped.set()
-            assert job.process is not None
-            assert os.getpgid(job.process.pid) != os.getpgid(0), "Ctrl-C in the terminal would reach it as well"
+            assert student.process is not None
+            assert os.getpgid(student.process.pid) != os.getpgid(0), "Ctrl-C in the terminal would reach it as well"
             os.kill(os.getpid(), signal.SIGTERM)
 
-    stopped = threading.Event()
     with pytest.raises(Interrupted):
-        run_jobs([job], at_once=1, options=ON_CPU, on_change=stop_when_it_trains)
-    assert job.process is not None
-    assert job.process.returncode == 128 + signal.SIGTERM
-    assert (tmp_path / "long" / "checkpoints" / "last").exists()
+        run_jobs(jobs, at_once=1, options=ON_CPU, on_change=stop_when_the_student_trains)
+    assert student.process is not None
+    assert student.process.returncode == 128 + signal.SIGTERM
+    assert [job.state for job in jobs] == [State.DONE, State.WAITING]
+    reached = round(student.progress() * steps)
+    assert 0 < reached < steps
+    finished_at = teacher.folder.result.stat().st_mtime_ns
+
+    jobs = [Job(stage, tmp_path) for stage in stages]
+    run_jobs(jobs, at_once=1, options=ON_CPU, on_change=lambda: None)
+    assert [job.state for job in jobs] == [State.DONE, State.DONE], [job.reason for job in jobs]
+    assert teacher.folder.result.stat().st_mtime_ns == finished_at
+    assert f"from step {reached} of {steps}" in student.folder.log.read_text()
+    trained = [record["step"] for record in student.folder.read_metrics() if "loss" in record]
+    assert trained == list(range(1, steps + 1)), "every step once"
 
 
 def test_shared_stages_are_one_job(tmp_path: Path) -> None:

@@ -1,22 +1,19 @@
-"""The paper's tables: rows, published numbers, layout."""
+"""The paper's tables: rows, published numbers, what fills them."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from pathlib import Path
 
 import pytest
 
+from semifine.config import resolve, write_settings
 from semifine.errors import UserError
-from semifine.experiments.layout import as_csv, as_latex, as_markdown
 from semifine.experiments.recipes import Conditions
-from semifine.experiments.scheduler import mark_finished
-from semifine.experiments.tables import Cell, _read, choose_rows, fill, fit_settings, plan_jobs, read_table, table_names
+from semifine.experiments.scheduler import State, mark_finished
+from semifine.experiments.stages import settings_in
+from semifine.experiments.tables import _read, choose_rows, fill, fit_settings, plan_jobs, read_table, table_names
 from semifine.run_folder import write_json
-
-INITS = ("scratch",)
 
 
 def test_the_tables_have_the_rows_of_the_paper() -> None:
@@ -73,28 +70,6 @@ def test_variants_have_folders_of_their_own(tmp_path: Path) -> None:
     assert all(folder.parent == tmp_path / "scratch-in" / "seed-0" for folder in folders)
 
 
-def cells() -> dict[tuple[str, str], Cell]:
-    results = [{"top1": 50.0, "top5": 80.0}, {"top1": 52.0, "top5": 81.0}]
-    return {
-        ("FixMatch", "scratch"): Cell([], ["loss is not finite"], "32.2±1.0 / 57.0±1.2"),
-        ("SoC", "scratch"): Cell(results, [], None, seconds=[10, 12]),
-    }
-
-
-def test_a_table_reads_the_same_in_all_three_forms() -> None:
-    table = choose_rows(read_table("table1"), ["soc", "fixmatch"])
-    markdown = as_markdown(table, INITS, cells(), ["a note"])
-    assert "| SoC | 51.0 ± 1.4 / 80.5 ± 0.7 | - | 11 s |" in markdown
-    assert "| FixMatch | failed | 32.2±1.0 / 57.0±1.2 | - |" in markdown
-    assert "- a note" in markdown
-    lines = list(csv.DictReader(io.StringIO(as_csv(table, INITS, cells()))))
-    assert [(line["row"], line["top1"], line["failure"]) for line in lines] == [
-        ("FixMatch", "", "loss is not finite"),
-        ("SoC", "51.00", ""),
-    ]
-    assert r"SoC & 51.0 $\pm$ 1.4 / 80.5 $\pm$ 0.7 & - \\" in as_latex(table, INITS, cells())
-
-
 def test_a_recipe_takes_the_time_of_all_its_stages(tmp_path: Path) -> None:
     table = choose_rows(read_table("table1"), ["self_training"])
     jobs = plan_jobs(table, {"scratch": Conditions("synthetic", profile="small")}, 2, tmp_path, 40)
@@ -102,8 +77,19 @@ def test_a_recipe_takes_the_time_of_all_its_stages(tmp_path: Path) -> None:
     told = {"method": "supervised", "data": "synthetic", "seed": 0}
     for job, seconds in zip(first, (10, 15), strict=True):
         job.folder.path.mkdir(parents=True)
+        write_settings(resolve([dict(settings_in(job.stage, job.column))]), job.folder.settings)
         write_json(job.folder.result, {"top1": 50.0, "top5": 80.0, "seconds": seconds, **told})
     mark_finished([*first, *second])
     cell = fill(table, jobs, "synthetic")["KD-Self-Training", "scratch"]
     assert cell.seconds == [25]
-    assert cell.text() == "50.0 / 80.0 (1 of 2 seeds)"
+    assert (cell.text("top1"), cell.text("top5"), cell.so_far) == ("50.0", "80.0", " (1 of 2 seeds)")
+
+
+def test_a_failure_is_told_with_its_seed_and_the_stage_that_caused_it(tmp_path: Path) -> None:
+    table = choose_rows(read_table("table1"), ["self_training"])
+    jobs = plan_jobs(table, {"scratch": Conditions("synthetic", profile="small")}, 2, tmp_path, 40)
+    teacher, student = jobs["KD-Self-Training", "scratch"][1]
+    teacher.state, teacher.reason = State.FAILED, "the loss is not finite"
+    student.state, student.reason = State.FAILED, "needs supervised, which failed"
+    cell = fill(table, jobs, "synthetic")["KD-Self-Training", "scratch"]
+    assert cell.failures == ["seed 1 failed at supervised: the loss is not finite"]

@@ -11,8 +11,10 @@ from semifine.cli.main import INTERRUPTED, Parser, add_device
 from semifine.errors import UserError
 
 if TYPE_CHECKING:
+    from semifine.experiments.named import NamedExperiment
     from semifine.experiments.recipes import Conditions
     from semifine.experiments.scheduler import Job
+    from semifine.experiments.stages import Stage
 
 
 def add_conditions(parser: argparse.ArgumentParser) -> None:
@@ -71,50 +73,14 @@ def check_settings(jobs: Sequence[Job]) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    parser = Parser(
-        prog="semifine experiment",
-        description="Train by a published recipe: MoCo and then a method, a teacher and its student, rounds of a "
-        "curriculum, or one method alone. Stopped, the same command goes on at the stage and step it had reached.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "recipe",
-        metavar="RECIPE",
-        help="for example soc, moco+soc, self_training, curriculum; see 'semifine list experiments'",
-    )
-    parser.add_argument(
-        "--dataset", default="synthetic", metavar="DATA", help="as 'semifine train' takes it (default: synthetic)"
-    )
-    parser.add_argument(
-        "--init",
-        choices=("scratch", "imagenet", "inat"),
-        default="scratch",
-        help="where networks start (default: scratch)",
-    )
-    parser.add_argument(
-        "--unlabelled",
-        choices=("in", "inout"),
-        default="in",
-        help="unlabelled images of the classes alone, or of others, too (default: in)",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="INT", help="seed of all stages (default: 0)")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="each stage gets a folder in it; recipes with the same stage can share it",
-    )
-    add_conditions(parser)
-    options = parser.parse_args(arguments)
+    options = _create_parser().parse_args(arguments)
 
     from semifine.engine.interruption import Interrupted
     from semifine.experiments.scheduler import Job, State, run_jobs
-    from semifine.experiments.stages import plan
     from semifine.run_folder import write_json
 
-    conditions = conditions_for(options, options.init, options.unlabelled, options.seed)
-    jobs = [Job(stage, options.out) for stage in plan(options.recipe, conditions)]
+    name, stages = _plan(options)
+    jobs = [Job(stage, options.out.absolute()) for stage in stages]
     check_settings(jobs)
     announced: set[str] = set()
 
@@ -135,9 +101,82 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"The stage {failed.stage.name} failed: {failed.reason} ({failed.log} has more.)")
     results = {job.stage.name: job.folder.read_result() for job in jobs}
     last = results[jobs[-1].stage.name]
-    write_json(
-        options.out / f"summary-{options.recipe}.json", {"recipe": options.recipe, "result": last, "stages": results}
-    )
-    print(f"{options.recipe}: test top-1 {last['top1']:.2f} %, top-5 {last['top5']:.2f} %")
-    print(f"Summary: {options.out}/summary-{options.recipe}.json")
+    summary = options.out / f"summary-{name}.json"
+    write_json(summary, {"recipe": name, "result": last, "stages": results})
+    if last.get("top1") is None:
+        print(f"{name}: trained; there is no accuracy on test images to report.")
+    else:
+        print(f"{name}: test top-1 {last['top1']:.2f} %, top-5 {last['top5']:.2f} %")
+    print(f"Summary: {summary}")
     return 0
+
+
+def _create_parser() -> Parser:
+    parser = Parser(
+        prog="semifine experiment",
+        description="Train by a published recipe: MoCo and then a method, a teacher and its student, rounds of a "
+        "curriculum, or one method alone. Stopped, the same command goes on at the stage and step it had reached.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "recipe",
+        metavar="RECIPE",
+        help="for example soc, moco+soc, self_training, curriculum; or a name that 'semifine list experiments' shows",
+    )
+    parser.add_argument("--dataset", metavar="DATA", help="as 'semifine train' takes it (default: synthetic)")
+    parser.add_argument(
+        "--init", choices=("scratch", "imagenet", "inat"), help="where networks start (default: scratch)"
+    )
+    parser.add_argument(
+        "--unlabelled",
+        choices=("in", "inout"),
+        help="unlabelled images of the classes alone, or of others, too (default: in)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="INT", help="seed of all stages (default: 0)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="each stage gets a folder in it; recipes with the same stage can share it",
+    )
+    add_conditions(parser)
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> tuple[str, list[Stage]]:
+    """What the recipe's result is called, and its stages."""
+    from semifine.data.sources import load_catalog
+    from semifine.experiments.named import find_experiment
+    from semifine.experiments.stages import plan
+    from semifine.experiments.tables import fit_settings
+
+    experiment = find_experiment(options.recipe) if "/" in options.recipe else None
+    if experiment:
+        _take_from_name(options, experiment)
+    else:
+        options.dataset = options.dataset or "synthetic"
+    conditions = conditions_for(options, options.init or "scratch", options.unlabelled or "in", options.seed)
+    if not experiment:
+        return options.recipe, plan(options.recipe, conditions)
+    row = experiment.row
+    settings = fit_settings(row.settings, load_catalog(conditions.data).num_classes)
+    return row.folder_name, plan(row.recipe, conditions, settings, row.run_name)
+
+
+def _take_from_name(options: argparse.Namespace, experiment: NamedExperiment) -> None:
+    """A name says where data, start and unlabelled images come from; what is given beside it must agree."""
+    from semifine.data.sources import resolve
+
+    if options.dataset is None and experiment.data != "synthetic":
+        raise UserError(f"{options.recipe} needs its data: give --dataset {experiment.data}:PATH.")
+    options.dataset = options.dataset or experiment.data
+    options.init = options.init or experiment.init
+    options.unlabelled = options.unlabelled or experiment.table.unlabelled
+    for option, given, named in (
+        ("dataset", resolve(options.dataset)[0], experiment.data),
+        ("init", options.init, experiment.init),
+        ("unlabelled", options.unlabelled, experiment.table.unlabelled),
+    ):
+        if given != named:
+            raise UserError(f"{options.recipe} means --{option} {named}, not {given}.")

@@ -69,12 +69,7 @@ def _presets() -> Iterator[tuple[str, str, type | None]]:
 
 
 def _experiments() -> Iterator[tuple[str, str, type | None]]:
-    """Every row of every table, under every start and published data set."""
-    from semifine.experiments.tables import read_table, table_names
+    from semifine.experiments.named import published_experiments
 
-    for name in table_names():
-        table = read_table(name)
-        for data in ("semi_aves", "semi_fungi"):
-            for init in table.inits:
-                for row in table.rows:
-                    yield f"{name}/{data}/{init}/{row.run_name or row.recipe}", f"{row.title}, {table.unlabelled}", None
+    for experiment in published_experiments():
+        yield experiment.name, f"{experiment.row.title}, {experiment.table.unlabelled}", None

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from semifine.cli.experiment_command import add_conditions, check_settings, conditions_for, ways_of_training
 from semifine.cli.main import INTERRUPTED, Parser
 from semifine.errors import UserError
+
+if TYPE_CHECKING:
+    from semifine.experiments.layout import Cells
+    from semifine.experiments.tables import Table
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -28,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     inits = options.inits or _possible_inits(table.inits, options)
     columns = {init: conditions_for(options, init, table.unlabelled) for init in inits}
     data = columns[inits[0]].data
-    out = options.out or Path("reproduce") / data.partition(":")[0] / table.name
+    out = options.out or Path("reproduce") / _folder_name(data) / table.name
     cells = plan_jobs(table, columns, options.seeds, out.absolute(), load_catalog(data).num_classes)
     jobs = unique_jobs([job for by_seed in cells.values() for seed in by_seed for job in seed])
     # A cell looks at the very jobs that are run.
@@ -40,12 +45,12 @@ def run(arguments: Sequence[str]) -> int:
             mark_finished(jobs)
         else:
             with GridView(jobs, cells, Console(stderr=True)) as view:
-                run_jobs(jobs, options.jobs, ways_of_training(options), view.update)
+                run_jobs(jobs, options.jobs, ways_of_training(options), view.update, view.say)
     except Interrupted as stop:
         print(f"Stopped by {stop} and saved; the same command goes on.")
         return INTERRUPTED + stop.signal_number
     filled = fill(table, cells, data)
-    _write(table, inits, filled, out, _notes(options, columns[inits[0]].profile, data))
+    _write(table, inits, filled, out, _notes(options, columns[inits[0]].profile, data, table))
     return 1 if any(job.state is State.FAILED for job in jobs) else 0
 
 
@@ -73,11 +78,19 @@ def _create_parser() -> Parser:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell (default: 3)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default: 1)")
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="folder of the runs and the table (default: reproduce/DATASET/TABLE)"
+        "--out", type=Path, metavar="FOLDER", help="folder of the runs and the table (default: reproduce/DATA/TABLE)"
     )
     parser.add_argument("--show", action="store_true", help="run nothing: the table of what is finished")
     add_conditions(parser)
     return parser
+
+
+def _folder_name(data: str) -> str:
+    """Published data sets have a name; of somebody's photos the folder or table has one."""
+    from semifine.data.sources import OWN_PHOTOS
+
+    source, _, root = data.partition(":")
+    return f"{source}-{Path(root).name}" if source in OWN_PHOTOS else source
 
 
 def _possible_inits(inits: Sequence[str], options: argparse.Namespace) -> list[str]:
@@ -91,22 +104,24 @@ def _possible_inits(inits: Sequence[str], options: argparse.Namespace) -> list[s
     return possible
 
 
-def _notes(options: argparse.Namespace, profile: str, data: str) -> list[str]:
-    return [
+def _notes(options: argparse.Namespace, profile: str, data: str, table: Table) -> list[str]:
+    notes = [
         f"data {data.partition(':')[0]}, profile {profile}, budget {options.budget}, seeds 0 to {options.seeds - 1}",
         "mean ± standard deviation over the seeds of the last model's accuracy on the test images, in percent",
         "time: of all stages of a recipe, several runs at once on the device where so asked",
         "table.csv has the best accuracy on test, too, which the paper's protocol would report",
     ]
+    return [*notes, table.note] if table.note else notes
 
 
-def _write(table: object, inits: Sequence[str], cells: object, out: Path, notes: Sequence[str]) -> None:
-    from semifine.experiments.layout import as_csv, as_latex, as_markdown
+def _write(table: Table, inits: Sequence[str], cells: Cells, out: Path, notes: Sequence[str]) -> None:
+    from semifine.experiments.formats import as_csv, as_latex, as_markdown
     from semifine.run_folder import write_atomically
 
-    markdown = as_markdown(table, inits, cells, notes)  # type: ignore[arg-type]
+    markdown = as_markdown(table, inits, cells, notes)
+    out.mkdir(parents=True, exist_ok=True)  # where there is nothing to show yet
     write_atomically(out / "table.md", markdown)
-    write_atomically(out / "table.csv", as_csv(table, inits, cells))  # type: ignore[arg-type]
-    write_atomically(out / "table.tex", as_latex(table, inits, cells))  # type: ignore[arg-type]
+    write_atomically(out / "table.csv", as_csv(table, inits, cells))
+    write_atomically(out / "table.tex", as_latex(table, inits, cells))
     print(markdown)
     print(f"Also as {out}/table.md, table.csv and table.tex")

@@ -269,16 +269,25 @@ def read_train_settings(path: Path) -> TrainSettings:
         raise UserError(f"{path}: {error}") from error
 
 
-def read_run_settings(path: Path) -> RunSettings:
-    """All settings of a run, from the file that it wrote; a value that cannot be is told with the file's name."""
+def read_run_settings(path: Path, changed: Mapping[str, Any] | None = None) -> RunSettings:
+    """All settings of a run, from the file that it wrote; a value that cannot be is told with the file's name.
+
+    ``changed`` takes the place of what is written there.
+    """
+    values = read_begun_settings(path)
+    try:
+        return resolve([{**values, **(changed or {})}])
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def read_begun_settings(path: Path) -> dict[str, Any]:
+    """The flat keys that a run wrote when it began, as they are written."""
     values = read_settings_file(path)
     missing = [key for key in ("data.source", "method.name", "iterations") if key not in values]
     if missing:
         raise UserError(f"{path} is damaged: it does not say '{missing[0]}'; bring back the whole file.")
-    try:
-        return resolve([values])
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    return values
 
 
 def preset_names() -> list[str]:

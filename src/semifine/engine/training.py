@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from semifine.config import RunSettings, read_run_settings, write_settings
+from semifine.config.comparison import first_difference
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
@@ -30,29 +31,12 @@ from semifine.engine.seeds import seed_for
 from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trained import load_frozen
 from semifine.engine.trainer import Trainer
-from semifine.errors import UserError
+from semifine.errors import NO_GPU_MEMORY, UserError
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_takes, create_classifier
 from semifine.models.matching import LoadReport
 from semifine.run_folder import RunFolder, write_json
 from semifine.version import code_version
-
-# Settings that change how a run is watched or where it runs, not what it computes.
-CHANGEABLE = {
-    "device",
-    "devices",
-    "store",
-    "compile",
-    "cuda_graphs",
-    "cache",
-    "log_every",
-    "evaluate_every",
-    "save_every",
-    "keep_facts",
-    "loggers",
-    "skip_unreadable",
-    "on_nonfinite",
-}
 
 # What an attempt leaves that ended before its run began.
 BEFORE_A_RUN = {
@@ -98,7 +82,7 @@ def train(
                 return _train(settings, folder, display, started, profile)
         except torch.OutOfMemoryError as error:
             raise UserError(
-                "The GPU's memory does not suffice: lower --batch-size, --mu or --image-size, take a smaller "
+                f"{NO_GPU_MEMORY}: lower --batch-size, --mu or --image-size, take a smaller "
                 "--backbone, or keep the images elsewhere with --store host."
             ) from error
         except OSError as error:
@@ -235,10 +219,10 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
     """A resumed run must be the run that was begun."""
-    before = read_run_settings(folder.settings).as_dict()
-    for key, now in settings.as_dict().items():
-        if key not in CHANGEABLE and before.get(key) != now:
-            raise UserError(
-                f"The run in {folder.path} was begun with {key} = {before.get(key)}, not {now}; "
-                "a resumed run keeps its settings: leave the option out, or choose another --out."
-            )
+    difference = first_difference(read_run_settings(folder.settings), settings)
+    if difference:
+        key, before, now = difference
+        raise UserError(
+            f"The run in {folder.path} was begun with {key} = {before}, not {now}; "
+            "a resumed run keeps its settings: leave the option out, or choose another --out."
+        )

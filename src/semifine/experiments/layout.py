@@ -1,92 +1,90 @@
-"""A filled table as Markdown, CSV and LaTeX."""
+"""A filled table as text in rows and columns, as the paper lays it out."""
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
-from semifine.experiments.tables import Cell, Table
+from semifine.experiments.tables import Cell, Row, Table
 
 Cells = Mapping[tuple[str, str], Cell]
 INIT_NAMES = {"scratch": "from scratch", "imagenet": "from ImageNet", "inat": "from iNat"}
 
 
-def heading(inits: Sequence[str], with_paper: bool) -> list[str]:
-    """Titles of the columns after the first."""
-    titles = []
+class Column(NamedTuple):
+    """A title, and what stands above it and its neighbours."""
+
+    over: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What has the same columns: a whole table, or a block of it. The first column of a grouped one is the group."""
+
+    columns: list[Column]
+    rows: list[list[str]]
+    is_grouped: bool = False
+
+
+def lay_out(table: Table, inits: Sequence[str], cells: Cells, with_time: bool) -> list[Sheet]:
+    """The paper's numbers stand beside ours where there are any."""
+    with_paper = any(cell.published for cell in cells.values())
+    if table.layout == "blocks":
+        groups = groupby(table.rows, key=lambda row: row.group)
+        return [_block(group, list(rows), inits, cells, with_paper, with_time) for group, rows in groups]
+    columns = [Column("", "Pseudo-label"), Column("", "Method")]
     for init in inits:
-        titles.append(INIT_NAMES[init])
+        for whose in ("", "paper, ") if with_paper else ("",):
+            columns += [Column(whose + INIT_NAMES[init], title) for title in ("top-1", "top-5")]
+    columns += [Column("time", INIT_NAMES[init]) for init in inits if with_time]
+    lines = [[row.group, row.title, *_line(row, inits, cells, with_paper, with_time)] for row in table.rows]
+    return [Sheet(columns, lines, is_grouped=True)]
+
+
+def failure_notes(table: Table, inits: Sequence[str], cells: Cells) -> list[str]:
+    """One sentence for each run that failed."""
+    return [
+        f"{row.title}, {INIT_NAMES[init]}: {failure}"
+        for row in table.rows
+        for init in inits
+        for failure in cells[row.title, init].failures
+    ]
+
+
+def _line(row: Row, inits: Sequence[str], cells: Cells, with_paper: bool, with_time: bool) -> Iterator[str]:
+    for init in inits:
+        cell = cells[row.title, init]
+        yield cell.text("top1") + cell.so_far
+        yield cell.text("top5")
         if with_paper:
-            titles.append(f"paper, {INIT_NAMES[init]}")
-    return titles
+            yield from cell.published.split(" / ") if cell.published else ("-", "-")
+    if with_time:
+        yield from (_time(cells[row.title, init]) for init in inits)
 
 
-def has_published(cells: Cells) -> bool:
-    return any(cell.published for cell in cells.values())
+def _block(
+    title: str, rows: Sequence[Row], inits: Sequence[str], cells: Cells, with_paper: bool, with_time: bool
+) -> Sheet:
+    lines = []
+    for init in inits:
+        column = [cells[row.title, init] for row in rows]
+        lines.append([f"top-1 / top-5, {INIT_NAMES[init]}", *map(_both, column)])
+        if with_paper:
+            lines.append([f"paper, {INIT_NAMES[init]}", *(cell.published or "-" for cell in column)])
+        if with_time:
+            lines.append([f"time, {INIT_NAMES[init]}", *map(_time, column)])
+    return Sheet([Column("", title), *(Column("", row.short) for row in rows)], lines)
 
 
-def body(table: Table, inits: Sequence[str], cells: Cells) -> list[list[str]]:
-    """The rows as text, the paper's numbers beside ours where there are any."""
-    with_paper = has_published(cells)
-    rows = []
-    for row in table.rows:
-        line = [row.title]
-        for init in inits:
-            cell = cells[row.title, init]
-            line.append(cell.text())
-            if with_paper:
-                line.append(cell.published or "-")
-        rows.append(line)
-    return rows
-
-
-def as_markdown(table: Table, inits: Sequence[str], cells: Cells, notes: Sequence[str]) -> str:
-    titles = ["", *heading(inits, has_published(cells)), *(f"time, {INIT_NAMES[init]}" for init in inits)]
-    lines = [f"# {table.title}", "", _markdown_row(titles), _markdown_row(["---"] * len(titles))]
-    for row, line in zip(table.rows, body(table, inits, cells), strict=True):
-        lines.append(_markdown_row([*line, *(_time(cells[row.title, init]) for init in inits)]))
-    return "\n".join([*lines, "", *(f"- {note}" for note in notes), ""])
-
-
-def as_csv(table: Table, inits: Sequence[str], cells: Cells) -> str:
-    """One line a row and start, with every number that a run has."""
-    columns = "row,init,seeds,top1,top1_std,top5,top5_std,best_on_test_top1,seconds,paper,failure".split(",")
-    stream = io.StringIO()
-    writer = csv.writer(stream)
-    writer.writerow(columns)
-    for row in table.rows:
-        for init in inits:
-            cell = cells[row.title, init]
-            best = [result["best_on_test"]["top1"] for result in cell.results if "best_on_test" in result]
-            figures = [*_mean_and_std(cell.numbers("top1")), *_mean_and_std(cell.numbers("top5"))]
-            figures += [_mean_and_std(best)[0], _mean_and_std(cell.seconds)[0]]
-            reason = "; ".join(cell.failures)
-            writer.writerow([row.title, init, len(cell.results), *figures, cell.published or "", reason])
-    return stream.getvalue()
-
-
-def as_latex(table: Table, inits: Sequence[str], cells: Cells) -> str:
-    titles = ["Method", *heading(inits, has_published(cells))]
-    lines = [r"\begin{tabular}{l" + "c" * (len(titles) - 1) + "}", r"\toprule", _latex_row(titles), r"\midrule"]
-    lines += [_latex_row(line) for line in body(table, inits, cells)]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+def _both(cell: Cell) -> str:
+    if not cell.results:
+        return cell.text("top1")
+    return f"{cell.text('top1')} / {cell.text('top5')}{cell.so_far}"
 
 
 def _time(cell: Cell) -> str:
     return f"{statistics.mean(cell.seconds):.0f} s" if cell.seconds else "-"
-
-
-def _mean_and_std(values: Sequence[float]) -> tuple[str, str]:
-    mean = f"{statistics.mean(values):.2f}" if values else ""
-    return mean, f"{statistics.stdev(values):.2f}" if len(values) > 1 else ""
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    escaped = (cell.replace("±", r"$\pm$").replace("%", r"\%").replace("_", r"\_") for cell in cells)
-    return " & ".join(escaped) + r" \\"

@@ -15,6 +15,8 @@ from pathlib import Path
 import yaml
 
 from semifine.engine.interruption import Interrupted, watching_for_stop
+from semifine.experiments.finished import check_is_run_of
+from semifine.experiments.last_words import lacked_memory, last_lines, reason
 from semifine.experiments.stages import Stage, settings_in
 from semifine.run_folder import RunFolder, write_atomically
 
@@ -36,6 +38,8 @@ class Job:
     column: Path
     state: State = State.WAITING
     reason: str = ""
+    had_company: bool = False
+    """Other runs took their share of the memory while this one ran."""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -54,9 +58,9 @@ class Job:
         """How much of the run is done, by its last logged step."""
         if self.state is State.DONE:
             return 1.0
-        last = _last_line(self.folder.metrics)
+        lines = last_lines(self.folder.metrics)
         try:
-            return float(json.loads(last)["step"]) / float(self.stage.settings["iterations"]) if last else 0.0
+            return float(json.loads(lines[-1])["step"]) / float(self.stage.settings["iterations"]) if lines else 0.0
         except (json.JSONDecodeError, KeyError):
             return 0.0
 
@@ -67,19 +71,29 @@ def unique_jobs(jobs: Sequence[Job]) -> list[Job]:
 
 
 def mark_finished(jobs: Sequence[Job]) -> None:
-    """A run that has its result is done."""
+    """A run that has its result is done; what lies in a job's folder must be its run, finished or not."""
     for job in jobs:
-        if job.folder.result.is_file():
+        is_done = job.folder.result.is_file()
+        if is_done or job.folder.settings.is_file():
+            check_is_run_of(job.stage, job.column)
+        if is_done:
             job.state = State.DONE
 
 
-def run_jobs(jobs: Sequence[Job], at_once: int, options: Sequence[str], on_change: Callable[[], None]) -> None:
+def run_jobs(
+    jobs: Sequence[Job],
+    at_once: int,
+    options: Sequence[str],
+    on_change: Callable[[], None],
+    say: Callable[[str], None] = print,
+) -> None:
     """Runs all jobs in an order that their needs allow; ``on_change`` is called whenever something may be new.
 
     ``options`` are those of 'semifine train' that say how, not what, such as the device.
 
-    A job that fails is marked with its reason, and so are those that need it; the rest goes on. When this is
-    interrupted, the running ones are asked to stop, which saves them, and are waited for.
+    A job that fails is marked with its reason, and so are those that need it; the rest goes on. Where memory did not
+    suffice for several, fewer run at once from then on, and the job waits for its turn. When this is interrupted, the
+    running ones are asked to stop, which saves them, and are waited for.
     """
     mark_finished(jobs)
     threads = max(1, (os.cpu_count() or 1) // at_once)
@@ -88,15 +102,30 @@ def run_jobs(jobs: Sequence[Job], at_once: int, options: Sequence[str], on_chang
             while any(job.state in (State.WAITING, State.RUNNING) for job in jobs):
                 if stop.signal_number:
                     raise Interrupted(stop.signal_number)
-                _collect(jobs)
-                running = sum(job.state is State.RUNNING for job in jobs)
-                for job in _ready(jobs)[: at_once - running]:
+                together = len(_running(jobs))
+                crowded_out = _collect(jobs)
+                if crowded_out:
+                    at_once = max(1, min(at_once, together) - len(crowded_out))
+                    names = ", ".join(str(job.folder.path) for job in crowded_out)
+                    say(f"{names}: no memory was left beside the others: waits; at most {at_once} at once from now on")
+                for job in _ready(jobs)[: max(0, at_once - len(_running(jobs)))]:
                     _start(job, options, threads)
+                _note_company(jobs)
                 on_change()
                 time.sleep(POLL_SECONDS)
         finally:
-            _stop([job for job in jobs if job.state is State.RUNNING])
+            _stop(_running(jobs))
     on_change()
+
+
+def _running(jobs: Sequence[Job]) -> list[Job]:
+    return [job for job in jobs if job.state is State.RUNNING]
+
+
+def _note_company(jobs: Sequence[Job]) -> None:
+    running = _running(jobs)
+    for job in running:
+        job.had_company |= len(running) > 1
 
 
 def _ready(jobs: Sequence[Job]) -> list[Job]:
@@ -127,17 +156,25 @@ def _start(job: Job, options: Sequence[str], threads: int) -> None:
         job.process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )
-    job.state = State.RUNNING
+    job.state, job.had_company = State.RUNNING, False
 
 
-def _collect(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        if job.state is not State.RUNNING or job.process is None or job.process.poll() is None:
+def _collect(jobs: Sequence[Job]) -> list[Job]:
+    """Marks what has ended; those that found no memory beside others wait again, and are returned."""
+    crowded_out = []
+    for job in _running(jobs):
+        assert job.process is not None
+        exit_code = job.process.poll()
+        if exit_code is None:
             continue
-        if job.process.returncode == 0 and job.folder.result.is_file():
+        if exit_code == 0 and job.folder.result.is_file():
             job.state = State.DONE
+        elif job.had_company and lacked_memory(job.log, exit_code):
+            job.state = State.WAITING
+            crowded_out.append(job)
         else:
-            job.state, job.reason = State.FAILED, _reason(job.log, job.process.returncode)
+            job.state, job.reason = State.FAILED, reason(job.log, exit_code)
+    return crowded_out
 
 
 def _stop(jobs: Sequence[Job]) -> None:
@@ -148,26 +185,3 @@ def _stop(jobs: Sequence[Job]) -> None:
         assert job.process is not None
         job.process.wait()
         job.state = State.WAITING
-
-
-def _reason(log: Path, exit_code: int) -> str:
-    """The sentence that a run said about its mistake, else its last words."""
-    lines = _last_lines(log)
-    said = [line.removeprefix("semifine: ") for line in lines if line.startswith("semifine: ")]
-    return (said or lines or [f"ended with exit code {exit_code}"])[-1]
-
-
-def _last_line(path: Path) -> str:
-    return (_last_lines(path) or [""])[-1]
-
-
-def _last_lines(path: Path) -> list[str]:
-    """The end of a file that may be long, without empty lines; nothing where there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 4096))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-    return [line for line in lines if line.strip()]

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -28,6 +28,9 @@ class Row:
     title: str
     recipe: str
     settings: Mapping[str, Any]
+    group: str
+    short: str
+    """What stands above its column, in a table of blocks."""
 
     @property
     def run_name(self) -> str | None:
@@ -36,6 +39,11 @@ class Row:
             return None
         told = ",".join(f"{key.removeprefix('method.')}={value}" for key, value in self.settings.items())
         return f"{self.recipe},{told}".replace("/", ":")
+
+    @property
+    def folder_name(self) -> str:
+        """By which the row is told from the others of its table."""
+        return self.run_name or self.recipe
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ class Table:
     unlabelled: str
     inits: tuple[str, ...]
     rows: tuple[Row, ...]
+    layout: Literal["rows", "blocks"] = "rows"
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,7 @@ class Cell:
 
     results: list[dict[str, Any]]
     failures: list[str]
+    """Which seeds failed at which stage, and why."""
     published: str | None
     seconds: list[float] = field(default_factory=list)
     """What all stages of the recipe took, for each seed."""
@@ -64,17 +75,18 @@ class Cell:
     def numbers(self, key: str) -> list[float]:
         return [result[key] for result in self.results if result.get(key) is not None]
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.numbers("top1")
+    def text(self, key: str) -> str:
+        """Mean ± deviation over the seeds of ``top1`` or ``top5``."""
+        numbers = self.numbers(key)
+        return spread(numbers) if numbers else "failed" if self.failures else "-"
 
-    def text(self) -> str:
-        """``top-1 / top-5``, mean ± deviation over the seeds."""
-        if self.is_empty:
-            return "failed" if self.failures else "-"
-        have = len(self.results)
-        so_far = f" ({have} of {self.wanted} seeds)" if have < self.wanted else ""
-        return f"{spread(self.numbers('top1'))} / {spread(self.numbers('top5'))}{so_far}"
+    @property
+    def so_far(self) -> str:
+        """Of how many seeds the numbers are, where some are missing."""
+        if not self.numbers("top1") or len(self.results) >= self.wanted:
+            return ""
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        return f" ({len(self.results)} of {self.wanted} seeds{failed})"
 
 
 Jobs = dict[tuple[str, str], list[list[Job]]]
@@ -90,8 +102,13 @@ def read_table(name: str) -> Table:
     if name not in tables:
         raise UserError(f"Unknown table '{name}'. Valid ones: {', '.join(tables)}.")
     entry = tables[name]
-    rows = tuple(Row(line["row"], line["recipe"], line.get("settings", {})) for line in entry["rows"])
-    return Table(name, entry["title"], entry["unlabelled"], tuple(entry["inits"]), rows)
+    rows = tuple(
+        Row(line["row"], line["recipe"], line.get("settings", {}), group, line.get("short", ""))
+        for group, lines in entry["groups"].items()
+        for line in lines
+    )
+    optional = {key: entry[key] for key in ("layout", "note") if key in entry}
+    return Table(name, entry["title"], entry["unlabelled"], tuple(entry["inits"]), rows, **optional)
 
 
 def choose_rows(table: Table, methods: Sequence[str]) -> Table:
@@ -145,12 +162,18 @@ def fill(table: Table, jobs: Jobs, data: str) -> dict[tuple[str, str], Cell]:
         finished = [seed_jobs for seed_jobs in by_seed if all(job.state is State.DONE for job in seed_jobs)]
         cells[title, init] = Cell(
             results=[job.folder.read_result() for job in lasts if job.state is State.DONE],
-            failures=[job.reason for job in lasts if job.state is State.FAILED],
+            failures=[text for seed, seed_jobs in enumerate(by_seed) for text in _failure(seed, seed_jobs)],
             published=published.get(init, {}).get(title),
             seconds=[sum(job.folder.read_result()["seconds"] for job in seed_jobs) for seed_jobs in finished],
             wanted=len(by_seed),
         )
     return cells
+
+
+def _failure(seed: int, jobs: Sequence[Job]) -> list[str]:
+    """The stage at which a recipe failed; those after it only lack what it should have given."""
+    failed = next((job for job in jobs if job.state is State.FAILED), None)
+    return [f"seed {seed} failed at {failed.stage.name}: {failed.reason}"] if failed else []
 
 
 def spread(values: Sequence[float]) -> str:

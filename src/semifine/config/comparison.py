@@ -1,0 +1,41 @@
+"""Whether settings are those of a run that was begun before."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from semifine.config.settings import RunSettings, flatten
+
+# Settings that change how a run is watched or where it runs, not what it computes.
+CHANGEABLE = {
+    "device",
+    "devices",
+    "store",
+    "compile",
+    "cuda_graphs",
+    "cache",
+    "log_every",
+    "evaluate_every",
+    "save_every",
+    "keep_facts",
+    "loggers",
+    "skip_unreadable",
+    "on_nonfinite",
+}
+
+
+class Difference(NamedTuple):
+    """A setting that two runs do not share."""
+
+    key: str
+    before: Any
+    now: Any
+
+
+def first_difference(before: RunSettings, now: RunSettings) -> Difference | None:
+    """The first setting by which one run would compute something else than the other."""
+    old = flatten(before.as_dict())
+    for key, value in flatten(now.as_dict()).items():
+        if key not in CHANGEABLE and old.get(key) != value:
+            return Difference(key, old.get(key), value)
+    return None

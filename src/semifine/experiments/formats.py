@@ -1,0 +1,114 @@
+"""A filled table as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+
+from semifine.experiments.layout import Cells, Column, Sheet, failure_notes, lay_out
+from semifine.experiments.tables import Table
+
+LATEX_SIGNS = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        "±": r"$\pm$",
+        "\N{GREEK SMALL LETTER ALPHA}": r"$\alpha$",
+        "\N{GREEK SMALL LETTER BETA}": r"$\beta$",
+        "\N{GREEK SMALL LETTER TAU}": r"$\tau$",
+        "—": "---",
+    }
+)
+
+
+def as_markdown(table: Table, inits: Sequence[str], cells: Cells, notes: Sequence[str]) -> str:
+    lines = [f"# {table.title}", ""]
+    for sheet in lay_out(table, inits, cells, with_time=True):
+        lines.append(_markdown_row([": ".join(filter(None, column)) for column in sheet.columns]))
+        lines.append(_markdown_row(["---"] * len(sheet.columns)))
+        lines += [*map(_markdown_row, _groups_named_once(sheet)), ""]
+    return "\n".join([*lines, *(f"- {note}" for note in [*failure_notes(table, inits, cells), *notes]), ""])
+
+
+def as_csv(table: Table, inits: Sequence[str], cells: Cells) -> str:
+    """One line a row and start, with every number that a run has."""
+    columns = "row,init,seeds,top1,top1_std,top5,top5_std,best_on_test_top1,seconds,paper,failure".split(",")
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    writer.writerow(columns)
+    for row in table.rows:
+        for init in inits:
+            cell = cells[row.title, init]
+            best = [result["best_on_test"]["top1"] for result in cell.results if "best_on_test" in result]
+            figures = [*_mean_and_std(cell.numbers("top1")), *_mean_and_std(cell.numbers("top5"))]
+            figures += [_mean_and_std(best)[0], _mean_and_std(cell.seconds)[0]]
+            reason = "; ".join(cell.failures)
+            writer.writerow([row.title, init, len(cell.results), *figures, cell.published or "", reason])
+    return stream.getvalue()
+
+
+def as_latex(table: Table, inits: Sequence[str], cells: Cells) -> str:
+    """For the packages booktabs and multirow; reasons of failures stand below the table."""
+    sheets = [_in_latex(sheet) for sheet in lay_out(table, inits, cells, with_time=False)]
+    names = 1 + sheets[0].is_grouped
+    numbers = max(len(sheet.columns) for sheet in sheets) - names
+    lines = [r"% \usepackage{booktabs, multirow}", rf"\begin{{tabular}}{{{'l' * names}{'c' * numbers}}}", r"\toprule"]
+    for number, sheet in enumerate(sheets):
+        lines += [r"\midrule"] * bool(number) + _latex_head(sheet) + [r"\midrule"] + _latex_body(sheet)
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par{{\footnotesize {_latex(note)}}}" for note in failure_notes(table, inits, cells)]
+    return "\n".join([*lines, ""])
+
+
+def _groups_named_once(sheet: Sheet) -> list[list[str]]:
+    if not sheet.is_grouped:
+        return sheet.rows
+    repeated = [False, *(before[0] == row[0] for before, row in pairwise(sheet.rows))]
+    return [["", *row[1:]] if again else row for again, row in zip(repeated, sheet.rows, strict=True)]
+
+
+def _in_latex(sheet: Sheet) -> Sheet:
+    columns = [Column(_latex(column.over), _latex(column.title)) for column in sheet.columns]
+    return Sheet(columns, [[_latex(text) for text in row] for row in sheet.rows], sheet.is_grouped)
+
+
+def _latex(text: str) -> str:
+    return text.translate(LATEX_SIGNS)
+
+
+def _latex_head(sheet: Sheet) -> list[str]:
+    titles = _latex_row([column.title for column in sheet.columns])
+    if not any(column.over for column in sheet.columns):
+        return [titles]
+    spans = [(over, len(list(columns))) for over, columns in groupby(sheet.columns, key=lambda column: column.over)]
+    return [_latex_row([rf"\multicolumn{{{width}}}{{c}}{{{over}}}" for over, width in spans]), titles]
+
+
+def _latex_body(sheet: Sheet) -> list[str]:
+    if not sheet.is_grouped:
+        return [_latex_row(row) for row in sheet.rows]
+    lines: list[str] = []
+    for group, members in groupby(sheet.rows, key=lambda row: row[0]):
+        rows = [row[1:] for row in members]
+        named = [rf"\multirow{{{len(rows)}}}{{*}}{{{group}}}"] + [""] * (len(rows) - 1)
+        lines += [r"\midrule"] * bool(lines)
+        lines += [_latex_row([name, *row]) for name, row in zip(named, rows, strict=True)]
+    return lines
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _mean_and_std(values: Sequence[float]) -> tuple[str, str]:
+    mean = f"{statistics.mean(values):.2f}" if values else ""
+    return mean, f"{statistics.stdev(values):.2f}" if len(values) > 1 else ""

@@ -1,0 +1,169 @@
+"""``semifine experiment``, ``reproduce`` and ``list experiments`` as a user runs them, with as few steps as can be."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from semifine.cli.main import main
+from semifine.config import settings
+from semifine.experiments import scheduler
+from semifine.experiments.named import find_experiment, published_experiments
+from semifine.experiments.stages import ROUNDS
+from semifine.run_folder import RunFolder, read_json
+
+TINY = ["--budget", "1", "--device", "cpu"]
+FEW_IMAGES = {
+    "data.genera": 3,
+    "data.species": 2,
+    "data.labelled_per_class": 3,
+    "data.unlabelled_per_class": 9,
+    "data.val_per_class": 2,
+    "data.test_per_class": 4,
+}
+
+
+class RunHere:
+    """A run in this process: what is tested is the same, and torch need not be imported again for each run."""
+
+    def __init__(self, command: list[str], **_: Any) -> None:
+        assert command[1:3] == ["-m", "semifine"]
+        self._code = main(command[3:])
+
+    def poll(self) -> int:
+        return self._code
+
+
+@pytest.fixture
+def _runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a few images of the embedded set; the commands themselves have no setting for that."""
+    real = settings.source_defaults
+    monkeypatch.setattr(settings, "source_defaults", lambda source: {**real(source), **FEW_IMAGES})
+    monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=RunHere, STDOUT=subprocess.STDOUT))
+    monkeypatch.setattr(scheduler, "POLL_SECONDS", 0.0)
+
+
+def read_table(out: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO((out / "table.csv").read_text(encoding="utf-8"))))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_runs_here")
+def test_table1_has_all_its_rows_and_is_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "table1", "--seeds", "1", "--out", str(tmp_path), *TINY]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    rows = read_table(tmp_path)
+    assert len(rows) == 13
+    assert all(row["seeds"] == "1" and row["top1"] and not row["failure"] for row in rows)
+    assert all(f"| {row['row']} |" in printed for row in rows)
+
+    results = sorted(tmp_path.glob("scratch-in/seed-0/*/result.json"))
+    assert len(results) == 13 + len(["supervised", "moco"]) + ROUNDS - 1, "shared stages are run once"
+    times = [path.stat().st_mtime_ns for path in results]
+    assert main(command) == 0
+    assert main([*command, "--show"]) == 0
+    assert [path.stat().st_mtime_ns for path in results] == times
+    assert read_table(tmp_path) == rows
+
+    capsys.readouterr()
+    assert main([*command, "--budget", "2", "--show"]) == 2
+    assert "holds a run with iterations = 1, but now 2 is asked for" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_runs_here")
+def test_a_curriculum_hands_its_labels_on_and_has_one_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["experiment", "curriculum", "--out", str(tmp_path), *TINY]) == 0
+    summary = read_json(tmp_path / "summary-curriculum.json")
+    rounds = [f"curriculum-{number}" for number in range(1, ROUNDS + 1)]
+    assert list(summary["stages"]) == ["supervised", *rounds]
+    assert summary["result"] == summary["stages"][rounds[-1]] == RunFolder(tmp_path / rounds[-1]).read_result()
+    for number, name in enumerate(rounds, start=1):
+        with (tmp_path / f"{name}-labels.csv").open(encoding="utf-8") as file:
+            given = list(csv.DictReader(file))
+        assert len(given) == round(6 * 9 * number / ROUNDS)
+        labelled = summary["stages"][name]["images"]["labelled"]
+        assert labelled == summary["stages"]["supervised"]["images"]["labelled"] + len(given)
+    assert f"Summary: {tmp_path}/summary-curriculum.json" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_runs_here")
+def test_a_row_of_a_table_runs_by_its_name(tmp_path: Path) -> None:
+    name = "table2/synthetic/scratch/soc,map=fixed,k=25"
+    assert main(["experiment", name, "--out", str(tmp_path), *TINY]) == 0
+    written = settings.read_settings_file(tmp_path / "soc,map=fixed,k=25" / "settings.yaml")
+    assert (written["method.map"], written["method.k"]) == ("fixed", 5), "an eighth of the 40 classes"
+    assert read_json(tmp_path / "summary-soc,map=fixed,k=25.json")["result"]["method"] == "soc"
+
+
+@pytest.mark.usefixtures("_runs_here")
+def test_a_failed_run_is_in_the_table_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def popen(command: list[str], stdout: Any, **_: Any) -> RunHere | SimpleNamespace:
+        if "seed-1" not in " ".join(command):
+            return RunHere(command)
+        Path(stdout.name).write_text("semifine: The loss of step 3 is not finite.\n")
+        return SimpleNamespace(poll=lambda: 2)
+
+    monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=popen, STDOUT=subprocess.STDOUT))
+    assert main(["reproduce", "table1", "--methods", "soc", "--seeds", "2", "--out", str(tmp_path), *TINY]) == 1
+    printed = capsys.readouterr().out
+    assert "(1 of 2 seeds, 1 failed)" in printed
+    note = "SoC, from scratch: seed 1 failed at soc: The loss of step 3 is not finite."
+    assert f"- {note}" in printed
+    assert note in (tmp_path / "table.tex").read_text()
+
+
+def test_every_listed_experiment_is_one_that_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "experiments", "--plain"]) == 0
+    listed = capsys.readouterr().out.split("\n")[:-1]
+    assert len(listed) == len(set(listed)) == 178
+    experiments = published_experiments()
+    assert [experiment.name for experiment in experiments] == listed
+    assert all(find_experiment(experiment.name) == experiment for experiment in experiments)
+    assert main(["list", "experiments"]) == 0
+    assert "table2/semi_fungi/scratch/soc,map=fixed,k=25\n    fixed k = 25, in\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("table1/semi_aves/scratch/soc", "give --dataset semi_aves:PATH"),
+        ("table1/semi_aves/scratch/soc --dataset synthetic", "means --dataset semi_aves, not synthetic"),
+        ("table1/synthetic/scratch/soc --init imagenet", "means --init scratch, not imagenet"),
+        ("table1/synthetic/scratch/soc --unlabelled inout", "means --unlabelled in, not inout"),
+        ("table1/synthetic/scratch/cnn", "there is no row of table1 'cnn'. Valid ones: oracle, moco"),
+        ("table1/synthetic/mars/soc", "there is no start 'mars'. Valid ones: scratch"),
+        ("table1/pets/scratch/soc", "there is no data set 'pets'. Valid ones: folder"),
+        ("table7/synthetic/scratch/soc", "Unknown table 'table7'. Valid ones: table1"),
+        ("table1/soc", "is not of the form TABLE/DATASET/START/ROW"),
+        ("cnn", "Unknown recipe 'cnn'. Valid ones: "),
+    ],
+)
+def test_a_wrong_experiment_is_one_sentence(
+    arguments: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["experiment", *arguments.split(), "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert problem in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_grids_of_different_photos_have_different_folders() -> None:
+    from semifine.cli.reproduce_command import _folder_name
+
+    assert _folder_name("semi_cub:/data/cub") == "semi_cub"
+    assert _folder_name("synthetic") == "synthetic"
+    assert _folder_name("folder:/a/birds") == "folder-birds"
+    assert _folder_name("table:/a/moths.csv") == "table-moths.csv"
