@@ -42,7 +42,7 @@ class Said:
     kind: str
     places: Sequence[int]
     seen: Sequence[int]
-    """For each image the last event that the page showed."""
+    """For each image the last event that the page showed and that the answer may replace."""
     class_name: str | None = None
 
 

@@ -73,12 +73,13 @@ def show_standing(here: Standing) -> dict[str, Any]:
         "state": state_of(here),
         "label": here.label,
         "verdicts": [_line(event) for event in here.verdicts],
+        "replaced": [{**_line(gone.old), "by": _line(gone.by)} for gone in here.replaced],
         "passed": [_line(event) for event in here.passed],
     }
 
 
 def _line(event: Event) -> dict[str, Any]:
-    return {"person": event.person, "kind": event.kind, "class": event.class_name, "time": event.time}
+    return {"number": event.number, "person": event.person, "kind": event.kind, "class": event.class_name}
 
 
 def show_overview(desk: Desk) -> dict[str, Any]:
@@ -93,6 +94,7 @@ def show_overview(desk: Desk) -> dict[str, Any]:
     groups = seen.catalog.class_groups
     return {
         "run": seen.run.name,
+        "last": desk.last,
         "method": seen.result["method"],
         "accuracy": accuracy_in(seen.result),
         "images": len(seen.rows),

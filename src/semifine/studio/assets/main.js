@@ -1,10 +1,11 @@
 // Puts the parts together: what is shown, what the keys do, what other people do meanwhile.
 
-import { get, photo, setRun } from "./api.js";
+import { get, photo, setRun, shownRun } from "./api.js";
 import { chooseClass } from "./classes.js";
 import { Desk } from "./desk.js";
 import { find, make, toast } from "./dom.js";
 import { listen } from "./keyboard.js";
+import { forgetNews, newsOf, tell } from "./news.js";
 import { showOverview } from "./overview.js";
 import { askName, person, show as showPerson } from "./person.js";
 import { Queue } from "./queue.js";
@@ -17,8 +18,7 @@ const queue = new Queue();
 const desk = new Desk(queue);
 const filters = find("#filters");
 let classNames = [];
-let run = "";
-let last = 0;
+let last = null; // the latest event that the page knows of
 
 const training = new Training(async () => {
   await openRun();
@@ -28,7 +28,7 @@ const training = new Training(async () => {
 async function openRun() {
   const all = await get("overview");
   setRun(all.run);
-  run = all.run;
+  last ??= all.last;
   classNames = all.classes.map(({ name }) => name);
   find("#run").textContent = all.run;
   document.title = `${all.run} · semifine studio`;
@@ -75,9 +75,10 @@ async function poll() {
     const news = await get("changes", { after: last });
     showCounts(news.counts);
     training.show(news.training, news.counts);
-    if (run && news.run !== run) await openRun(); // somebody else has switched to a new model
-    if (last) takeIn(news.images);
-    last = news.last;
+    if (news.run === shownRun()) {
+      takeIn(news.images);
+      last = news.last;
+    } else await openRun(); // somebody else has switched to a new model
   } catch (error) {
     toast(error.message, true);
   }
@@ -90,7 +91,15 @@ function takeIn(images) {
     if (Number(id) === desk.image?.id) {
       if (standing.seen > desk.image.seen) desk.update(standing);
     } else if (queue.wanted.state === "waiting" && standing.state !== "waiting") queue.drop([Number(id)]);
+    const words = newsOf(standing, last);
+    if (words) tell(id, words, () => look(Number(id)));
   }
+}
+
+async function look(id) {
+  location.hash = "#label";
+  queue.show(id);
+  await desk.show();
 }
 
 function showCounts({ waiting, labelled, conflict }) {
@@ -140,7 +149,7 @@ async function start() {
   listen(onDesk);
   find("#actions").onclick = (event) => actions[event.target.closest("[data-action]")?.dataset.action]?.();
   find("#photo").onclick = zoom;
-  find("#person").onclick = () => askName().then(reload);
+  find("#person").onclick = () => askName().then(forgetNews).then(reload);
   filters.onsubmit = (event) => event.preventDefault();
   filters.onchange = (event) => {
     event.target.blur(); // so that the keys answer again
