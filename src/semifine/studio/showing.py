@@ -90,7 +90,9 @@ def show_overview(desk: Desk) -> dict[str, Any]:
     given = np.zeros(len(seen.class_names), np.int64)
     for _, name in desk.given_labels():
         given[seen.class_names.index(name)] += 1
-    doubtful = np.bincount(prediction, weights=desk.waiting() * seen.doubt, minlength=len(seen.class_names))
+    waits = desk.waiting()
+    waiting = np.bincount(prediction[waits], minlength=len(seen.class_names))
+    doubt = np.bincount(prediction[waits], weights=seen.doubt[waits], minlength=len(seen.class_names))
     groups = seen.catalog.class_groups
     return {
         "run": seen.run.name,
@@ -109,7 +111,8 @@ def show_overview(desk: Desk) -> dict[str, Any]:
                 "labelled": int(came[c]),
                 "given": int(given[c]),
                 "predicted": int((prediction == c).sum()),
-                "doubt": round(float(doubtful[c]), 2),
+                "waiting": int(waiting[c]),
+                "doubt": round(float(doubt[c]), 2),
                 "photos": _photos(desk, c),
             }
             for c, name in enumerate(seen.class_names)

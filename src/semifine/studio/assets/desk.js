@@ -122,6 +122,7 @@ export class Desk {
     picture.src = photo(image.row, "large");
     find("#path").textContent = image.path;
     find("#total").textContent = plural(queue.left, "image");
+    find("#candidates").style.setProperty("--count", image.candidates.length);
     find("#candidates").replaceChildren(...image.candidates.map((candidate, place) => this.#candidate(candidate, place)));
     this.#renderLookAlikes();
     this.#renderBanner();

@@ -1,21 +1,23 @@
 // Puts the parts together: what is shown, what the keys do, what other people do meanwhile.
 
-import { get, photo, setRun, shownRun } from "./api.js";
+import { get, setRun, shownRun } from "./api.js";
 import { chooseClass } from "./classes.js";
 import { Desk } from "./desk.js";
-import { find, make, toast } from "./dom.js";
+import { find, leaveFromOutside, make, toast } from "./dom.js";
 import { listen } from "./keyboard.js";
 import { forgetNews, newsOf, tell } from "./news.js";
 import { showOverview } from "./overview.js";
 import { askName, person, show as showPerson } from "./person.js";
 import { Queue } from "./queue.js";
 import { Training } from "./training.js";
+import { Zoom } from "./zoom.js";
 
 const POLL = 1500; // milliseconds
 const PARTS = ["label", "overview", "train"];
 
 const queue = new Queue();
 const desk = new Desk(queue);
+const zoom = new Zoom();
 const filters = find("#filters");
 let classNames = [];
 let last = null; // the latest event that the page knows of
@@ -115,19 +117,6 @@ async function anotherClass() {
   if (name) desk.say("label", name);
 }
 
-function zoom() {
-  if (!desk.image) return;
-  const dialog = find("#zoom-dialog");
-  find("img", dialog).src = photo(desk.image.row, "large");
-  dialog.onclick = () => dialog.close();
-  dialog.onkeydown = (event) => {
-    if (event.key.toLowerCase() !== "z") return;
-    event.stopPropagation(); // or the same key would open it again
-    dialog.close();
-  };
-  dialog.showModal();
-}
-
 const actions = {
   choose: (place) => desk.choose(place),
   none_of_these: () => desk.say("none_of_these"),
@@ -138,8 +127,11 @@ const actions = {
   next: () => desk.next(),
   back: () => desk.back(),
   other: anotherClass,
-  help: () => find("#help-dialog").showModal(),
-  zoom,
+  help: () => {
+    leaveFromOutside(find("#help-dialog"));
+    find("#help-dialog").showModal();
+  },
+  zoom: () => desk.image && zoom.open(desk.image.row),
 };
 const onDesk = Object.fromEntries(
   Object.entries(actions).map(([name, action]) => [name, (place) => !find("#label").hidden && action(place)]),
@@ -148,7 +140,7 @@ const onDesk = Object.fromEntries(
 async function start() {
   listen(onDesk);
   find("#actions").onclick = (event) => actions[event.target.closest("[data-action]")?.dataset.action]?.();
-  find("#photo").onclick = zoom;
+  find("#photo").onclick = actions.zoom;
   find("#person").onclick = () => askName().then(forgetNews).then(reload);
   filters.onsubmit = (event) => event.preventDefault();
   filters.onchange = (event) => {
