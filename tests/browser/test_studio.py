@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,7 +25,7 @@ from semifine.labelling.standing import agreed_labels, standings
 from tests.studio.runs import small_run
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 pytestmark = pytest.mark.slow
 WAIT = 30_000
@@ -69,7 +70,11 @@ def serving(run: Path) -> Iterator[Server]:
 
 
 def open_page(browser: Browser, address: str, name: str, hears_others: bool = True) -> Page:
-    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    return open_window(browser.new_context(viewport={"width": 1280, "height": 800}), address, name, hears_others)
+
+
+def open_window(context: BrowserContext, address: str, name: str, hears_others: bool = True) -> Page:
+    page = context.new_page()
     page.set_default_timeout(WAIT)
     page.on("pageerror", lambda error: pytest.fail(f"the page failed: {error}"))
     if not hears_others:  # as if both looked at the image at the same moment
@@ -168,6 +173,71 @@ def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp
         assert server.end(signal.SIGINT) == 0
 
 
+@pytest.fixture
+def own_run(run: Path, tmp_path: Path) -> Path:
+    """A copy with a log of its own."""
+    return Path(shutil.copytree(run, tmp_path / "birds", symlinks=True))
+
+
+def test_two_windows_of_one_browser_keep_their_names(chromium: Browser, own_run: Path) -> None:
+    with serving(own_run) as server:
+        context = chromium.new_context()
+        ada = open_window(context, server.address, "Ada")
+        bo = open_window(context, server.address, "Bo")
+        assert (ada.inner_text("#person"), bo.inner_text("#person")) == ("Ada", "Bo")
+        for page in (ada, bo):
+            page.keyboard.press("s")
+            wait_for_text(page, "#toast.shown", "skip")
+        ada.reload()
+        ada.wait_for_selector("#candidates button")
+        assert ada.inner_text("#person") == "Ada"
+    assert [event.person for event in read_events(own_run.with_name("birds.studio.db"))] == ["Ada", "Bo"]
+
+
+def test_nobody_is_overwritten_in_silence(chromium: Browser, own_run: Path) -> None:
+    """Bo sees Ada's answer: he is asked what holds before it goes, and Ada is told."""
+    log = own_run.with_name("birds.studio.db")
+    with serving(own_run) as server:
+        ada, bo = (open_page(chromium, server.address, name) for name in ("Ada", "Bo"))
+        disputed = path_shown(bo)
+        names = bo.locator("#candidates .name").all_inner_texts()
+        answer(ada, names[0])
+        bo.wait_for_selector("#banner.told")
+
+        bo.keyboard.press("2")
+        wait_for_text(bo, "#replace-dialog[open] p", f"Ada says {names[0]}")
+        bo.keyboard.press("3")  # as somebody does who is fast on the keys
+        bo.keyboard.press("Escape")
+        bo.wait_for_selector("#replace-dialog:not([open])", state="attached")
+        assert labels_in(log) == {disputed: names[0]}, "nothing was said"
+        assert path_shown(bo) == disputed
+
+        bo.keyboard.press("2")
+        bo.wait_for_selector("#replace-dialog[open]")
+        bo.keyboard.press("Enter")
+        wait_for_text(bo, "#toast.shown", "1 in conflict")
+        assert labels_in(log) == {}
+        wait_for_text(ada, "#news", f"Bo says {names[1]}, you said {names[0]}: a conflict")
+        ada.click("#news button >> text=Look")
+        wait_for_text(ada, "#banner.conflict", f"Bo says {names[1]}")
+        ada.keyboard.press("2")  # they agree now, so there is nothing to ask
+        wait_for_text(ada, "#toast.shown", names[1])
+        assert labels_in(log) == {disputed: names[1]}
+
+        third = path_shown(bo)
+        assert third == path_shown(ada) != disputed
+        names = bo.locator("#candidates .name").all_inner_texts()
+        answer(ada, names[0])
+        bo.wait_for_selector("#banner.told")
+        bo.keyboard.press("2")
+        bo.wait_for_selector("#replace-dialog[open]")
+        bo.keyboard.press("r")
+        wait_for_text(ada, "#news", f"Bo replaced your answer {names[0]} by {names[1]}")
+        assert labels_in(log)[third] == names[1]
+        ada.click("#news [aria-label=Dismiss]")
+        assert ada.inner_text("#news") == ""
+
+
 def _other_answers(page: Page, log: Path) -> None:
     """Skip, unsure, none of these, each taken back; zoom and help open and close by key."""
     for key, kind in (("s", "skip"), ("u", "unsure"), ("0", "none_of_these")):
@@ -232,6 +302,9 @@ def _disagree(browser: Browser, server: Server, ada: Page, truth: dict[str, str]
     ada.keyboard.press("/")
     ada.keyboard.type(truth[disputed])
     ada.keyboard.press("Enter")
+    if truth[disputed] != names[1]:
+        wait_for_text(ada, "#replace-dialog[open] p", f"Bo says {names[1]}")
+        ada.keyboard.press("r")
     ada.wait_for_selector("#empty:not([hidden])")
     ada.wait_for_selector(".conflicts", state="detached")
     ada.select_option("#filters [name=state]", "waiting")

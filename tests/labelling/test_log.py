@@ -65,6 +65,21 @@ def test_who_saw_the_other_label_replaces_it() -> None:
     assert after(label("tit"), label("finch", "Bo", seen=1)).label == "finch"
 
 
+def test_what_was_replaced_is_remembered_until_its_person_speaks_again() -> None:
+    held = after(label("tit"), label("finch", "Bo", seen=1))
+    assert [(gone.old.person, gone.by.person) for gone in held.replaced] == [("Ada", "Bo")]
+    again = after(label("tit"), label("finch", "Bo", seen=1), label("tit", seen=2))
+    assert [(gone.old.person, gone.by.person) for gone in again.replaced] == [("Bo", "Ada")]
+    assert after(label("tit"), label("finch", "Bo", seen=1), undo(2, "Bo")).replaced == ()
+    assert after(label("tit"), label("finch")).replaced == (), "nobody is told of a change of one's own mind"
+
+
+def test_who_agrees_replaces_nothing() -> None:
+    held = after(label("tit"), label("tit", "Bo", seen=1))
+    assert [verdict.person for verdict in held.verdicts] == ["Ada", "Bo"]
+    assert held.replaced == ()
+
+
 def test_a_conflict_is_settled_by_somebody_who_sees_both() -> None:
     held = after(label("tit"), label("finch", "Bo"), label("finch", "Cy", seen=2))
     assert held.label == "finch"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from semifine.config import resolve
 from semifine.engine.display import Display
 from semifine.engine.training import train
 from tests.conftest import tiny_settings
@@ -13,4 +14,12 @@ def small_run(out: Path, **more: object) -> Path:
     """Six classes, ten unlabelled images of each, a barely trained network."""
     settings = tiny_settings("soc", backbone="test_resnet", data__unlabelled_per_class=10, **more)
     train(settings, out, display=Display(quiet=True))
+    return out
+
+
+def run_on(data: Path, out: Path) -> Path:
+    """A barely trained network on somebody's own photos."""
+    settings = {"data.source": str(data), "backbone": "test_resnet", "image_size": 32, "iterations": 2}
+    small = {"batch_size": 4, "mu": 2, "device": "cpu", "loggers": "none", "pretrained": False}
+    train(resolve([{**settings, **small}]), out, display=Display(quiet=True))
     return out

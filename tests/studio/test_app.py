@@ -27,7 +27,7 @@ def client(insight: Insight, tmp_path: Path) -> Iterator[TestClient]:
 
 
 def say(client: TestClient, **more: object) -> dict[str, object]:
-    body = {"person": "Ada", "kind": "unsure", "images": [{"id": 0, "seen": 0}], **more}
+    body = {"run": "birds", "person": "Ada", "kind": "unsure", "images": [{"id": 0, "seen": 0}], **more}
     return client.post(f"/{TOKEN}/api/say", json=body).json()
 
 
@@ -50,6 +50,20 @@ def test_label_export_and_changes(client: TestClient, insight: Insight) -> None:
     assert news["images"][str(first)]["label"] == name
     assert client.get(f"/{TOKEN}/api/changes?after={news['last']}").json()["images"] == {}
     assert client.post(f"/{TOKEN}/api/undo", json={"person": "Ada"}).json() == {"ids": [first]}
+
+
+def test_an_answer_for_another_model_is_refused(client: TestClient) -> None:
+    assert "new model" in str(say(client, run="birds-studio-1")["error"])
+    assert client.get(f"/{TOKEN}/api/changes").json()["last"] == 0
+
+
+def test_who_is_replaced_can_be_told(client: TestClient, insight: Insight) -> None:
+    tit, finch = insight.class_names[:2]
+    first = say(client, kind="label", **{"class": tit})["images"]["0"]
+    second = say(client, kind="label", person="Bo", images=[{"id": 0, "seen": first["seen"]}], **{"class": finch})
+    (gone,) = second["images"]["0"]["replaced"]
+    assert (gone["person"], gone["class"]) == ("Ada", tit)
+    assert (gone["by"]["person"], gone["by"]["class"], gone["by"]["number"]) == ("Bo", finch, 2)
 
 
 def test_photos_are_jpegs(client: TestClient) -> None:
@@ -131,12 +145,12 @@ def test_no_other_file_can_be_reached(client: TestClient, path: str) -> None:
         b"not json",
         b"[]",
         b"{}",
-        b'{"person": 5, "kind": "skip", "images": []}',
-        b'{"person": "Ada", "kind": "skip", "images": [{"id": "x", "seen": 0}]}',
-        b'{"person": "Ada", "kind": "skip", "images": [{"id": true, "seen": 0}]}',
-        b'{"person": "Ada", "kind": "skip", "images": [{"id": 1e300, "seen": 0}]}',
-        b'{"person": "Ada", "kind": "label", "class": ["x"], "images": [{"id": 0, "seen": 0}]}',
-        b'{"person": "Ada", "kind": "skip", "images": [{"id": 10000, "seen": 0}]}',
+        b'{"run": "birds", "person": 5, "kind": "skip", "images": []}',
+        b'{"run": "birds", "person": "Ada", "kind": "skip", "images": [{"id": "x", "seen": 0}]}',
+        b'{"run": "birds", "person": "Ada", "kind": "skip", "images": [{"id": true, "seen": 0}]}',
+        b'{"run": "birds", "person": "Ada", "kind": "skip", "images": [{"id": 1e300, "seen": 0}]}',
+        b'{"run": "birds", "person": "Ada", "kind": "label", "class": ["x"], "images": [{"id": 0, "seen": 0}]}',
+        b'{"run": "birds", "person": "Ada", "kind": "skip", "images": [{"id": 10000, "seen": 0}]}',
     ],
 )
 def test_nonsense_is_one_sentence(client: TestClient, body: bytes) -> None:

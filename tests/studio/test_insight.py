@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from semifine.labelling.log import LabelLog
 from semifine.studio.confusion_map import positions, soft_confusion
-from semifine.studio.insight import Insight
+from semifine.studio.desk import Desk, Said, Wanted
+from semifine.studio.insight import Insight, gain_insight
 from semifine.studio.ordering import cluster_by_cluster, most_worth, uncertainty
 from semifine.studio.resemblance import comparable, nearest, spread_out
+from semifine.studio.showing import show_image
+from tests.studio.runs import run_on
 
 
 def unit(*angles: float) -> np.ndarray:
@@ -93,3 +99,21 @@ def test_positions_lie_in_the_unit_square(insight: Insight) -> None:
     alike = unit(0, 0.1, 2)
     place = positions(np.eye(3), alike)
     assert np.linalg.norm(place[0] - place[1]) < np.linalg.norm(place[0] - place[2])
+
+
+def test_an_image_that_a_table_names_twice_is_asked_for_once(tmp_path: Path) -> None:
+    unlabelled = ["u0.png", "u0.png", "u1.png", "u2.png", "u1.png", "u3.png"]
+    labelled = [(f"{name}{number}.png", name) for name in "ab" for number in range(4)]
+    for shade, path in enumerate({*unlabelled, *(path for path, _ in labelled)}):
+        Image.new("RGB", (40, 40), (shade * 20, 90, 90)).save(tmp_path / path)
+    lines = ["path,label", *(f"{path},{name}" for path, name in labelled), *(f"{path}," for path in unlabelled)]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    found = gain_insight(run_on(tmp_path / "table.csv", tmp_path / "run"), "cpu")
+
+    desk = Desk(found, LabelLog(tmp_path / "labels.db"))
+    assert sorted(desk.path(place) for place in desk.queue(Wanted("Ada"))) == ["u0.png", "u1.png", "u2.png", "u3.png"]
+    for place in range(4):
+        shown = show_image(desk, place)
+        assert shown["path"] == found.catalog.paths[shown["row"]], "the photo and the path that is logged belong together"
+        (event,) = desk.say(Said("Ada", "unsure", [place], [0]))
+        assert event.path == shown["path"]

@@ -19,7 +19,7 @@ class Event:
     class_name: str | None = None
     """The class of a ``label``, and of nothing else."""
     seen: int = 0
-    """Number of the last event on this image that the person had before their eyes."""
+    """Number of the last event on this image that the person had before their eyes and meant to replace."""
     undoes: int | None = None
     """Number of the event that an ``undo`` takes back."""
     shown: dict[str, Any] = field(default_factory=dict)

@@ -9,11 +9,21 @@ from semifine.labelling.events import LABEL, UNDO, Event
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """A verdict, and the one of another person that took its place."""
+
+    old: Event
+    by: Event
+
+
+@dataclass(frozen=True)
 class Standing:
     """The verdicts on one image that hold, and who else looked at it."""
 
     verdicts: tuple[Event, ...]
-    """Verdicts that were neither taken back nor replaced by somebody who had seen them."""
+    """Verdicts that were neither taken back nor replaced."""
+    replaced: tuple[Replaced, ...]
+    """Verdicts that somebody else replaced, of people who have not spoken since."""
     passed: tuple[Event, ...]
     """The last word of each person who skipped the image or could not tell."""
     last: int
@@ -21,7 +31,7 @@ class Standing:
 
     @property
     def in_conflict(self) -> bool:
-        return len({(verdict.kind, verdict.class_name) for verdict in self.verdicts}) > 1
+        return len({_content(verdict) for verdict in self.verdicts}) > 1
 
     @property
     def is_decided(self) -> bool:
@@ -33,28 +43,37 @@ class Standing:
         return self.verdicts[-1].class_name if self.is_decided else None
 
 
-NOTHING = Standing((), (), 0)
+NOTHING = Standing((), (), (), 0)
 
 
 def standing(events: Sequence[Event]) -> Standing:
     """Folds the events of one image, in the order of their numbers.
 
-    A verdict replaces the person's own earlier one, and those of others that the person had seen. Verdicts that
-    differ and were given without knowing of each other both hold: that is a conflict, until somebody who sees it
-    gives another verdict. An event that was taken back counts as if it had never been.
+    A verdict replaces the person's own earlier one, and those of others that differ, were seen, and were meant to be
+    replaced. Other verdicts that differ both hold: that is a conflict, until somebody who sees it settles it. An event
+    that was taken back counts as if it had never been.
     """
     undone = {event.undoes for event in events if event.kind == UNDO}
     said = [event for event in events if event.kind != UNDO and event.number not in undone]
     verdicts: list[Event] = []
+    replaced: list[Replaced] = []
     passed: dict[str, Event] = {}
     for event in said:
         passed.pop(event.person, None)
         if event.is_verdict:
-            verdicts = [old for old in verdicts if old.person != event.person and old.number > event.seen]
-            verdicts.append(event)
+            others = [old for old in verdicts if old.person != event.person]
+            gone = [old for old in others if old.number <= event.seen and _content(old) != _content(event)]
+            verdicts = [*(old for old in others if old not in gone), event]
+            replaced = [earlier for earlier in replaced if earlier.old.person != event.person]
+            replaced += [Replaced(old, event) for old in gone]
         else:
             passed[event.person] = event
-    return Standing(tuple(verdicts), tuple(passed.values()), events[-1].number if events else 0)
+    last = events[-1].number if events else 0
+    return Standing(tuple(verdicts), tuple(replaced), tuple(passed.values()), last)
+
+
+def _content(verdict: Event) -> tuple[str, str | None]:
+    return verdict.kind, verdict.class_name
 
 
 def standings(events: Iterable[Event]) -> dict[str, Standing]:

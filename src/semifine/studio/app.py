@@ -140,6 +140,8 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
 
     def say(body: dict[str, Any]) -> Response:
         desk = studio.desk
+        if text(body, "run") != desk.insight.run.name:  # which may number the images in another way
+            raise UserError("Somebody has gone on to a new model just now: answer once more.")
         said = read_said(body)
         desk.say(said)
         return JSONResponse({"images": {place: show_standing(desk.standing(place)) for place in said.places}})

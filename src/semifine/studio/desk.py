@@ -42,7 +42,7 @@ class Said:
     kind: str
     places: Sequence[int]
     seen: Sequence[int]
-    """For each image the last event that the page showed."""
+    """For each image the last event that the page showed and that the answer may replace."""
     class_name: str | None = None
 
 
@@ -53,8 +53,8 @@ class Desk:
         self.insight = insight
         self._log = log
         self._lock = threading.RLock()
-        self._place_of = {str(insight.catalog.paths[row]): place for place, row in enumerate(insight.rows)}
-        self._paths = list(self._place_of)
+        self._paths = [str(insight.catalog.paths[row]) for row in insight.rows]
+        self._place_of = {path: place for place, path in enumerate(self._paths)}
         self._events: dict[str, list[Event]] = {}
         self._standing: dict[int, Standing] = {}
         self._said_by: dict[str, list[Event]] = {}

@@ -33,7 +33,7 @@ class Insight:
     catalog: Catalog
     store: ImageStore
     rows: Places
-    """(U,) their rows in the catalog."""
+    """(U,) their rows in the catalog, each of another path."""
     probs: NDArray[np.float32]
     """(U, K), calibrated where the run has validation images."""
     num_candidates: NDArray[np.int64]
@@ -72,7 +72,7 @@ def gain_insight(path: Path, device: Literal["auto", "cpu", "cuda"]) -> Insight:
     run = load(path, device=device)
     facts = read_run(path)
     catalog = run.dataset.catalog
-    rows = catalog.rows(Split.UNLABELLED)
+    rows = first_of_each_path(catalog, catalog.rows(Split.UNLABELLED))
     if not len(rows):
         raise UserError(f"{catalog.name} has no unlabelled images: there is nothing to label in {path}.")
     features, logits = _look(run, rows)
@@ -102,6 +102,12 @@ def gain_insight(path: Path, device: Literal["auto", "cpu", "cuda"]) -> Insight:
             "cluster": cluster_by_cluster(doubt, confused.cluster_of[probs.argmax(axis=1)]),
         },
     )
+
+
+def first_of_each_path(catalog: Catalog, rows: Places) -> Places:
+    """Without the rows that name an image once more: a table may list one twice, and it needs one answer."""
+    _, first = np.unique([str(catalog.paths[row]) for row in rows], return_index=True)
+    return rows[np.sort(first)]
 
 
 def _look(run: Run, rows: Places) -> tuple[Features, NDArray[np.float32]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import threading
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,8 +16,8 @@ from semifine.data.catalog import Catalog, SubsetReader
 from semifine.data.reading import FileReader
 from semifine.data.store import ImageStore
 
-SIDES = {"small": 160, "large": 1000}
-"""The shorter side of each size, at most."""
+SIDES = {"small": 160, "large": 1000, "full": 4096}
+"""The shorter side of each size, at most: a full photo is whole, but for one that would fill the memory."""
 KEPT = 4000
 
 
@@ -26,18 +28,23 @@ class Pictures:
         self._store = store
         self._reader, self._rows = _files_of(catalog)
         self.small = lru_cache(KEPT)(self._small)
+        self._decoding_full = threading.Lock()
+        """A photo in full takes hundreds of megabytes while it is decoded: one at a time."""
 
     def jpeg(self, row: int, size: str) -> bytes:
-        return self.small(row) if size == "small" else self._large(row)
+        if size == "small":
+            return self.small(row)
+        with self._decoding_full if size == "full" else nullcontext():
+            return self._from_file(row, SIDES[size])
 
     def _small(self, row: int) -> bytes:
         return _encode(self._decoded(row), SIDES["small"])
 
-    def _large(self, row: int) -> bytes:
+    def _from_file(self, row: int, shorter_side: int) -> bytes:
         """From the file where it has more to show than what training keeps of it."""
         if self._reader is not None and is_inside(self._reader.file(self._rows[row]), self._reader.folders):
             try:
-                return _encode(Image.fromarray(self._reader.decode(self._rows[row], SIDES["large"]).pixels), None)
+                return _encode(Image.fromarray(self._reader.decode(self._rows[row], shorter_side).pixels), None)
             except OSError:
                 pass  # gone or changed since it was decoded; the decoded image is still there
         return _encode(self._decoded(row), None)

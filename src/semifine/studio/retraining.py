@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -87,7 +88,8 @@ class Retraining:
         if state == "failed":
             status["message"] = last_line(messages_of(training.folder))
         if state == "stopped":
-            status["message"] = f"Stopped and saved. Go on with: semifine train --out {training.folder} --resume"
+            folder = shlex.quote(str(training.folder))
+            status["message"] = f"Stopped and saved. Go on with: semifine train --out {folder} --resume"
         return status
 
     @property

@@ -73,12 +73,13 @@ def show_standing(here: Standing) -> dict[str, Any]:
         "state": state_of(here),
         "label": here.label,
         "verdicts": [_line(event) for event in here.verdicts],
+        "replaced": [{**_line(gone.old), "by": _line(gone.by)} for gone in here.replaced],
         "passed": [_line(event) for event in here.passed],
     }
 
 
 def _line(event: Event) -> dict[str, Any]:
-    return {"person": event.person, "kind": event.kind, "class": event.class_name, "time": event.time}
+    return {"number": event.number, "person": event.person, "kind": event.kind, "class": event.class_name}
 
 
 def show_overview(desk: Desk) -> dict[str, Any]:
@@ -89,10 +90,13 @@ def show_overview(desk: Desk) -> dict[str, Any]:
     given = np.zeros(len(seen.class_names), np.int64)
     for _, name in desk.given_labels():
         given[seen.class_names.index(name)] += 1
-    doubtful = np.bincount(prediction, weights=desk.waiting() * seen.doubt, minlength=len(seen.class_names))
+    waits = desk.waiting()
+    waiting = np.bincount(prediction[waits], minlength=len(seen.class_names))
+    doubt = np.bincount(prediction[waits], weights=seen.doubt[waits], minlength=len(seen.class_names))
     groups = seen.catalog.class_groups
     return {
         "run": seen.run.name,
+        "last": desk.last,
         "method": seen.result["method"],
         "accuracy": accuracy_in(seen.result),
         "images": len(seen.rows),
@@ -107,7 +111,8 @@ def show_overview(desk: Desk) -> dict[str, Any]:
                 "labelled": int(came[c]),
                 "given": int(given[c]),
                 "predicted": int((prediction == c).sum()),
-                "doubt": round(float(doubtful[c]), 2),
+                "waiting": int(waiting[c]),
+                "doubt": round(float(doubt[c]), 2),
                 "photos": _photos(desk, c),
             }
             for c, name in enumerate(seen.class_names)

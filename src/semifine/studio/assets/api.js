@@ -34,4 +34,5 @@ export const post = (name, body = {}) =>
 // The run is part of the address, because another model may number the photos in another way.
 let run = "";
 export const setRun = (name) => (run = name);
+export const shownRun = () => run;
 export const photo = (row, size = "small") => `photo/${row}/${size}?${new URLSearchParams({ run })}`;

@@ -1,6 +1,6 @@
 // Search among all classes.
 
-import { find, make } from "./dom.js";
+import { find, leaveFromOutside, make } from "./dom.js";
 
 const MOST = 50;
 
@@ -42,6 +42,7 @@ export function chooseClass(names) {
       event.preventDefault();
       render();
     };
+    leaveFromOutside(dialog);
     dialog.onclose = () => resolve(chosen);
     dialog.showModal();
     render();

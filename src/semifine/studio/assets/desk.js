@@ -1,10 +1,11 @@
 // One image, its candidates, and the answers.
 
-import { photo, post } from "./api.js";
+import { photo, post, shownRun } from "./api.js";
 import { find, make, percent, plural, toast } from "./dom.js";
 import { person } from "./person.js";
+import { askWhichHolds, rivalsOf, saying, sentence } from "./replacing.js";
 
-const SAYING = { label: "", none_of_these: "none of these", unsure: "unsure", skip: "skip" };
+const VERDICTS = ["label", "none_of_these"];
 
 export class Desk {
   image = null; // what the page shows of the current image
@@ -34,7 +35,7 @@ export class Desk {
     this.queue.prefetch();
   }
 
-  /** What others said meanwhile; from now on the person has seen it. */
+  /** What others said meanwhile. */
   update(standing) {
     if (!this.image) return;
     Object.assign(this.image, standing);
@@ -44,27 +45,34 @@ export class Desk {
   async say(kind, className = null) {
     if (!this.image || this.#busy) return;
     this.#busy = true;
-    const { image } = this;
-    const others = this.alsoLookAlikes && kind !== "skip" ? this.#ticked() : [];
-    const images = [{ id: image.id, seen: image.seen }, ...others.map(({ id, seen }) => ({ id, seen }))];
     try {
-      const said = { person: person(), kind, images, ...(kind === "label" ? { class: className } : {}) };
-      const { images: now } = await post("say", said);
-      const what = className ?? SAYING[kind];
-      if (now[image.id].state === "conflict") {
-        this.update(now[image.id]);
-        this.queue.forget([image.id]);
-        toast("You and somebody else differ about this image.", true);
-        return;
-      }
-      toast(`${what}${others.length ? ` for ${images.length} images` : ""}`);
-      this.queue.drop(others.map(({ id }) => id));
-      await this.next(true);
+      await this.#answer({ kind, class: className });
     } catch (error) {
       toast(error.message, true);
     } finally {
       this.#busy = false;
     }
+  }
+
+  async #answer(answer) {
+    const { id, seen, verdicts } = this.image; // what comes while the person is asked is not replaced
+    const rivals = VERDICTS.includes(answer.kind) ? rivalsOf(answer, verdicts) : [];
+    const choice = rivals.length ? await askWhichHolds(rivals, answer) : "replace";
+    if (!choice) return;
+    const others = this.alsoLookAlikes && answer.kind !== "skip" ? this.#ticked() : [];
+    const images = [{ id, seen: choice === "replace" ? seen : 0 }, ...others.map((other) => ({ id: other.id, seen: other.seen }))];
+    const { images: now } = await post("say", { run: shownRun(), person: person(), images, ...answer });
+    const disputed = images.filter((image) => now[image.id].state === "conflict");
+    this.queue.drop(others.map((other) => other.id));
+    if (disputed.length && choice === "replace" && now[id].state === "conflict") {
+      this.update(now[id]);
+      this.queue.forget([id]);
+      toast("You and somebody else differ about this image.", true);
+      return;
+    }
+    const scope = others.length ? ` for ${images.length} images` : "";
+    toast(`${saying(answer)}${scope}${disputed.length ? `, ${disputed.length} in conflict` : ""}`);
+    await this.next(true);
   }
 
   async next(isAnswered = false) {
@@ -114,6 +122,7 @@ export class Desk {
     picture.src = photo(image.row, "large");
     find("#path").textContent = image.path;
     find("#total").textContent = plural(queue.left, "image");
+    find("#candidates").style.setProperty("--count", image.candidates.length);
     find("#candidates").replaceChildren(...image.candidates.map((candidate, place) => this.#candidate(candidate, place)));
     this.#renderLookAlikes();
     this.#renderBanner();
@@ -171,16 +180,18 @@ export class Desk {
   }
 
   #renderBanner() {
-    const { verdicts, passed, state } = this.image;
-    const others = [...verdicts, ...passed.filter(({ kind }) => kind === "unsure")];
+    const { verdicts, replaced, passed, state } = this.image;
+    const told = [...verdicts, ...passed.filter(({ kind }) => kind === "unsure")];
     const banner = find("#banner");
-    banner.className = state === "conflict" ? "conflict" : others.length ? "told" : "";
-    if (!others.length) return banner.replaceChildren();
-    const lines = others.map(({ person: who, kind, class: name }) =>
-      make("span", { class: "said" }, make("b", {}, who), ` says ${name ? "" : SAYING[kind]}`, name && make("i", {}, name)),
-    );
-    const hint =
-      state === "conflict" ? "Conflict. Choose again to settle it, or → to go on." : "Choose to replace it, or → to go on.";
-    banner.replaceChildren(...lines, make("span", { class: "hint" }, hint));
+    banner.className = state === "conflict" ? "conflict" : told.length ? "told" : "";
+    if (!told.length) return banner.replaceChildren();
+    const before = replaced.map((old) => make("span", { class: "quiet" }, `${old.person} said ${saying(old)}, replaced by ${old.by.person}`));
+    banner.replaceChildren(...told.map(sentence), ...before, make("span", { class: "hint" }, hintFor(state, verdicts)));
   }
+}
+
+function hintFor(state, verdicts) {
+  if (state === "conflict") return "Conflict. Choose again to settle it, or → to go on.";
+  if (verdicts.some((verdict) => verdict.person === person())) return "Choose again to change it, or → to go on.";
+  return "Agree, differ, or → to go on.";
 }

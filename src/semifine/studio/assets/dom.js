@@ -32,3 +32,11 @@ export function toast(text, isError = false) {
   clearTimeout(toast.timer);
   toast.timer = setTimeout(() => place.classList.remove("shown"), isError ? 8000 : 2500);
 }
+
+/** Lets a tap beside a dialog close it, as Esc does: a phone has no such key. */
+export function leaveFromOutside(dialog) {
+  dialog.onclick = ({ target, clientX: x, clientY: y }) => {
+    const { left, right, top, bottom } = dialog.getBoundingClientRect();
+    if (target === dialog && (x < left || x > right || y < top || y > bottom)) dialog.close();
+  };
+}

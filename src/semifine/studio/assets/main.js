@@ -1,24 +1,26 @@
 // Puts the parts together: what is shown, what the keys do, what other people do meanwhile.
 
-import { get, photo, setRun } from "./api.js";
+import { get, setRun, shownRun } from "./api.js";
 import { chooseClass } from "./classes.js";
 import { Desk } from "./desk.js";
-import { find, make, toast } from "./dom.js";
+import { find, leaveFromOutside, make, toast } from "./dom.js";
 import { listen } from "./keyboard.js";
+import { forgetNews, newsOf, tell } from "./news.js";
 import { showOverview } from "./overview.js";
 import { askName, person, show as showPerson } from "./person.js";
 import { Queue } from "./queue.js";
 import { Training } from "./training.js";
+import { Zoom } from "./zoom.js";
 
 const POLL = 1500; // milliseconds
 const PARTS = ["label", "overview", "train"];
 
 const queue = new Queue();
 const desk = new Desk(queue);
+const zoom = new Zoom();
 const filters = find("#filters");
 let classNames = [];
-let run = "";
-let last = 0;
+let last = null; // the latest event that the page knows of
 
 const training = new Training(async () => {
   await openRun();
@@ -28,7 +30,7 @@ const training = new Training(async () => {
 async function openRun() {
   const all = await get("overview");
   setRun(all.run);
-  run = all.run;
+  last ??= all.last;
   classNames = all.classes.map(({ name }) => name);
   find("#run").textContent = all.run;
   document.title = `${all.run} · semifine studio`;
@@ -75,9 +77,10 @@ async function poll() {
     const news = await get("changes", { after: last });
     showCounts(news.counts);
     training.show(news.training, news.counts);
-    if (run && news.run !== run) await openRun(); // somebody else has switched to a new model
-    if (last) takeIn(news.images);
-    last = news.last;
+    if (news.run === shownRun()) {
+      takeIn(news.images);
+      last = news.last;
+    } else await openRun(); // somebody else has switched to a new model
   } catch (error) {
     toast(error.message, true);
   }
@@ -90,7 +93,15 @@ function takeIn(images) {
     if (Number(id) === desk.image?.id) {
       if (standing.seen > desk.image.seen) desk.update(standing);
     } else if (queue.wanted.state === "waiting" && standing.state !== "waiting") queue.drop([Number(id)]);
+    const words = newsOf(standing, last);
+    if (words) tell(id, words, () => look(Number(id)));
   }
+}
+
+async function look(id) {
+  location.hash = "#label";
+  queue.show(id);
+  await desk.show();
 }
 
 function showCounts({ waiting, labelled, conflict }) {
@@ -106,19 +117,6 @@ async function anotherClass() {
   if (name) desk.say("label", name);
 }
 
-function zoom() {
-  if (!desk.image) return;
-  const dialog = find("#zoom-dialog");
-  find("img", dialog).src = photo(desk.image.row, "large");
-  dialog.onclick = () => dialog.close();
-  dialog.onkeydown = (event) => {
-    if (event.key.toLowerCase() !== "z") return;
-    event.stopPropagation(); // or the same key would open it again
-    dialog.close();
-  };
-  dialog.showModal();
-}
-
 const actions = {
   choose: (place) => desk.choose(place),
   none_of_these: () => desk.say("none_of_these"),
@@ -129,8 +127,11 @@ const actions = {
   next: () => desk.next(),
   back: () => desk.back(),
   other: anotherClass,
-  help: () => find("#help-dialog").showModal(),
-  zoom,
+  help: () => {
+    leaveFromOutside(find("#help-dialog"));
+    find("#help-dialog").showModal();
+  },
+  zoom: () => desk.image && zoom.open(desk.image.row),
 };
 const onDesk = Object.fromEntries(
   Object.entries(actions).map(([name, action]) => [name, (place) => !find("#label").hidden && action(place)]),
@@ -139,8 +140,8 @@ const onDesk = Object.fromEntries(
 async function start() {
   listen(onDesk);
   find("#actions").onclick = (event) => actions[event.target.closest("[data-action]")?.dataset.action]?.();
-  find("#photo").onclick = zoom;
-  find("#person").onclick = () => askName().then(reload);
+  find("#photo").onclick = actions.zoom;
+  find("#person").onclick = () => askName().then(forgetNews).then(reload);
   filters.onsubmit = (event) => event.preventDefault();
   filters.onchange = (event) => {
     event.target.blur(); // so that the keys answer again

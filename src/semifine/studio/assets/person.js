@@ -1,10 +1,10 @@
-// Who is labelling: asked once, kept in the browser.
+// Who is labelling: asked once in each window, so that two people can share a browser.
 
 import { find } from "./dom.js";
 
 const KEY = "semifine-studio-person";
 
-export const person = () => localStorage.getItem(KEY) || "";
+export const person = () => sessionStorage.getItem(KEY) || "";
 
 export function askName() {
   const dialog = find("#name-dialog");
@@ -14,7 +14,7 @@ export function askName() {
   return new Promise((resolve) => {
     dialog.onclose = () => {
       const name = input.value.trim().replace(/\s+/g, " ");
-      if (name) localStorage.setItem(KEY, name);
+      if (name) sessionStorage.setItem(KEY, name);
       if (!person()) dialog.showModal();
       else resolve(show());
     };
