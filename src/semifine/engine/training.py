@@ -18,9 +18,9 @@ from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
 from semifine.engine.devices import Fabric, create_fabric, describe_hardware, process_rank, resolve_precision
 from semifine.engine.display import Display
-from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log
+from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log, read_labels
 from semifine.engine.forecast import memory_sentence
-from semifine.engine.lock import locked
+from semifine.engine.lock import LOCK, locked
 from semifine.engine.loggers import Loggers, chosen_loggers
 from semifine.engine.lost_process import lost_processes_explained
 from semifine.engine.profiling import profiling
@@ -54,16 +54,8 @@ CHANGEABLE = {
     "on_nonfinite",
 }
 
-# What an attempt leaves that ended before its run began.
-BEFORE_A_RUN = {
-    ".lock",
-    ".settings.yaml.partial",
-    "classes.json",
-    "data.json",
-    "environment.json",
-    "labels.csv",
-    "weights.json",
-}
+# What an attempt leaves, besides its lock and its log, that ended before its run began.
+BEFORE_A_RUN = ("classes.json", "data.json", "environment.json", "weights.json")
 
 
 def train(
@@ -113,7 +105,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     logger_names = chosen_loggers(settings.train.loggers)
     fabric = create_fabric(settings.train)
     fabric.launch()
-    dataset = open_dataset(settings, display, _labels_of_the_run(settings, folder, fabric))
+    labels = _labels_of_the_run(settings, folder, fabric)
+    dataset = open_dataset(settings, display, labels)
     for remark in (describe(dataset.catalog), *settings.remarks):
         display.say(remark)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
@@ -125,6 +118,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
     if fabric.is_global_zero:
         _begin_folder(settings, folder, dataset, environment, report)
+        freeze_log(labels, folder.labels)
     trainer.resume()
     names = logger_names if fabric.is_global_zero else []
     trainer.loggers = Loggers(names, settings, folder, trainer.step, display.say)
@@ -165,10 +159,9 @@ def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric)
     if not settings.train.labels:
         return None
     labels = None
-    if fabric.is_global_zero and not folder.settings.exists():
-        labels = freeze_log(Path(settings.train.labels), folder.labels)
-    fabric.barrier()
-    return labels or read_frozen_log(folder.labels)
+    if fabric.is_global_zero:
+        labels = read_frozen_log(folder.labels) or read_labels(Path(settings.train.labels))
+    return fabric.broadcast(labels)
 
 
 def _begin_folder(
@@ -225,12 +218,20 @@ def _check_folder(out: Path, resume: bool) -> None:
     """A folder that holds anything is only touched to resume the run in it."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; --out names a folder for the run.")
-    if not out.exists() or {path.name for path in out.iterdir()} <= {*BEFORE_A_RUN, RunFolder(out).log.name}:
+    if not out.exists() or _has_only_an_attempt(out):
         return
     if not RunFolder(out).settings.exists():
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
     if not resume:
         raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
+
+
+def _has_only_an_attempt(out: Path) -> bool:
+    """Whether nothing is lost when a run begins there: files of our names are ours only beside the log of an attempt."""
+    log, settings = RunFolder(out).log.name, RunFolder(out).settings.name
+    half_written = {f".{name}.partial" for name in (*BEFORE_A_RUN, settings)}
+    names = {path.name for path in out.iterdir()} - {LOCK}
+    return not names or (log in names and names <= {log, *BEFORE_A_RUN, *half_written})
 
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
