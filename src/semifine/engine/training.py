@@ -20,6 +20,7 @@ from semifine.engine.devices import Fabric, create_fabric, describe_hardware, pr
 from semifine.engine.display import Display
 from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log, read_labels
 from semifine.engine.forecast import memory_sentence
+from semifine.engine.interruption import Interrupted
 from semifine.engine.lock import LOCK, locked
 from semifine.engine.loggers import Loggers, chosen_loggers
 from semifine.engine.lost_process import lost_processes_explained
@@ -88,6 +89,10 @@ def train(
         try:
             with recording(folder.log, display, process_rank()), lost_processes_explained(folder.log, process_rank()):
                 return _train(settings, folder, display, started, profile)
+        except Interrupted:
+            if is_first:
+                raise
+            return {}  # a failure would make the launcher kill the first process, which may still be busy
         except torch.OutOfMemoryError as error:
             raise UserError(
                 "The GPU's memory does not suffice: lower --batch-size, --mu or --image-size, take a smaller "
@@ -107,6 +112,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     fabric.launch()
     labels = _labels_of_the_run(settings, folder, fabric)
     dataset = open_dataset(settings, display, labels)
+    fabric.barrier()  # whoever decodes images, the others wait for it
     for remark in (describe(dataset.catalog), *settings.remarks):
         display.say(remark)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
@@ -227,7 +233,7 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 
 def _has_only_an_attempt(out: Path) -> bool:
-    """Whether nothing is lost when a run begins there: files of our names are ours only beside the log of an attempt."""
+    """Whether a run that begins there harms nothing: files of our names are ours beside the log of an attempt."""
     log, settings = RunFolder(out).log.name, RunFolder(out).settings.name
     half_written = {f".{name}.partial" for name in (*BEFORE_A_RUN, settings)}
     names = {path.name for path in out.iterdir()} - {LOCK}
