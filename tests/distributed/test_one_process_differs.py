@@ -58,7 +58,7 @@ from semifine.cli.main import main
 from semifine.engine import training_state
 save = training_state.save_checkpoint
 def slowly(*arguments):
-    time.sleep(8)  # longer than Fabric needs to see that a process of its own has ended
+    time.sleep(14)  # longer than Fabric needs to see that a process of its own has ended
     save(*arguments)
 training_state.save_checkpoint = slowly
 if __name__ == "__main__":
