@@ -150,6 +150,15 @@ def test_metrics_after_a_checkpoint_are_dropped_and_a_cut_line_is_not_read(tmp_p
     assert folder.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'
 
 
+def test_a_damaged_line_among_the_metrics_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text('{"step": 1}\n{"st\x00p": 2\n{"step": 3}\n')
+    before = folder.metrics.read_text()
+    with pytest.raises(UserError, match=r"metrics.jsonl is damaged: line 2 is no record of training \(.*take this line"):
+        folder.keep_metrics_until(3)
+    assert folder.metrics.read_text() == before
+
+
 def test_atomic_write_keeps_the_old_content_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     write_atomically(path, "old")
