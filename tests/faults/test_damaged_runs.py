@@ -20,6 +20,7 @@ from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.inference.run import load
 from semifine.methods.fixmatch import FixMatch
+from semifine.run_folder import RunFolder
 from tests.conftest import tiny_settings
 
 
@@ -58,6 +59,13 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
     return load_file(out / "checkpoints" / "last" / "model.safetensors")
 
 
+def logged_numbers(out: Path) -> list[dict[str, Any]]:
+    """All but the times, which no run repeats."""
+    times = {"images_per_second", "step_seconds", "data_wait"}
+    records = RunFolder(out).read_metrics()
+    return [{name: value for name, value in record.items() if name not in times} for record in records]
+
+
 def damage(file: Path, how: str) -> None:
     content = bytearray(file.read_bytes())
     if how == "bit flipped":
@@ -80,6 +88,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     run(unfinished, resume=True, display=notes)
     assert any("is damaged" in text and "step-00000012" in text for text in notes.said)
     torch.testing.assert_close(weights(unfinished), weights(whole), rtol=0, atol=0)
+    assert logged_numbers(unfinished) == logged_numbers(whole), "though step 8 lies between two logs"
 
 
 def test_with_no_whole_checkpoint_a_run_begins_anew(whole: Path, unfinished: Path) -> None:
