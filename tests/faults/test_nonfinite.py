@@ -48,10 +48,19 @@ def told(notes: Notes) -> list[str]:
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_a_skipped_batch_leaves_no_trace(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param({}, id="cpu"),
+        pytest.param({"device": "cuda", "precision": "fp32", "cuda_graphs": "on"}, id="graphs", marks=pytest.mark.gpu),
+    ],
+)
+def test_a_skipped_batch_leaves_no_trace(
+    ways: dict[str, str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoil(monkeypatch, 0, 4, STEPS - 1)
     notes = Notes()
-    run(tmp_path, name, notes, save_every=1, log_every=STEPS, evaluate_every=STEPS - 1)
+    run(tmp_path, name, notes, save_every=1, log_every=STEPS, evaluate_every=STEPS - 1, **ways)
     before, after = (tmp_path / "checkpoints" / f"step-{step:08d}" for step in (STEPS - 1, STEPS))
     states = [torch.load(folder / "training.pt", weights_only=True) for folder in (before, after)]
     for state in states:

@@ -75,6 +75,8 @@ def restore_unless(finite: Tensor, state: Mapping[str, Tensor], before: Mapping[
     transitions, which only then gets its width, at none.
     """
     for name, value in state.items():
-        old = before.get(name, torch.zeros_like(value))
+        old = before.get(name)
+        if old is None:
+            old = torch.zeros_like(value)
         if old.shape == value.shape:
             torch.where(finite, value, old, out=value)
