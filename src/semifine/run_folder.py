@@ -75,13 +75,21 @@ class RunFolder:
         """The records in order; a last line that a crash cut short is left out."""
         if not self.metrics.exists():
             return
-        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
+        lines = self.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
+        while lines and not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, start=1):
             try:
                 record = json.loads(line)
             except json.JSONDecodeError:
-                return
+                if number == len(lines):
+                    return
+                record = None
             if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-                raise UserError(f"{self.metrics} is damaged: this line is no record of training: {line[:60]}")
+                raise UserError(
+                    f"{self.metrics} is damaged: line {number} is no record of training ({line[:60]}). What the others "
+                    "say is untouched; take this line out to go on without it."
+                )
             yield record
 
     def keep_metrics_until(self, step: int) -> None:

@@ -81,7 +81,7 @@ def test_a_run_says_how_many_processes_it_had(runs: Path) -> None:
 
 @pytest.mark.parametrize("processes", [1, 4])
 def test_a_run_of_two_processes_goes_on_with_fewer_and_more(processes: int, runs: Path) -> None:
-    assert outcome(runs, "stopped")["codes"] == [128 + signal.SIGTERM] * 2
+    assert outcome(runs, "stopped")["codes"] == [128 + signal.SIGTERM, 0], "the first process speaks for all"
     assert state(runs / "stopped")["step"] == 20
     resumed = runs / f"resumed-by-{processes}"
     assert outcome(runs, resumed.name)["codes"] == [0] * processes
@@ -106,6 +106,13 @@ def test_what_a_dead_process_leaves_resumes_bit_for_bit(end: str, runs: Path) ->
     torch.testing.assert_close(weights(runs / f"{end}-and-resumed"), weights(runs / "two" / "soc"), rtol=0, atol=0)
 
 
+def wait_for_numbers(out: Path) -> None:
+    """Until the run has trained a little."""
+    metrics, deadline = out / "metrics.jsonl", time.monotonic() + 120
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 OPTIONS = (
     "--device cpu --backbone test_convnext --image-size 32 --batch-size 4 --mu 2 --data.genera 3 --data.species 2 "
     "--labelled-first 0 --log-every 2 --quiet --json"
@@ -119,10 +126,7 @@ def test_the_command_starts_its_processes_which_stop_together_after_saving(
     numbers = ["--iterations", "100000", "--save-every", "100000", "--evaluate-every", "100000"]
     command = [sys.executable, "-m", "semifine", "train", *OPTIONS, "--devices", "2", "--out", str(out), *numbers]
     running = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    metrics = out / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for_numbers(out)
     assert main(["train", "--out", str(out), "--resume"]) == 2, "a second training in the folder"
     assert "Another training is running" in capsys.readouterr().err
     running.send_signal(signal.SIGTERM)

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-from semifine.engine.checkpoint import load_training_state, load_weights, save_best, save_checkpoint
+from semifine.engine.checkpoint import (
+    load_training_state,
+    load_weights,
+    newest_checkpoint,
+    save_best,
+    save_checkpoint,
+)
 from semifine.engine.lock import holder, is_locked, locked
 from semifine.errors import UserError
 from semifine.run_folder import RunFolder, write_atomically
@@ -52,6 +59,81 @@ def test_a_step_that_was_written_but_not_pointed_at_is_written_again(tmp_path: P
     assert load_training_state(tmp_path / "last")["step"] == 2
 
 
+def damage(checkpoint: Path) -> None:
+    (checkpoint / "training.pt").write_bytes(b"half")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_checkpoint_from_before_damaged_ones_stays_and_they_go(tmp_path: Path) -> None:
+    for step in (20, 40):
+        save(tmp_path, step)
+        damage(tmp_path / "last")
+    save(tmp_path, 5)
+    assert load_training_state(tmp_path / "last")["step"] == 5
+    assert names(tmp_path) == ["last", "step-00000005"]
+
+
+def test_a_newer_checkpoint_that_is_whole_stays(tmp_path: Path) -> None:
+    """Somebody has pointed ``last`` at an older one, to go another way from there."""
+    for step in (20, 40):
+        save(tmp_path, step)
+    (tmp_path / "last").unlink()
+    (tmp_path / "last").symlink_to("step-00000020")
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000020", [])
+    save(tmp_path, 30)
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000030", [])
+    assert names(tmp_path) == ["last", "step-00000020", "step-00000030", "step-00000040"]
+
+
+def test_death_while_a_damaged_checkpoint_is_replaced_leaves_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (20, 40):
+        save(tmp_path, step)
+    damage(tmp_path / "last")
+    replace = os.replace
+
+    def die(source: Path, target: Path) -> None:
+        if target.name == "step-00000040":
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", die)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 40)
+    found, remarks = newest_checkpoint(tmp_path)
+    assert found == tmp_path / "step-00000020"
+    assert remarks == [f"The link {tmp_path / 'last'} leads nowhere: the newest checkpoint beside it counts."]
+    save(tmp_path, 40)
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000040", [])
+    assert names(tmp_path) == ["last", "step-00000020", "step-00000040"], "nothing half-done stays"
+
+
+def test_without_the_link_to_the_last_one_the_newest_counts(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path) == (None, [])
+    for step in (20, 40):
+        save(tmp_path, step)
+    (tmp_path / "last").unlink()
+    found, remarks = newest_checkpoint(tmp_path)
+    assert found == tmp_path / "step-00000040"
+    assert remarks == [f"The link {tmp_path / 'last'} is missing: the newest checkpoint beside it counts."]
+
+
+def test_a_copy_in_which_links_have_become_folders_is_as_good(tmp_path: Path) -> None:
+    for step in (20, 40):
+        save(tmp_path / "run", step)
+    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy", symlinks=False))
+    assert newest_checkpoint(copy) == (copy / "last", [])
+    damage(copy / "last")
+    assert newest_checkpoint(copy)[0] == copy / "step-00000040"
+    save(copy, 60)
+    assert newest_checkpoint(copy) == (copy / "step-00000060", [])
+
+
 def test_a_missing_checkpoint_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no checkpoint"):
         load_weights(tmp_path)
@@ -66,6 +148,17 @@ def test_metrics_after_a_checkpoint_are_dropped_and_a_cut_line_is_not_read(tmp_p
     assert [record["step"] for record in folder.read_metrics()] == [1, 2, 3]
     folder.keep_metrics_until(2)
     assert folder.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'
+
+
+def test_a_damaged_line_among_the_metrics_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text('{"step": 1}\n{"st\x00p": 2\n{"step": 3}\n')
+    before = folder.metrics.read_text()
+    with pytest.raises(
+        UserError, match=r"metrics.jsonl is damaged: line 2 is no record of training \(.*take this line"
+    ):
+        folder.keep_metrics_until(3)
+    assert folder.metrics.read_text() == before
 
 
 def test_atomic_write_keeps_the_old_content_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

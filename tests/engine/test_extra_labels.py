@@ -60,3 +60,29 @@ def test_a_resumed_run_keeps_to_the_labels_it_began_with(
     (tmp_path / "run" / "result.json").unlink()  # as if it had been stopped in its last moment
     assert train(settings, tmp_path / "run", resume=True, display=QUIET)["images"]["labelled"] == 19
     assert (tmp_path / "run" / "labels.csv").read_text() == f"path,label\n{paths[0]},{names[0]}\n"
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "data.json", "classes.json", "weights.json", "environment.json"])
+def test_a_folder_with_a_file_of_somebody_is_refused_and_left_as_it_is(
+    name: str, tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
+) -> None:
+    own = tmp_path / name
+    own.write_text(f"path,label\n{images[0][0]},{images[1][0]}\n")
+    before = own.read_text()
+    with pytest.raises(UserError, match="is not empty and not a run folder"):
+        train(tiny_settings("supervised", labels=str(own)), tmp_path, display=QUIET)
+    assert own.read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_an_attempt_left_is_no_obstacle(tmp_path: Path, images: tuple[list[str], tuple[str, ...]]) -> None:
+    table = tmp_path / "mine.csv"
+    out = tmp_path / "run"
+    settings = tiny_settings("supervised", labels=str(table), iterations=1)
+    with pytest.raises(UserError, match="Cannot read the labels"):
+        train(settings, out, display=QUIET)
+    (out / "data.json").write_text("{}")
+    (out / ".settings.yaml.partial").write_text("")
+    table.write_text(f"path,label\n{images[0][0]},{images[1][0]}\n")
+    assert train(settings, out, display=QUIET)["images"]["labelled"] == 19
+    assert not (out / "labels.csv").exists(), "a table needs no copy"

@@ -15,12 +15,15 @@ from safetensors.torch import load_file
 from semifine.cli.main import main
 from semifine.engine import checkpoint as checkpoint_module
 from semifine.engine.checkpoint import newest_checkpoint
+from semifine.engine.devices import create_fabric
 from semifine.engine.display import Display
 from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.inference.run import load
 from semifine.methods.fixmatch import FixMatch
+from semifine.run_folder import RunFolder
 from tests.conftest import tiny_settings
+from tests.faults.test_safe_loading import renew_checksums
 
 
 class Notes(Display):
@@ -58,6 +61,13 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
     return load_file(out / "checkpoints" / "last" / "model.safetensors")
 
 
+def logged_numbers(out: Path) -> list[dict[str, Any]]:
+    """All but the times, which no run repeats."""
+    times = {"images_per_second", "step_seconds", "data_wait"}
+    records = RunFolder(out).read_metrics()
+    return [{name: value for name, value in record.items() if name not in times} for record in records]
+
+
 def damage(file: Path, how: str) -> None:
     content = bytearray(file.read_bytes())
     if how == "bit flipped":
@@ -80,6 +90,33 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
     run(unfinished, resume=True, display=notes)
     assert any("is damaged" in text and "step-00000012" in text for text in notes.said)
     torch.testing.assert_close(weights(unfinished), weights(whole), rtol=0, atol=0)
+    assert logged_numbers(unfinished) == logged_numbers(whole), "though step 8 lies between two logs"
+
+
+def test_a_checkpoint_of_before_some_of_its_parts_were_kept_is_taken_up(whole: Path, unfinished: Path) -> None:
+    checkpoint = unfinished / "checkpoints" / "step-00000008"
+    state = torch.load(checkpoint / "training.pt", weights_only=True)
+    for part in ("meters", "loss_scale", "nonfinite", "clusters", "history"):
+        del state[part]
+    torch.save(state, checkpoint / "training.pt")
+    renew_checksums(checkpoint)
+    damage(unfinished / "checkpoints" / "step-00000012" / "training.pt", "truncated")
+    run(unfinished, resume=True)
+    torch.testing.assert_close(weights(unfinished), weights(whole), rtol=0, atol=0)
+
+
+def test_the_loss_scale_of_fp16_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stand-in, because a scale needs a GPU."""
+    kind = type(create_fabric(tiny_settings().train).strategy.precision)
+    taken: list[dict[str, float]] = []
+    monkeypatch.setattr(kind, "state_dict", lambda _: {"scale": 8.0})
+    monkeypatch.setattr(kind, "load_state_dict", lambda _, state: taken.append(state))
+    out = tmp_path / "run"
+    run(out)
+    assert not taken, "there was nothing to take up"
+    (out / "result.json").unlink()
+    run(out, resume=True)
+    assert taken == [{"scale": 8.0}]
 
 
 def test_with_no_whole_checkpoint_a_run_begins_anew(whole: Path, unfinished: Path) -> None:

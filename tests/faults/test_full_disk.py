@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,15 +95,37 @@ def test_numbers_and_log_that_cannot_be_written_stop_the_run(
     torch.testing.assert_close(weights(out), whole, rtol=0, atol=0)
 
 
-def test_decoded_images_that_find_no_room(disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    """Decodes a few photos that take more room than a small disk has left."""
     for number, name in enumerate(["a", "b"]):
         (tmp_path / "photos" / "labeled" / name).mkdir(parents=True)
         image = encoded((900, 800), (number, 9, 9), "JPEG")
         (tmp_path / "photos" / "labeled" / name / "1.jpg").write_bytes(image)
-    command = ["prepare", str(tmp_path / "photos"), "--cache", str(disk), "--image-size", "700"]
+    return ["prepare", str(tmp_path / "photos"), "--image-size", "700", "--cache"]
+
+
+def test_decoded_images_that_find_no_room(disk: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     fill(disk)
-    assert main(command) == 2
+    assert main([*command, str(disk)]) == 2
     assert f"There is no room left in {disk}" in capsys.readouterr().err
+    assert [path.name for path in disk.iterdir() if path.suffix != ".lock"] == ["filler"], "nothing half-made stays"
     (disk / "filler").unlink()
-    assert main(command) == 0
-    assert not list(disk.glob("building-*"))
+    assert main([*command, str(disk)]) == 0
+
+
+def test_decoded_images_that_are_told_of_no_room(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same where no disk may be mounted: the system says so at the last moment."""
+
+    def refuse(_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cache = tmp_path / "cache"
+    with monkeypatch.context() as patch:
+        patch.setattr("semifine.data.store_files._flush_to_disk", refuse)
+        assert main([*command, str(cache)]) == 2
+    assert f"There is no room left in {cache}" in capsys.readouterr().err
+    assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
+    assert main([*command, str(cache)]) == 0

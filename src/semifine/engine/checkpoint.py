@@ -25,17 +25,23 @@ KEPT = 2
 
 
 def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], training: dict[str, Any]) -> None:
-    """Writes ``step-N`` beside the others, then points ``last`` at it, then drops the oldest."""
-    _save(folder, f"step-{step:08d}", "last", weights, training)
-    for old in sorted(folder.glob("step-*"))[:-KEPT]:
-        shutil.rmtree(old)
+    """Writes ``step-N`` beside the others, then points ``last`` at it, then drops the oldest.
+
+    A run that found its newest checkpoints damaged goes on from before them: these are dropped, too.
+    """
+    name = f"step-{step:08d}"
+    _save(folder, name, "last", weights, training)
+    others = sorted(folder.glob("step-*"))
+    old = [path for path in others if path.name <= name][:-KEPT]
+    for path in (*old, *(path for path in others if path.name > name and _damage(path)), *folder.glob(".step-*")):
+        shutil.rmtree(path)
 
 
 def save_best(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
     """Writes ``best-N``, then points ``best_val`` at it, then drops the one before; training cannot go on from it."""
     name = f"best-{step:08d}"
     _save(folder, name, BEST, weights, None)
-    for old in folder.glob("best-*"):
+    for old in (*folder.glob("best-*"), *folder.glob(".best-*")):
         if old.name != name:
             shutil.rmtree(old)
 
@@ -54,10 +60,14 @@ def _save(folder: Path, name: str, link: str, weights: dict[str, Tensor], traini
             f"The checkpoint {folder / name} could not be written ({reason}; {free / 1e6:.0f} MB are free there); the "
             "one before it is intact: make room and go on with --resume."
         ) from error
-    shutil.rmtree(folder / name, ignore_errors=True)  # a run that died before it could point at this one
+    aside = folder / f".{name}.aside"
+    shutil.rmtree(aside, ignore_errors=True)
+    if (folder / name).exists():  # damaged, or of a run that died before it could point at it
+        os.replace(folder / name, aside)
     os.replace(partial, folder / name)
     _point_at(folder / link, name)
     _sync(folder)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any] | None) -> None:
@@ -72,15 +82,24 @@ def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any] | 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     """The newest checkpoint that is whole, and a sentence about each newer one that is not."""
-    last = folder / "last"
-    newest = last.resolve().name if last.exists() else ""
-    remarks: list[str] = []
-    for checkpoint in sorted((path for path in folder.glob("step-*") if path.name <= newest), reverse=True):
+    checkpoints, remarks = _from_last_on(folder)
+    for checkpoint in checkpoints:
         damage = _damage(checkpoint)
         if not damage:
             return checkpoint, remarks
         remarks.append(f"The checkpoint {checkpoint} is damaged ({damage}) and left aside.")
     return None, remarks
+
+
+def _from_last_on(folder: Path) -> tuple[list[Path], list[str]]:
+    """The checkpoint that ``last`` points at and all before it, newest first; without that link, all that there are."""
+    last, steps = folder / "last", sorted(folder.glob("step-*"), reverse=True)
+    if last.is_dir() and not last.is_symlink():  # a copy that followed links
+        return [last, *steps], []
+    if last.exists():
+        return [path for path in steps if path.name <= last.resolve().name], []
+    lost = "leads nowhere" if last.is_symlink() else "is missing"
+    return steps, [f"The link {last} {lost}: the newest checkpoint beside it counts."] if steps else []
 
 
 def _damage(checkpoint: Path) -> str:

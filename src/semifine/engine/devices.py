@@ -28,7 +28,9 @@ except ImportError:  # the distribution named "lightning" carries Fabric under i
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 PATIENCE = timedelta(minutes=10)
-"""How long processes wait for one that does not answer."""
+"""How long processes wait for one that does not answer within a step."""
+PATIENCE_AT_BARRIERS = timedelta(days=7)
+"""How long they wait for one that works alone: it decodes images, evaluates or writes. Its death ends the wait."""
 # torch renamed it after 2.11
 _OPTIONS = inspect.signature(DistributedDataParallel.__init__).parameters
 _BUFFER_OPTION = "forward_sync_buffers" if "forward_sync_buffers" in _OPTIONS else "broadcast_buffers"
@@ -40,6 +42,18 @@ RANK_NAMES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 PRECISIONS: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 __all__ = ["Fabric", "create_fabric", "describe_hardware", "resolve_device", "resolve_precision", "training_stream"]
+
+
+class PatientDDP(DDPStrategy):
+    """Barriers have a group of their own, of gloo: its waiting takes no GPU, and as long as need be."""
+
+    def setup_environment(self) -> None:
+        super().setup_environment()
+        self._waiting: Any = torch.distributed.new_group(backend="gloo", timeout=PATIENCE_AT_BARRIERS)
+
+    def barrier(self, *_: Any, **__: Any) -> None:
+        # torch's own barrier fails on the CPU in some of its versions
+        torch.distributed.all_reduce(torch.zeros(()), group=self._waiting)
 
 
 def create_fabric(settings: TrainSettings) -> Fabric:
@@ -62,7 +76,7 @@ def create_fabric(settings: TrainSettings) -> Fabric:
     if devices * nodes > 1:
         # Several forward passes precede a backward pass, and a broadcast of buffers in between would break it.
         keep_buffers: dict[str, Any] = {_BUFFER_OPTION: False}
-        strategy = DDPStrategy(process_group_backend=BACKENDS[device], timeout=PATIENCE, **keep_buffers)
+        strategy = PatientDDP(process_group_backend=BACKENDS[device], timeout=PATIENCE, **keep_buffers)
     return Fabric(
         accelerator=device, devices=devices, num_nodes=nodes, strategy=strategy, precision=PRECISIONS[precision]
     )

@@ -84,13 +84,10 @@ def _note(labels: ExtraLabels, catalog: Catalog, added: NDArray[np.int64]) -> st
     return ", ".join(parts)
 
 
-def freeze_log(file: Path, frozen: Path) -> ExtraLabels:
-    """Reads the labels, and keeps a copy of what the studio's log says now; a table needs none."""
-    labels = read_labels(file)
-    frozen.unlink(missing_ok=True)
-    if labels.from_log:
+def freeze_log(labels: ExtraLabels | None, frozen: Path) -> None:
+    """Keeps what the studio's log says now, where the labels come from one; a table needs no copy."""
+    if labels is not None and labels.from_log and labels.file != frozen:
         write_atomically(frozen, labels_as_csv(labels.pairs))
-    return labels
 
 
 def read_frozen_log(frozen: Path) -> ExtraLabels | None:

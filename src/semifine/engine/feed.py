@@ -77,8 +77,12 @@ class Feed:
         return Batch(labelled, sent["label"], unlabelled, sent["index"], sent["position"])
 
     def rows(self, step: int) -> NDArray[np.int64]:
-        """The rows of the catalog that a step's batch is made of, labelled ones first."""
-        labelled: NDArray[np.int64] = self._labelled_rows[np.asarray(self._labelled.batch(step))]
+        """The rows of the catalog that a step's batch is made of, in all processes, labelled ones first."""
+        labelled: NDArray[np.int64] = self._labelled_rows[_whole_batch(self._labelled, step)]
         if not self._method.unlabelled_views or step < self.labelled_only_steps:
             return labelled
-        return np.concatenate([labelled, self._unlabelled_rows[np.asarray(self._unlabelled.batch(step))]])
+        return np.concatenate([labelled, self._unlabelled_rows[_whole_batch(self._unlabelled, step)]])
+
+
+def _whole_batch(stream: IndexStream, step: int) -> NDArray[np.int64]:
+    return np.asarray(IndexStream(stream.num_samples, stream.batch_size, stream.seed).batch(step))

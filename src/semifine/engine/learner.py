@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from semifine.config import TrainSettings
 from semifine.engine.acceleration import Acceleration
@@ -37,6 +37,19 @@ class Learner:
         """Takes the classifier's weights into the average."""
         if self.teacher is not None:
             update_teacher(self.teacher, self.classifier, self.ema)
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that a step changes: of the networks, and the optimiser's momentum, once there is any."""
+        networks = {"student": self.classifier, "teacher": self.teacher}
+        state = {
+            f"{owner}.{name}": value
+            for owner, network in networks.items()
+            if network is not None
+            for name, value in (*network.named_parameters(), *network.named_buffers())
+        }
+        for parameter, memory in self.optimiser.state_dict()["state"].items():
+            state |= {f"{parameter}.{name}": value for name, value in memory.items() if isinstance(value, Tensor)}
+        return state
 
     def unevaluated(self) -> dict[str, nn.Module]:
         """The network beside the evaluated one, where there are two, by its name in a checkpoint."""

@@ -32,7 +32,11 @@ def lost_processes_explained(log: Path, process: int) -> Iterator[None]:
 
 
 def _reason(log: Path, process: int) -> str:
-    """The first cause: an error that is the last word of another process, and is no echo of a third one's."""
+    """The first cause: an error that is the last word of another process, and is no echo of a third one's.
+
+    A process of this run has at least said that it began, after all that one of the same number said in earlier runs;
+    but an earlier run may have had more of them.
+    """
     last_words: dict[int, dict[str, str]] = {}
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -40,7 +44,8 @@ def _reason(log: Path, process: int) -> str:
             last_words[record["process"]] = record
         except (ValueError, KeyError, TypeError):  # cut short when an earlier process ended
             continue
+    others = set(range(torch.distributed.get_world_size())) - {process}
     for other, record in last_words.items():
-        if other != process and record["kind"] == "error" and not record["text"].startswith(ENDED):
+        if other in others and record["kind"] == "error" and not record["text"].startswith(ENDED):
             return f"process {other}: {record['text'].rstrip('.')}"
     return "it left no reason, as when it is killed from outside"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -18,6 +20,12 @@ def sum_over_processes(sums: Tensor) -> Tensor:
     return sums
 
 
+def _share_of(total: Tensor) -> Tensor:
+    """This process's part of sums that go on: the first one takes them all."""
+    is_first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+    return total if is_first else torch.zeros_like(total)
+
+
 class NumberMeter:
     """Means of the named numbers that steps return."""
 
@@ -32,6 +40,20 @@ class NumberMeter:
         if self._sums is None:
             self._names, self._sums = tuple(numbers), torch.zeros_like(row)
         self._sums.add_(row)
+
+    def sums(self) -> dict[str, Tensor]:
+        """What steps add to, once there was one."""
+        return {} if self._sums is None else {"sums": self._sums}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was added since the last reading, by all processes, which must all ask."""
+        if self._sums is None:
+            return {}
+        return {"names": list(self._names), "sums": sum_over_processes(self._sums)}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        if state:
+            self._names, self._sums = tuple(state["names"]), _share_of(state["sums"].to(device))
 
     def read(self) -> dict[str, float]:
         """The means since the last reading; the one place that waits for the device."""
@@ -82,6 +104,18 @@ class PseudoLabelMeter:
         if pseudo.counted is not None:
             among = torch.stack([truth >= 0, truth >= self._num_classes])
             self._counted.add_((among & pseudo.counted).float().sum(dim=1))
+
+    def sums(self) -> dict[str, Tensor]:
+        """What steps add to."""
+        return {"sums": self._sums, "predicted": self._predicted}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was added since the last reading, by all processes, which must all ask."""
+        return {name: sum_over_processes(sums) for name, sums in self.sums().items()}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        for name, sums in self.sums().items():
+            sums.copy_(_share_of(state[name].to(device)))
 
     def read(self) -> dict[str, float]:
         """Means since the last reading."""

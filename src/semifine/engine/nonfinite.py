@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from semifine.engine.meters import sum_over_processes
 from semifine.errors import UserError
 
 NEVER = -1
 SHOWN_PATHS = 5
 
 
-class NonFiniteWatch:
-    """Remembers the first step whose loss was not finite, and how many there were, without a wait for the device."""
+class NonFiniteWatch(nn.Module):
+    """Remembers the first step whose loss was not finite, and how many there were, without a wait for the device.
 
-    def __init__(self, device: torch.device) -> None:
-        self._step = torch.zeros((), dtype=torch.int64, device=device)
-        self._first = torch.full((), NEVER, dtype=torch.int64, device=device)
-        self._count = torch.zeros((), dtype=torch.int64, device=device)
+    Processes share their gradients, so a loss that is not finite in one of them counts in all. Its buffers are part of
+    a checkpoint, so that a resumed run counts on.
+    """
+
+    first: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._step: Tensor
+        self.register_buffer("_step", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.register_buffer("first", torch.full((), NEVER))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
 
     def begin_at(self, step: int) -> None:
         self._step.fill_(step)
 
+    def forget(self) -> None:
+        """What was skipped so far is no reason to stop."""
+        self.first.fill_(NEVER)
+        self.count.zero_()
+
     def see(self, loss: Tensor) -> Tensor:
-        """Counts one step; whether its loss is finite."""
-        finite = torch.isfinite(loss.detach())
-        self._first.copy_(torch.where(~finite & (self._first == NEVER), self._step, self._first))
-        self._count.add_(~finite)
+        """Counts one step; whether its loss is finite in every process."""
+        finite = sum_over_processes((~torch.isfinite(loss.detach())).long()) == 0
+        self.first.copy_(torch.where(~finite & (self.first == NEVER), self._step, self.first))
+        self.count.add_(~finite)
         self._step.add_(1)
         return finite
 
     def read(self) -> tuple[int | None, int]:
         """The first such step, or None, and the number of them; the host waits here."""
-        first, count = torch.stack([self._first, self._count]).tolist()
+        first, count = torch.stack([self.first, self.count]).tolist()
         return (None if first == NEVER else first), count
 
 
@@ -49,15 +63,20 @@ def nonfinite_error(step: int, paths: Sequence[str]) -> UserError:
     )
 
 
-@contextmanager
-def undone_unless(network: nn.Module, seen: list[Tensor]) -> Iterator[None]:
-    """What one pass changes in the network, gradients and statistics, counts only if the loss in ``seen`` is finite."""
-    buffers = list(network.buffers())
-    before = [buffer.clone() for buffer in buffers]
-    yield
-    finite = seen[0]
-    for buffer, old in zip(buffers, before, strict=True):
-        buffer.copy_(torch.where(finite, buffer, old))
-    for parameter in network.parameters():
-        if parameter.grad is not None:
-            parameter.grad.copy_(torch.where(finite, parameter.grad, torch.zeros_like(parameter.grad)))
+def copied(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in state.items()}
+
+
+@torch.no_grad()
+def restore_unless(finite: Tensor, state: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
+    """Writes what was before over the state, unless ``finite``; the host does not look which.
+
+    What the very first step makes has nothing to go back to: momentum and sums began at zero, and the window of
+    transitions, which only then gets its width, at none.
+    """
+    for name, value in state.items():
+        old = before.get(name)
+        if old is None:
+            old = torch.zeros_like(value)
+        if old.shape == value.shape:
+            torch.where(finite, value, old, out=value)

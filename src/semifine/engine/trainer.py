@@ -100,11 +100,17 @@ class Trainer:
         self.assessment = Assessment(
             folder, self.catalog, evaluator, self.learner.evaluated, self.method, self.history, clusters
         )
-        histories = {"history": self.history, "clusters": clusters}
-        self.state = TrainingState(folder, self.catalog, self.learner, self.method, histories, fabric.device)
-        self.watch = NonFiniteWatch(fabric.device)
+        self.watch = NonFiniteWatch().to(fabric.device)
+        self._skips_told = 0
         self.labelled_step = self._create_step(Supervised(NoSettings(), info))
         self.full_step = self._create_step(self.method)
+        histories = {"history": self.history, "clusters": clusters, "nonfinite": self.watch}
+        meters: dict[str, NumberMeter | PseudoLabelMeter] = {
+            "labelled": self.labelled_step.numbers,
+            "full": self.full_step.numbers,
+            "pseudo_labels": self.pseudo_labels,
+        }
+        self.state = TrainingState(folder, self.catalog, self.learner, self.method, histories, meters, fabric)
         for remark in [*self.acceleration.remarks, *self.method.remarks()]:
             display.say(remark)
 
@@ -183,6 +189,7 @@ class Trainer:
             if self._due(self.settings.evaluation_interval):
                 with self.time.spent_on("evaluation"):
                     self._evaluate()
+                    self.fabric.barrier()
             stopped_by = agree_to_stop(self.fabric, stop, self._due(self.settings.log_every))
             if self._due(self.settings.save_interval) or stopped_by:
                 with self.time.spent_on("saving"):
@@ -207,9 +214,11 @@ class Trainer:
         if step is None:
             return 0
         if self.settings.on_nonfinite == "skip":
-            self.display.say(
-                f"{count} steps so far had a loss that is not finite, and were skipped; the first was {step}."
-            )
+            if count > self._skips_told:
+                self.display.say(
+                    f"{count} steps so far had a loss that is not finite, and were skipped; the first was {step}."
+                )
+            self._skips_told = count
             return count
         paths = [str(self.catalog.paths[row]) for row in self.batches.feed.rows(step)]
         raise nonfinite_error(step, paths)
@@ -255,14 +264,16 @@ class Trainer:
     def save(self) -> None:
         """A checkpoint from which training goes on bit for bit; what it holds is the same in all processes."""
         self._check_losses()
-        if self.fabric.is_global_zero:
-            self.state.save(self.step, self.time.seconds)
+        self.state.save(self.step, self.time.seconds)
+        self.fabric.barrier()
 
     def resume(self) -> None:
         """Takes up the newest checkpoint, where there is one."""
         self.step, seconds = self.state.take_up(self.display.say)
         self.time.seconds.update(seconds)
         self._prepare_learning_rate()
+        if self.settings.on_nonfinite == "stop":
+            self.watch.forget()
         if self.fabric.is_global_zero:
             self.folder.keep_metrics_until(self.step)
         self.fabric.barrier()

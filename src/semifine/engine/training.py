@@ -19,9 +19,10 @@ from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
 from semifine.engine.devices import Fabric, create_fabric, describe_hardware, process_rank, resolve_precision
 from semifine.engine.display import Display
-from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log
+from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log, read_labels
 from semifine.engine.forecast import memory_sentence
-from semifine.engine.lock import locked
+from semifine.engine.interruption import Interrupted
+from semifine.engine.lock import LOCK, locked
 from semifine.engine.loggers import Loggers, chosen_loggers
 from semifine.engine.lost_process import lost_processes_explained
 from semifine.engine.profiling import profiling
@@ -38,16 +39,8 @@ from semifine.models.matching import LoadReport
 from semifine.run_folder import RunFolder, write_json
 from semifine.version import code_version
 
-# What an attempt leaves that ended before its run began.
-BEFORE_A_RUN = {
-    ".lock",
-    ".settings.yaml.partial",
-    "classes.json",
-    "data.json",
-    "environment.json",
-    "labels.csv",
-    "weights.json",
-}
+# What an attempt leaves, besides its lock and its log, that ended before its run began.
+BEFORE_A_RUN = ("classes.json", "data.json", "environment.json", "weights.json")
 
 
 def train(
@@ -80,6 +73,10 @@ def train(
         try:
             with recording(folder.log, display, process_rank()), lost_processes_explained(folder.log, process_rank()):
                 return _train(settings, folder, display, started, profile)
+        except Interrupted:
+            if is_first:
+                raise
+            return {}  # a failure would make the launcher kill the first process, which may still be busy
         except torch.OutOfMemoryError as error:
             raise UserError(
                 f"{NO_GPU_MEMORY}: lower --batch-size, --mu or --image-size, take a smaller "
@@ -97,7 +94,9 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     logger_names = chosen_loggers(settings.train.loggers)
     fabric = create_fabric(settings.train)
     fabric.launch()
-    dataset = open_dataset(settings, display, _labels_of_the_run(settings, folder, fabric))
+    labels = _labels_of_the_run(settings, folder, fabric)
+    dataset = open_dataset(settings, display, labels)
+    fabric.barrier()  # whoever decodes images, the others wait for it
     for remark in (describe(dataset.catalog), *settings.remarks):
         display.say(remark)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
@@ -109,6 +108,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
     if fabric.is_global_zero:
         _begin_folder(settings, folder, dataset, environment, report)
+        freeze_log(labels, folder.labels)
     trainer.resume()
     names = logger_names if fabric.is_global_zero else []
     trainer.loggers = Loggers(names, settings, folder, trainer.step, display.say)
@@ -149,10 +149,9 @@ def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric)
     if not settings.train.labels:
         return None
     labels = None
-    if fabric.is_global_zero and not folder.settings.exists():
-        labels = freeze_log(Path(settings.train.labels), folder.labels)
-    fabric.barrier()
-    return labels or read_frozen_log(folder.labels)
+    if fabric.is_global_zero:
+        labels = read_frozen_log(folder.labels) or read_labels(Path(settings.train.labels))
+    return fabric.broadcast(labels)
 
 
 def _begin_folder(
@@ -209,12 +208,20 @@ def _check_folder(out: Path, resume: bool) -> None:
     """A folder that holds anything is only touched to resume the run in it."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; --out names a folder for the run.")
-    if not out.exists() or {path.name for path in out.iterdir()} <= {*BEFORE_A_RUN, RunFolder(out).log.name}:
+    if not out.exists() or _has_only_an_attempt(out):
         return
     if not RunFolder(out).settings.exists():
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
     if not resume:
         raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
+
+
+def _has_only_an_attempt(out: Path) -> bool:
+    """Whether a run that begins there harms nothing: files of our names are ours beside the log of an attempt."""
+    log, settings = RunFolder(out).log.name, RunFolder(out).settings.name
+    half_written = {f".{name}.partial" for name in (*BEFORE_A_RUN, settings)}
+    names = {path.name for path in out.iterdir()} - {LOCK}
+    return not names or (log in names and names <= {log, *BEFORE_A_RUN, *half_written})
 
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from semifine.data.catalog import Catalog, Split
 from semifine.engine.checkpoint import load_training_state, load_weights, newest_checkpoint, save_checkpoint
+from semifine.engine.devices import Fabric
 from semifine.engine.learner import Learner
+from semifine.engine.meters import NumberMeter, PseudoLabelMeter
 from semifine.engine.time_spent import Part
 from semifine.errors import UserError
 from semifine.methods.base import Method
@@ -27,16 +29,19 @@ class TrainingState:
         learner: Learner,
         method: Method,
         histories: Mapping[str, nn.Module],
-        device: torch.device,
+        meters: Mapping[str, NumberMeter | PseudoLabelMeter],
+        fabric: Fabric,
     ) -> None:
         self._folder = folder
         self._learner = learner
         self._method = method
         self._histories = histories
-        self._device = device
+        self._meters = meters
+        self._fabric = fabric
         self._images = {split.name.lower(): len(catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED)}
 
     def save(self, step: int, seconds: Mapping[Part, float]) -> None:
+        """All processes must ask, and the first one writes."""
         state = {
             "step": step,
             "seconds": dict(seconds),
@@ -45,11 +50,14 @@ class TrainingState:
             "method": self._method.state_dict(),
             **{name: history.state_dict() for name, history in self._histories.items()},
             **{name: network.state_dict() for name, network in self._learner.unevaluated().items()},
+            "meters": {name: meter.state_dict() for name, meter in self._meters.items()},
+            "loss_scale": self._fabric.strategy.precision.state_dict(),
             "random": torch.get_rng_state(),
         }
-        if self._device.type == "cuda":
-            state["random_cuda"] = torch.cuda.get_rng_state(self._device)
-        save_checkpoint(self._folder.checkpoints, step, self._learner.evaluated.state_dict(), state)
+        if self._fabric.device.type == "cuda":
+            state["random_cuda"] = torch.cuda.get_rng_state(self._fabric.device)
+        if self._fabric.is_global_zero:
+            save_checkpoint(self._folder.checkpoints, step, self._learner.evaluated.state_dict(), state)
 
     def take_up(self, say: Callable[[str], None]) -> tuple[int, dict[Part, float]]:
         """Fills everything from the newest checkpoint that is whole; the steps and seconds until it, 0 without one."""
@@ -83,6 +91,10 @@ class TrainingState:
         for name, history in self._histories.items():
             if name in state:  # runs of before it was kept go on without
                 history.load_state_dict(state[name])
+        for name, meter_state in state.get("meters", {}).items():
+            self._meters[name].load_state_dict(meter_state, self._fabric.device)
+        if state.get("loss_scale"):  # of fp16 alone
+            self._fabric.strategy.precision.load_state_dict(state["loss_scale"])
         torch.set_rng_state(state["random"])
-        if "random_cuda" in state and self._device.type == "cuda":
-            torch.cuda.set_rng_state(state["random_cuda"], self._device)
+        if "random_cuda" in state and self._fabric.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_cuda"], self._fabric.device)

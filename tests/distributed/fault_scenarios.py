@@ -1,0 +1,83 @@
+"""Runs of two processes in which something goes wrong with one, for the tests to look at: python ... FOLDER."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from semifine.engine import devices
+from semifine.engine.assessment import Assessment
+from semifine.engine.display import Display
+from semifine.engine.feed import Feed
+from semifine.engine.training import train
+from semifine.methods.base import Batch
+from tests.conftest import tiny_settings
+from tests.distributed.scenarios import NETWORK, Silent, in_processes
+
+STEPS = 12
+BAD_STEP = 6
+PATIENCE = timedelta(seconds=4)
+
+
+def run(out: Path, display: Display | None = None, **more: Any) -> None:
+    settings = {**NETWORK, "iterations": STEPS, "log_every": 7, "save_every": 5, "evaluate_every": 100, **more}
+    train(tiny_settings("soc", **settings), out, resume=True, display=display or Silent())
+
+
+def with_bad_images(rank: int, out: Path, on_nonfinite: str) -> None:
+    """Of the last process, at one step: the others never see them."""
+    make: Callable[[Feed, int], Batch] = Feed.batch
+
+    def broken(feed: Feed, step: int) -> Batch:
+        batch = make(feed, step)
+        is_last = rank == int(os.environ.get("WORLD_SIZE", "1")) - 1
+        for view in (*batch.labelled.values(), *batch.unlabelled.values()):
+            view.mul_(float("nan") if is_last and step == BAD_STEP else 1.0)
+        return batch
+
+    Feed.batch = broken  # type: ignore[method-assign]
+    run(out, on_nonfinite=on_nonfinite)
+
+
+def with_long_evaluations(out: Path) -> None:
+    """The first process is busy for longer than the others would wait for it within a step."""
+    devices.PATIENCE = PATIENCE
+    evaluate = Assessment.evaluate
+    write_facts = Assessment.write_facts
+
+    def slow(function: Callable[..., Any]) -> Callable[..., Any]:
+        def slowly(*arguments: Any) -> Any:
+            time.sleep(2 * PATIENCE.total_seconds())
+            return function(*arguments)
+
+        return slowly
+
+    Assessment.evaluate = slow(evaluate)  # type: ignore[method-assign]
+    Assessment.write_facts = slow(write_facts)  # type: ignore[method-assign]
+    run(out, evaluate_every=STEPS)
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    outcomes: dict[str, Any] = {}
+
+    def note(name: str, count: int, work: Callable[[int, Path], None]) -> None:
+        outcomes[name] = in_processes(count, lambda rank: work(rank, folder / name))
+
+    note("skipped", 2, lambda rank, out: with_bad_images(rank, out, "skip"))
+    note("skipped-by-one", 1, lambda rank, out: with_bad_images(rank, out, "skip"))
+    note("stopped", 2, lambda rank, out: with_bad_images(rank, out, "stop"))
+    note("long", 2, lambda _, out: with_long_evaluations(out))
+    (folder / "outcomes.json").write_text(json.dumps(outcomes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,79 @@
+"""Something that only one of two processes sees, does or suffers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.distributed.test_two_processes import ENVIRONMENT, OPTIONS, ROOT, state, wait_for_numbers, weights
+
+PROGRAM = Path(__file__).with_name("fault_scenarios.py")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    command = [sys.executable, str(PROGRAM), str(folder)]
+    done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def outcome(runs: Path, name: str) -> dict[str, Any]:
+    return dict(json.loads((runs / "outcomes.json").read_text())[name])
+
+
+def test_a_loss_that_is_no_number_in_one_process_is_skipped_in_both(runs: Path) -> None:
+    assert outcome(runs, "skipped")["codes"] == [0, 0]
+    assert state(runs / "skipped")["nonfinite"]["count"] == 1
+    torch.testing.assert_close(weights(runs / "skipped"), weights(runs / "skipped-by-one"), rtol=0, atol=1e-6)
+    assert "1 steps so far had a loss that is not finite" in (runs / "skipped" / "log.jsonl").read_text()
+
+
+def test_a_loss_that_is_no_number_in_one_process_stops_both_before_it_is_saved(runs: Path) -> None:
+    stopped = outcome(runs, "stopped")
+    assert stopped["codes"] == [2, 2]
+    assert "0: The loss of step 6 is not a finite number; its batch of 12 images" in stopped["said"]
+    assert state(runs / "stopped")["step"] == 5
+    assert all(value.isfinite().all() for value in weights(runs / "stopped").values())
+
+
+def test_work_of_the_first_process_that_takes_long_is_waited_for(runs: Path) -> None:
+    assert outcome(runs, "long") == {"codes": [0, 0], "said": ""}
+    assert (runs / "long" / "result.json").exists()
+
+
+SLOW_SAVE = """
+import sys, time
+from semifine.cli.main import main
+from semifine.engine import training_state
+save = training_state.save_checkpoint
+def slowly(*arguments):
+    time.sleep(14)  # longer than Fabric needs to see that a process of its own has ended
+    save(*arguments)
+training_state.save_checkpoint = slowly
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+def test_a_slow_save_after_a_signal_is_finished(tmp_path: Path) -> None:
+    program, out = tmp_path / "slow.py", tmp_path / "run"
+    program.write_text(SLOW_SAVE)
+    numbers = ["--iterations", "100000", "--save-every", "100000", "--evaluate-every", "100000"]
+    command = [sys.executable, str(program), "train", *OPTIONS, "--devices", "2", "--out", str(out), *numbers]
+    running = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    wait_for_numbers(out)
+    running.send_signal(signal.SIGTERM)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 128 + signal.SIGTERM, said[-2000:]
+    assert state(out)["step"] > 0

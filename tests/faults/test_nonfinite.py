@@ -1,0 +1,114 @@
+"""Losses that are not finite numbers, from images that are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from semifine.engine.feed import Feed
+from semifine.engine.nonfinite import copied, restore_unless
+from semifine.engine.training import train
+from semifine.methods import method_names
+from semifine.methods.base import Batch
+from tests.conftest import tiny_settings
+from tests.faults.test_damaged_runs import Notes
+
+STEPS = 12
+NOT_RESTORED = {"step", "seconds", "random", "nonfinite"}
+"""Of the training state: where the run stands, and what it says of the skipped steps."""
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
+    """The images of these steps, counted from 0, are no numbers."""
+    make: Callable[[Feed, int], Batch] = Feed.batch
+
+    def broken(feed: Feed, step: int) -> Batch:
+        batch = make(feed, step)
+        for view in (*batch.labelled.values(), *batch.unlabelled.values()):
+            view.mul_(float("nan") if step in steps else 1.0)
+        return batch
+
+    monkeypatch.setattr(Feed, "batch", broken)
+
+
+def run(out: Path, name: str, notes: Notes | None = None, *, resume: bool = False, **more: Any) -> None:
+    average = {"ema": 0.9}  # so that all methods have one
+    settings = tiny_settings(name, iterations=STEPS, **{**average, "on_nonfinite": "skip", **more})
+    train(settings, out, resume=resume, display=notes or Notes())
+
+
+def told(notes: Notes) -> list[str]:
+    return [text for text in notes.said if "were skipped; the first was" in text]
+
+
+@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param({}, id="cpu"),
+        pytest.param({"device": "cuda", "precision": "fp32", "cuda_graphs": "on"}, id="graphs", marks=pytest.mark.gpu),
+    ],
+)
+def test_a_skipped_batch_leaves_no_trace(
+    ways: dict[str, str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, 0, 4, STEPS - 1)
+    notes = Notes()
+    run(tmp_path, name, notes, save_every=1, log_every=STEPS, evaluate_every=STEPS - 1, **ways)
+    before, after = (tmp_path / "checkpoints" / f"step-{step:08d}" for step in (STEPS - 1, STEPS))
+    states = [torch.load(folder / "training.pt", weights_only=True) for folder in (before, after)]
+    for state in states:
+        del state["meters"]  # the log of the last step has read them
+        del state["optimiser"]["param_groups"]  # the learning rate
+    kept, changed = ({key: state[key] for key in state.keys() - NOT_RESTORED} for state in states)
+    torch.testing.assert_close(changed, kept, rtol=0, atol=0)
+    weights = load_file(after / "model.safetensors")
+    torch.testing.assert_close(weights, load_file(before / "model.safetensors"), rtol=0, atol=0)
+    assert all(value.isfinite().all() for value in weights.values())
+    assert told(notes)[-1].startswith("3 steps so far")
+    numbers = next(json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines() if "loss" in line)
+    assert 0 < numbers["loss"] < 100, "the mean of the others"
+
+
+def test_it_is_said_once_and_counted_over_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, 1, 7)
+    first = Notes()
+    run(tmp_path, "fixmatch", first, log_every=1, save_every=2)
+    assert told(first) == [
+        f"{count} steps so far had a loss that is not finite, and were skipped; the first was 1." for count in (1, 2)
+    ]
+    for name in ("result.json", "checkpoints/last"):
+        (tmp_path / name).unlink()
+    (tmp_path / "checkpoints" / "last").symlink_to("step-00000010")
+    monkeypatch.undo()
+    spoil(monkeypatch, 10)
+    second = Notes()
+    run(tmp_path, "fixmatch", second, resume=True)
+    assert told(second)[-1].startswith("3 steps so far")
+
+
+def test_what_was_skipped_does_not_stop_a_run_that_goes_on_without_skipping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, 1)
+    run(tmp_path, "fixmatch")
+    for name in ("result.json", "checkpoints/last"):
+        (tmp_path / name).unlink()
+    (tmp_path / "checkpoints" / "last").symlink_to("step-00000008")
+    run(tmp_path, "fixmatch", resume=True, on_nonfinite="stop")
+
+
+def test_what_the_first_step_makes_goes_back_to_nothing() -> None:
+    before = copied({"weight": torch.ones(2)})
+    state = {"weight": torch.full((2,), torch.nan), "momentum": torch.full((2,), torch.nan)}
+    restore_unless(torch.tensor(True), state, before)
+    assert state["weight"].isnan().all()
+    restore_unless(torch.tensor(False), state, before)
+    assert state["weight"].tolist() == [1, 1]
+    assert state["momentum"].tolist() == [0, 0]
