@@ -6,3 +6,12 @@ class UserError(ValueError):
 
     The command line prints the sentence and exits with code 2, without a traceback.
     """
+
+
+def exhausted_memory(error: BaseException) -> str | None:
+    """Whose memory did not suffice, where an error means that; torch has no kind of error for most of them."""
+    text = str(error)
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text or "Cannot allocate memory" in text:
+        return "this machine"
+    is_gpu = isinstance(error, RuntimeError) and ("out of memory" in text or "STATUS_ALLOC_FAILED" in text)
+    return "the GPU" if is_gpu else None

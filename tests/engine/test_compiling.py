@@ -80,7 +80,7 @@ def test_errors_of_a_compiled_network_stay_what_they_are() -> None:
     """A device that fails in mid-run, or is full, is no fault of the compiler."""
     said: list[str] = []
     compiled = network()
-    answers = iter([torch.OutOfMemoryError("full"), torch.ones(3), ValueError("in mid-run")])
+    answers = iter([torch.OutOfMemoryError("CUDA out of memory"), torch.ones(3), ValueError("in mid-run")])
 
     def answer(_: Tensor) -> Tensor:
         if isinstance(given := next(answers), Exception):

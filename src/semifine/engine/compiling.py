@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
+
+from semifine.errors import exhausted_memory
 
 
 def compile_network(network: nn.Module, say: Callable[[str], None]) -> None:
@@ -40,12 +41,11 @@ class CompiledCall:
         assert self._compiled is not None
         try:
             output = self._compiled(*arguments, **named)
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:
             from torch._dynamo.exc import TorchDynamoException
 
-            if self._has_worked and not isinstance(error, TorchDynamoException):
+            means_no_compiler = not self._has_worked and not exhausted_memory(error)
+            if not isinstance(error, TorchDynamoException) and not means_no_compiler:
                 raise
             self._network._compiled_call_impl = None
             self._say(_sentence(error))

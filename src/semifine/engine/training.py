@@ -30,7 +30,7 @@ from semifine.engine.seeds import seed_for
 from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trained import load_frozen
 from semifine.engine.trainer import Trainer
-from semifine.errors import UserError
+from semifine.errors import UserError, exhausted_memory
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_takes, create_classifier
 from semifine.models.matching import LoadReport
@@ -96,10 +96,12 @@ def train(
         try:
             with recording(folder.log, display, process_rank()), lost_processes_explained(folder.log, process_rank()):
                 return _train(settings, folder, display, started, profile)
-        except torch.OutOfMemoryError as error:
+        except (RuntimeError, MemoryError) as error:
+            if not (whose := exhausted_memory(error)):
+                raise
             raise UserError(
-                "The GPU's memory does not suffice: lower --batch-size, --mu or --image-size, take a smaller "
-                "--backbone, or keep the images elsewhere with --store host."
+                f"The memory of {whose} does not suffice: lower --batch-size, --mu or --image-size, take a smaller "
+                f"--backbone, or keep the images elsewhere with --store {'host' if whose == 'the GPU' else 'disk'}."
             ) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
