@@ -86,7 +86,7 @@ def train(
     started = time.perf_counter() if started is None else started
     if is_first:
         _check_folder(out, resume)
-    with locked(out) if is_first else nullcontext():
+    with locked(out, display.say) if is_first else nullcontext():
         folder = RunFolder(out)
         if is_first and folder.settings.exists():
             _check_same_settings(settings, folder)
