@@ -136,7 +136,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     )
     if trainer.learner.frozen is not None:
         display.say(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.learner.frozen))}")
-    with profiling(folder.path / "profile", display.say) if profile else nullcontext() as after_step:
+    watched = profile and fabric.is_global_zero  # one trace, of the process that speaks
+    with profiling(folder.path / "profile", display.say) if watched else nullcontext() as after_step:
         trainer.run(started, after_step)
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes
