@@ -8,5 +8,14 @@ class UserError(ValueError):
     """
 
 
-NO_GPU_MEMORY = "The GPU's memory does not suffice"
-"""How a run says so; who runs several at once listens for it."""
+NO_MEMORY = "does not suffice"
+"""How a run says that memory is exhausted; who runs several at once listens for it."""
+
+
+def exhausted_memory(error: BaseException) -> str | None:
+    """Whose memory did not suffice, where an error means that; torch has no kind of error for most of them."""
+    text = str(error)
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text or "Cannot allocate memory" in text:
+        return "this machine"
+    is_gpu = isinstance(error, RuntimeError) and ("out of memory" in text or "STATUS_ALLOC_FAILED" in text)
+    return "the GPU" if is_gpu else None

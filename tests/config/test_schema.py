@@ -46,6 +46,7 @@ def test_none_is_understood() -> None:
         ({"flag": "perhaps"}, "x.flag must be true or false, not 'perhaps'."),
         ({"span": "0.3"}, "x.span must be 2 values"),
         ({"file": ["a"]}, "x.file must be text"),
+        ({"file": "a\0b"}, "x.file must not hold a null character, as 'a\\x00b' does."),
     ],
 )
 def test_mistakes_are_one_sentence_that_names_the_key(values: dict[str, object], sentence: str) -> None:

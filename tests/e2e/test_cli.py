@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,9 +50,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_program_is_installed_and_its_help_is_light() -> None:
+    """benchmarks/start_time.py measures how light: the time of a test says more about the machine."""
     program = Path(sys.executable).parent / "semifine"
-    result = subprocess.run([program, "--help"], capture_output=True, text=True, check=True)
+    watched = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    result = subprocess.run([program, "--help"], capture_output=True, text=True, check=True, env=watched)
     assert all(verb in result.stdout for verb in VERBS)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in result.stderr.splitlines()}
+    assert "semifine" in imported
+    assert not imported & {"torch", "numpy", "PIL", "rich", "yaml", "timm", "pyarrow", "lightning_fabric", "matplotlib"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

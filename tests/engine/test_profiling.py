@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from semifine.engine.devices import Fabric
+from semifine.engine.display import Display
 from semifine.engine.profiling import ACTIVE, SKIPPED, WARM_UP, profiling
+from semifine.engine.training import train
+from tests.conftest import tiny_settings
 
 STEPS = SKIPPED + WARM_UP + ACTIVE
 
@@ -27,3 +33,12 @@ def test_a_trace_and_a_table_are_left(tmp_path: Path) -> None:
 
 def test_a_run_that_is_too_short_says_so(tmp_path: Path) -> None:
     assert f"takes {STEPS} steps" in profile_steps(3, tmp_path / "profile")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_of_several_processes_only_the_first_is_watched(
+    is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fabric, "is_global_zero", property(lambda _: is_first))
+    train(tiny_settings("supervised", iterations=1), tmp_path / "run", display=Display(quiet=True), profile=True)
+    assert (tmp_path / "run" / "profile").exists() == is_first

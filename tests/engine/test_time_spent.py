@@ -43,10 +43,13 @@ def test_a_resumed_run_adds_to_its_time(tmp_path: Path, monkeypatch: pytest.Monk
         patch.setattr(StopRequest, "signal_number", property(lambda _: 15, lambda *_: None), raising=False)
         with pytest.raises(Interrupted):  # after the first step
             train(settings, folder.path, display=Display(quiet=True))
+    take = TimeSpent.take_steps
+    monkeypatch.setattr(TimeSpent, "take_steps", lambda spent: take(spent) and 3.0)
     result = train(settings, folder.path, resume=True, display=Display(quiet=True))
     assert all(seconds > 0 for seconds in result["time"].values())
     assert result["seconds"] == pytest.approx(sum(result["time"].values()) - result["time"]["start_up"], abs=0.05)
     records = [record for record in folder.read_metrics() if record["kind"] == "train"]
     assert [record["step"] for record in records] == [4, 8, 12]
+    assert [record["step_seconds"] for record in records] == [1, 0.75, 0.75], "three steps, then four and four"
     for record in records:
         assert record["images_per_second"] * record["step_seconds"] == pytest.approx(12), "4 labelled, 8 unlabelled"

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import pytest
 
-from semifine.errors import NO_GPU_MEMORY
+from semifine.errors import NO_MEMORY
 from semifine.experiments import scheduler
 from semifine.experiments.scheduler import Job, State, run_jobs
 from semifine.experiments.stages import Stage
@@ -24,7 +24,9 @@ Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 class Machine:
     """Holds the memory that the pretended runs share."""
 
-    def __init__(self, memory: int, words: str = f"semifine: {NO_GPU_MEMORY}: lower --batch-size.\n") -> None:
+    def __init__(
+        self, memory: int, words: str = f"semifine: The memory of the GPU {NO_MEMORY}: lower --batch-size.\n"
+    ) -> None:
         self.memory = memory
         self.words = words
         self.exit_code = 2
@@ -72,7 +74,7 @@ def play(machine: Machine, names: list[str], out: Path, monkeypatch: pytest.Monk
     return jobs, said
 
 
-@pytest.mark.parametrize("words", [f"semifine: {NO_GPU_MEMORY}: lower --batch-size.\n", CUDA_ERROR])
+@pytest.mark.parametrize("words", [f"semifine: The memory of the GPU {NO_MEMORY}: lower --batch-size.\n", CUDA_ERROR])
 def test_a_run_without_memory_waits_and_runs_with_fewer(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,10 +44,12 @@ NAMES = [
     "日本",
     "a/../b",
     "\x1b[",
+    "nu\0ll",
 ]
 VALUES = [
     *("-1", "0", "1e9", "nan", "inf", "none", "[]", "{}", "true", "soc", "''", "0.5", "9" * 40, "\\x00", "ä", "2"),
     *("-0.0", "1e-400", "2020-01-01", "!!python/object/apply:os.system [false]", "[[[", "{a: {b: 1}}", "0x10", "~"),
+    '"nu\\0ll"',
 ]
 KEYS = [
     *("iterations", "lr", "method", "method.alpha", "data", "backbone", "image_size", "ema", "seed", "colour", "mu"),
@@ -147,7 +149,9 @@ def table(rng: random.Random, folder: Path) -> Case:
 
 def list_files(rng: random.Random, folder: Path) -> Case:
     """Good list files of a published data set, but for a few lines and files."""
-    images = ["001.A/a.jpg", "003.B/b.jpg", "u_train/001.jpg", "test/d.jpg", "test/e.jpg"]
+    source = rng.choice(["semi_cub", "semi_aves", "semi_fungi", "semi_inat"])
+    unlabelled = "003.B/c.jpg" if source == "semi_cub" else "u_train/001.jpg"
+    images = ["001.A/a.jpg", "003.B/b.jpg", unlabelled, "test/d.jpg", "test/e.jpg"]
     for number, image in enumerate(images):
         (folder / image).parent.mkdir(exist_ok=True)
         (folder / image).write_bytes(encoded((20, 16), (9, 50 * number, 9), "JPEG"))
@@ -161,7 +165,9 @@ def list_files(rng: random.Random, folder: Path) -> Case:
     }
     for _ in range(rng.choice([1, 1, 2, 4])):
         lines = files[rng.choice(sorted(files))]
-        line = f"{rng.choice(images + NAMES)}{rng.choice([' ', ' ', '', '  '])}{rng.choice([*VALUES, '0', '1'])}"
+        line = f"{rng.choice(images + NAMES)}{rng.choice([' ', ' ', '', '  '])}{rng.choice(VALUES + ['0', '1'] * 12)}"
+        if lines is files["species_names"] and rng.random() < 0.5:
+            line = f"{rng.choice(VALUES + ['0', '1'] * 12)} {rng.choice(['A_a', 'B_b', '7_A_a', '7_', '_', *NAMES])}"
         change = rng.choice(["line", "line", "add", "drop", "drop all"])
         if change == "line" and lines:
             lines[rng.randrange(len(lines))] = line
@@ -175,7 +181,6 @@ def list_files(rng: random.Random, folder: Path) -> Case:
         if rng.random() < 0.95:
             suffix = "json" if name == "all_taxa_info" else "txt"
             (folder / f"{name}.{suffix}").write_bytes(_bytes(rng, "\n".join(lines)))
-    source = rng.choice(["semi_cub", "semi_aves", "semi_fungi", "semi_inat"])
     return Case(_prepare(folder, f"{source}:{folder}"), [str(folder), *images, "Class", "data.images"])
 
 

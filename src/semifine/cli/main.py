@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from semifine.errors import UserError
+from semifine.errors import NO_MEMORY, UserError, exhausted_memory
 from semifine.version import __version__
 
 STARTED = time.perf_counter()
@@ -91,6 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         print(f"semifine: {_file_problem(error)}", file=sys.stderr)
+        return 2
+    except (RuntimeError, MemoryError) as error:
+        if not (whose := exhausted_memory(error)):
+            raise
+        print(f"semifine: The memory of {whose} {NO_MEMORY}: give it less at a time.", file=sys.stderr)
         return 2
 
 

@@ -75,6 +75,8 @@ def convert(key: str, value: Any, wanted: Any) -> Any:
     if wanted in (int, float):
         return _convert_number(key, value, wanted)
     if wanted is str and isinstance(value, str | int | float) and not isinstance(value, bool):
+        if "\0" in str(value):  # no path or name can hold one, and the system's own complaint names nothing
+            raise UserError(f"{key} must not hold a null character, as {value!r} does.")
         return str(value)
     raise UserError(f"{key} must be text, not {value!r}.")
 

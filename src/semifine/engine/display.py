@@ -34,9 +34,12 @@ class Display:
             self._log = before
 
     def say(self, text: str) -> None:
+        self._record(text)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _record(self, text: str) -> None:
         if self._log is not None:
             self._log(text)
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def bar(self, title: str, total: int | None, done: int = 0) -> Iterator[Display]:
@@ -74,17 +77,17 @@ class Display:
                 self._dashboard = None
 
     def training_numbers(self, step: int, numbers: dict[str, Any], warnings: Sequence[str] = ()) -> None:
-        """The numbers of the log; a warning is a line of the dashboard, or said once where there is none."""
+        """The numbers of the log; a new warning is recorded, and said where there is no dashboard to show it."""
         if self._dashboard is not None:
             self._dashboard.step(step)
             self._dashboard.add(numbers)
             self._dashboard.warn(warnings)
-            return
+        tell = self.say if self._dashboard is None else self._record
         for warning in warnings:
             kind = warning.partition(":")[0].lstrip("0123456789 ")  # the same warning with other numbers
             if kind not in self._warned:
                 self._warned.add(kind)
-                self.say(f"warning, step {step}: {warning}")
+                tell(f"warning, step {step}: {warning}")
 
     def evaluation(self, record: dict[str, Any], total: int) -> None:
         if self._dashboard is not None:

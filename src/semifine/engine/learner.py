@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from semifine.config import TrainSettings
 from semifine.engine.acceleration import Acceleration
 from semifine.engine.averaging import create_teacher, update_teacher
+from semifine.engine.compiling import compile_network
 from semifine.engine.devices import Fabric
 from semifine.engine.optimiser import create_optimiser
 from semifine.errors import UserError
@@ -64,6 +66,7 @@ def set_up_learner(
     settings: TrainSettings,
     acceleration: Acceleration,
     fabric: Fabric,
+    say: Callable[[str], None],
 ) -> Learner:
     if method.needs_average and not settings.ema:
         raise UserError(f"The method '{method.name}' learns from the averaged model: give --ema above 0.")
@@ -74,7 +77,7 @@ def set_up_learner(
         trained = nn.SyncBatchNorm.convert_sync_batchnorm(classifier)
     if acceleration.compiled:
         torch.backends.cudnn.benchmark = not settings.deterministic  # the search takes about as long as compiling
-        trained.compile(dynamic=False)
+        compile_network(trained, say)
     optimiser = create_optimiser(trained, settings, fused=fabric.device.type == "cuda")
     student, optimiser = fabric.setup(trained, optimiser)
     frozen = frozen.to(fabric.device) if frozen is not None else None

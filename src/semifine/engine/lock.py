@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,12 +19,19 @@ PAUSE = 0.05
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock; the system frees it when the process ends, however it ends."""
+def locked(folder: Path, say: Callable[[str], object] = lambda _: None) -> Iterator[None]:
+    """Holds the folder's lock; the system frees it when the process ends, however it ends.
+
+    Some network file systems have no locks; that is said, and the training goes on.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a") as file:  # what the holder wrote stays when another one is refused
-        if not any(_try_to_lock(file.fileno(), fcntl.LOCK_EX, pause) for pause in (0.0, *[PAUSE] * (TRIES - 1))):
+        tries = (_try_to_lock(file.fileno(), fcntl.LOCK_EX, pause) for pause in (0.0, *[PAUSE] * (TRIES - 1)))
+        is_held = next((answer for answer in tries if answer is not False), False)
+        if is_held is False:
             raise UserError(f"Another training is running in {folder}; wait for it, or choose another --out.")
+        if is_held is None:
+            say(f"The file system of {folder} has no locks: see to it that no other training is started there.")
         file.truncate(0)
         file.write(f"{os.getpid()} {socket.gethostname()}\n")
         file.flush()
@@ -35,7 +42,7 @@ def is_locked(folder: Path) -> bool:
     """Whether a training is running in the folder now."""
     try:
         with (folder / LOCK).open("rb") as file:
-            return not _try_to_lock(file.fileno(), fcntl.LOCK_SH)
+            return _try_to_lock(file.fileno(), fcntl.LOCK_SH) is False
     except FileNotFoundError:
         return False
 
@@ -48,10 +55,13 @@ def holder(folder: Path) -> int | None:
     return int(process) if process.isdigit() and machine == socket.gethostname() else None
 
 
-def _try_to_lock(descriptor: int, kind: int, pause: float = 0.0) -> bool:
+def _try_to_lock(descriptor: int, kind: int, pause: float = 0.0) -> bool | None:
+    """Whether the lock is held now; None where the file system has no locks."""
     time.sleep(pause)
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):  # NFS has either word for a lock that another one holds
         return False
+    except OSError:
+        return None
     return True

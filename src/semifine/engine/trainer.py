@@ -89,7 +89,9 @@ class Trainer:
         self.method = method(settings.method_settings, info).to(fabric.device)
         feed = Feed(seen, views, self.method, self.settings, fabric.device, fabric.global_rank, fabric.world_size)
         self.batches = Prefetcher(feed, fabric.device)
-        self.learner = set_up_learner(classifier, frozen, self.method, self.settings, self.acceleration, fabric)
+        self.learner = set_up_learner(
+            classifier, frozen, self.method, self.settings, self.acceleration, fabric, display.say
+        )
         self._prepare_learning_rate()
         truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELLED)]).to(fabric.device)
         self.pseudo_labels = PseudoLabelMeter(truth, seen.num_classes)

@@ -32,7 +32,7 @@ from semifine.engine.seeds import seed_for
 from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trained import load_frozen
 from semifine.engine.trainer import Trainer
-from semifine.errors import NO_GPU_MEMORY, UserError
+from semifine.errors import NO_MEMORY, UserError, exhausted_memory
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_takes, create_classifier
 from semifine.models.matching import LoadReport
@@ -63,7 +63,7 @@ def train(
     started = time.perf_counter() if started is None else started
     if is_first:
         _check_folder(out, resume)
-    with locked(out) if is_first else nullcontext():
+    with locked(out, display.say) if is_first else nullcontext():
         folder = RunFolder(out)
         if is_first and folder.settings.exists():
             _check_same_settings(settings, folder)
@@ -77,10 +77,12 @@ def train(
             if is_first:
                 raise
             return {}  # a failure would make the launcher kill the first process, which may still be busy
-        except torch.OutOfMemoryError as error:
+        except (RuntimeError, MemoryError) as error:
+            if not (whose := exhausted_memory(error)):
+                raise
             raise UserError(
-                f"{NO_GPU_MEMORY}: lower --batch-size, --mu or --image-size, take a smaller "
-                "--backbone, or keep the images elsewhere with --store host."
+                f"The memory of {whose} {NO_MEMORY}: lower --batch-size, --mu or --image-size, take a smaller "
+                f"--backbone, or keep the images elsewhere with --store {'host' if whose == 'the GPU' else 'disk'}."
             ) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:
@@ -118,7 +120,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     )
     if trainer.learner.frozen is not None:
         display.say(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.learner.frozen))}")
-    with profiling(folder.path / "profile", display.say) if profile else nullcontext() as after_step:
+    watched = profile and fabric.is_global_zero  # one trace, of the process that speaks
+    with profiling(folder.path / "profile", display.say) if watched else nullcontext() as after_step:
         trainer.run(started, after_step)
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes

@@ -7,10 +7,10 @@ import re
 import signal
 from pathlib import Path
 
-from semifine.errors import NO_GPU_MEMORY
+from semifine.errors import NO_MEMORY
 
 # Libraries have words of their own for memory that has run out.
-MEMORY_WORDS = (NO_GPU_MEMORY, "out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory")
+MEMORY_WORDS = (NO_MEMORY, "out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory")
 
 
 def reason(log: Path, exit_code: int) -> str:

@@ -37,6 +37,7 @@ def test_last_line_feed_is_optional_and_windows_lines_work(tmp_path: Path) -> No
         (["a.jpg 0", "b.jpg"], r"x\.txt, line 2: expected 'path label', found 'b\.jpg'"),
         (["a.jpg 0", "", "b.jpg 1"], "line 2: expected 'path label'"),
         (["a.jpg one"], "line 1: the label 'one' is not a whole number"),
+        (["a.jpg 0", "b\0.jpg 1"], r"line 2: the path 'b\\x00\.jpg' holds a null character"),
         ([" 3"], "line 1: expected 'path label'"),
         ([], "is empty"),
     ],
@@ -112,6 +113,20 @@ def test_species_names(tmp_path: Path) -> None:
         lists.species_names([file], 3)
     with pytest.raises(UserError, match=r"names\.txt, line 1"):
         lists.species_names([write(file, "Corvus_corax")], 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["0 Parus_major", "1 "], r"names\.txt: class 1 has no name"),
+        (["0 Parus_major", "1 _"], r"names\.txt: class 1 has no name"),
+        (["0 Parus_major", "1 Parus major"], r"names\.txt: the classes 0 and 1 have the same name 'Parus major'"),
+        (["0 Parus_major", f"{'9' * 5000} Corvus"], r"names\.txt, line 2: the label '9+' is not a whole number"),
+    ],
+)
+def test_names_that_tell_no_class_apart_are_refused(lines: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        lists.species_names([write(tmp_path / "names.txt", *lines)], 2)
 
 
 @pytest.mark.parametrize("where", ["", "images/", "u_train_in/"])

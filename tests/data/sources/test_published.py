@@ -220,9 +220,27 @@ def test_small_cub_hides_its_labels(tmp_path: Path, save_image: SaveImage) -> No
     assert catalog.label.tolist() == [0, 1, UNKNOWN, UNKNOWN, UNKNOWN, 1]
     assert catalog.truth.tolist() == [0, 1, 1, 2, 3, 1]
     assert catalog.reader.read(2).shape == (10, 12, 3)
-    write(tmp_path / "splits" / "u_train_in.txt", "Blue_Jay/2.jpg 1")
-    with pytest.raises(UserError, match="does not start with a class number"):
-        load_catalog(f"semi_cub:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("labelled", "unlabelled", "message"),
+    [
+        ("003.Blue_Jay", "Blue_Jay", r"u_train_in\.txt: Blue_Jay/2\.jpg is not in a folder of a class"),
+        ("003.Blue_Jay", "000.Blue_Jay", r"u_train_in\.txt: 000\.Blue_Jay/2\.jpg is not in a folder of a class"),
+        ("003.Blue_Jay", f"{10**30}.Jay", r"u_train_in\.txt: 10+\.Jay/2\.jpg is not in a folder of a class"),
+        ("Blue_Jay", "003.Blue_Jay", r"l_train_val\.txt: Blue_Jay/1\.jpg is not in a folder of a class"),
+        ("003._", "003.Blue_Jay", r"l_train_val\.txt: class 1 has no name"),
+        ("003.Albatross", "003.Albatross", r"the classes 0 and 1 have the same name 'Albatross'"),
+    ],
+)
+def test_folders_of_cub_that_name_no_class_are_refused(
+    labelled: str, unlabelled: str, message: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "l_train_val.txt", "001.Albatross/1.jpg 0", f"{labelled}/1.jpg 1")
+    write(tmp_path / "u_train_in.txt", f"{unlabelled}/2.jpg 1")
+    write(tmp_path / "test.txt", "001.Albatross/3.jpg 0")
+    with pytest.raises(UserError, match=message):
+        semi_cub.read(tmp_path, Settings())
 
 
 def small_inat(root: Path, save_image: SaveImage) -> None:
@@ -254,8 +272,13 @@ def test_semi_inat_scans_its_unlabelled_images(tmp_path: Path, save_image: SaveI
     assert catalog.class_names == ("Parus major", "Pica pica")
     assert catalog.class_groups == ("Parus", "Pica")
     assert all(catalog.reader.read(row).shape == (10, 12, 3) for row in range(7))
-    write(tmp_path / "all_taxa_info.json", "{}")
-    with pytest.raises(UserError, match="does not name species and genus"):
+    for taxa in ("{}", '{"0": {"genus": 1, "species": 2}, "1": {"genus": "Pica", "species": "p"}}', "[" * 100_000):
+        write(tmp_path / "all_taxa_info.json", taxa)
+        with pytest.raises(UserError, match="does not name species and genus"):
+            load_catalog(f"semi_inat:{tmp_path}")
+    taxon = '{"genus": "Pica", "species": "Pica pica"}'
+    write(tmp_path / "all_taxa_info.json", f'{{"0": {taxon}, "1": {taxon}}}')
+    with pytest.raises(UserError, match="the same name 'Pica pica'"):
         load_catalog(f"semi_inat:{tmp_path}")
 
 

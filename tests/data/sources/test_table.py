@@ -67,6 +67,7 @@ def test_labels_of_unlabelled_rows_are_hidden(tmp_path: Path) -> None:
         ([], "has no column 'path'.*nothing"),
         (["path,label", "a.png"], "line 2: only 1 of 2 columns"),
         (["path,label", ",x"], "line 2: the path is empty"),
+        (["path,label", "a\0.png,x"], r"line 2: the path 'a\\x00\.png' holds a null character"),
         (["path,label,split", "a.png,x,dev"], "line 2: unknown split 'dev'.*validation"),
         (["path,label,split", "a.png,x,", "b.png,,test"], "line 3: an image of split 'test' needs a label"),
         (["path,label,split", "a.png,,labelled"], "line 2: an image of split 'labelled' needs a label"),

@@ -5,7 +5,7 @@ The readers of the single datasets state what is particular to each; what they s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.reading import FileReader
-from semifine.data.sources.scan import any_exists
+from semifine.data.sources.scan import any_exists, checked_path
 from semifine.errors import UserError
 
 MOST_CLASSES = 1_000_000
@@ -87,7 +87,7 @@ def read_list(file: Path) -> ListFile:
         if not space or not path:
             raise UserError(f"{file}, line {number}: expected 'path label', found '{line}'.")
         labels.append(_label(label, f"{file}, line {number}"))
-        paths.append(path)
+        paths.append(checked_path(path, f"{file}, line {number}"))
     if not paths:
         raise UserError(f"{file} is empty.")
     return ListFile(file, paths, np.array(labels, np.int64))
@@ -185,8 +185,10 @@ def _check_range(file: Path, truth: NDArray[np.int64], num_classes: int, outside
         raise UserError(f"{file}: the true class {truth[wrong][0]} was found where {expected} was expected.")
 
 
-def species_names(candidates: Sequence[Path], num_classes: int) -> tuple[str, ...]:
-    """Names from the first file of ``label name`` lines that exists, else made-up ones."""
+def species_names(
+    candidates: Sequence[Path], num_classes: int, tidy: Callable[[str], str] = str.strip
+) -> tuple[str, ...]:
+    """Names, tidied, from the first file of ``label name`` lines that exists, else made-up ones."""
     file = next((file for file in candidates if file.is_file()), None)
     if file is None:
         return tuple(f"class {label}" for label in range(num_classes))
@@ -195,10 +197,21 @@ def species_names(candidates: Sequence[Path], num_classes: int) -> tuple[str, ..
         label, space, name = line.partition(" ")
         if not space or not label.isdecimal():
             raise UserError(f"{file}, line {number}: expected 'label name', found '{line}'.")
-        names[int(label)] = name.replace("_", " ").strip()
+        names[_label(label, f"{file}, line {number}")] = tidy(name.replace("_", " ").strip())
     if sorted(names) != list(range(num_classes)):
         raise UserError(f"{file} must name the classes 0 to {num_classes - 1}, one a line.")
-    return tuple(names[label] for label in range(num_classes))
+    return checked_names([names[label] for label in range(num_classes)], file)
+
+
+def checked_names(names: Sequence[str], file: Path) -> tuple[str, ...]:
+    """The names of the classes 0, 1, 2, …, unless one is empty, or two are the same."""
+    label_of: dict[str, int] = {}
+    for label, name in enumerate(names):
+        if not name.strip():
+            raise UserError(f"{file}: class {label} has no name.")
+        if label_of.setdefault(name, label) != label:
+            raise UserError(f"{file}: the classes {label_of[name]} and {label} have the same name '{name}'.")
+    return tuple(names)
 
 
 def genera(species: Sequence[str]) -> tuple[str, ...] | None:

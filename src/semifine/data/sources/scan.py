@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from semifine.errors import UserError
+
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp"),
     *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic", ".heif"),
@@ -44,6 +46,13 @@ def _walk(root: Path, inside: str, seen: set[tuple[int, int]]) -> Iterator[str]:
         yield f"{inside}/{name}"
     for name in subfolders(folder):
         yield from _walk(root, f"{inside}/{name}", seen)
+
+
+def checked_path(path: str, where: str) -> str:
+    """A path that a list or table gives, unless no file can have that name."""
+    if "\0" in path:
+        raise UserError(f"{where}: the path {path!r} holds a null character.")
+    return path
 
 
 def any_exists(folder: Path, paths: Sequence[str], probes: int = 8) -> bool:

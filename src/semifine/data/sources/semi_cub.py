@@ -6,6 +6,7 @@ the folder ``NNN.Class_name`` of an image tells its class; paths are relative to
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from semifine.data.sources.lists import Listed, ListFile, Part, Settings
 from semifine.errors import UserError
 
 __all__ = ["Settings", "load", "read"]
+
+_CLASS_FOLDER = re.compile(r"(?P<number>\d{1,6})\.(?P<name>[^/]+)/")
 
 
 def read(root: Path, settings: Settings) -> Listed:
@@ -33,17 +36,22 @@ def read(root: Path, settings: Settings) -> Listed:
 
 def _class_names(labelled: ListFile, num_classes: int) -> tuple[str, ...]:
     lines = zip(labelled.paths, labelled.labels.tolist(), strict=True)
-    folder_of = {label: path.partition("/")[0] for path, label in lines}
-    return tuple(folder_of[label].partition(".")[2].replace("_", " ") for label in range(num_classes))
+    name_of = {label: _class_folder(labelled.file, path)[1] for path, label in lines}
+    return lists.checked_names([name_of[label] for label in range(num_classes)], labelled.file)
 
 
 def _true_class(file: Path, path: str, num_classes: int) -> int:
     """Odd CUB ids are the known classes in their order; even ones come after them."""
-    number = path.partition(".")[0]
-    if not number.isdecimal():
-        raise UserError(f"{file}: {path} does not start with a class number, as 001.Black_footed_Albatross does.")
-    cub_id = int(number)
+    cub_id, _ = _class_folder(file, path)
     return (cub_id - 1) // 2 if cub_id % 2 else num_classes + (cub_id - 2) // 2
+
+
+def _class_folder(file: Path, path: str) -> tuple[int, str]:
+    """CUB's own id, from 1 on, and name of the class in whose folder an image is."""
+    found = _CLASS_FOLDER.match(path)
+    if found is None or int(found["number"]) == 0:
+        raise UserError(f"{file}: {path} is not in a folder of a class, as 001.Black_footed_Albatross is one.")
+    return int(found["number"]), found["name"].replace("_", " ").strip()
 
 
 def load(root: Path | None, settings: Settings) -> Catalog:

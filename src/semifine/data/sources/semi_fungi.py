@@ -25,7 +25,7 @@ def read(root: Path, settings: Settings) -> Listed:
         folder / "fungi_species_names.txt",
         folder.parent / "fungi_species_names.txt",
     ]
-    names = tuple(_without_id(name) for name in lists.species_names(candidates, num_classes))
+    names = lists.species_names(candidates, num_classes, _without_id)
     return Listed(names, lists.genera(names), parts)
 
 

@@ -50,9 +50,12 @@ def _names(file: Path, num_classes: int) -> tuple[tuple[str, ...], tuple[str, ..
     try:
         taxa = json.loads(file.read_text(encoding="utf-8"))
         chosen = [taxa[str(label)] for label in range(num_classes)]
-        return tuple(taxon["species"] for taxon in chosen), tuple(taxon["genus"] for taxon in chosen)
-    except (ValueError, KeyError, TypeError) as error:
+        species, genera = ([taxon[rank] for taxon in chosen] for rank in ("species", "genus"))
+        if not all(isinstance(name, str) for name in (*species, *genera)):
+            raise TypeError("a name is not text")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{file} does not name species and genus of the classes 0 to {num_classes - 1}.") from error
+    return lists.checked_names(species, file), tuple(genera)
 
 
 def load(root: Path | None, settings: Settings) -> Catalog:

@@ -14,7 +14,7 @@ from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.grouping import BURST, FOLDER, Groups, alone, burst_groups, groups_of
 from semifine.data.reading import FileReader
 from semifine.data.sources.hold_out import SplitSettings, divide
-from semifine.data.sources.scan import any_exists
+from semifine.data.sources.scan import any_exists, checked_path
 from semifine.errors import UserError
 
 SPLIT_WORDS = {
@@ -143,7 +143,7 @@ def _row(file: Path, line: int, cells: list[str], columns: dict[str, int]) -> Ro
         position = columns.get(name, len(cells))
         return cells[position] if position < len(cells) else ""
 
-    path, label, truth = cell("path"), cell("label").strip(), cell("truth").strip()
+    path, label, truth = checked_path(cell("path"), where), cell("label").strip(), cell("truth").strip()
     if not path:
         raise UserError(f"{where}: the path is empty.")
     split = _split(where, cell("split").strip().lower(), label)

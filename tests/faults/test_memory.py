@@ -1,0 +1,62 @@
+"""Memory of the machine that does not suffice; for that of the GPU see test_damaged_runs.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from semifine.cli.main import main
+from semifine.engine.display import Display
+from semifine.engine.training import train
+from semifine.errors import UserError
+from semifine.methods.fixmatch import FixMatch
+from tests.conftest import tiny_settings
+
+
+def too_large_a_tensor(*_: object) -> None:
+    torch.empty(2**50, dtype=torch.uint8)
+
+
+def too_large_an_array(*_: object) -> None:
+    np.empty(2**50, np.uint8)
+
+
+def full_pinned_memory(*_: object) -> None:
+    raise RuntimeError("CUDA error: out of memory")
+
+
+@pytest.mark.parametrize(
+    ("exhausted", "sentence"),
+    [
+        (too_large_a_tensor, "The memory of this machine does not suffice: lower --batch-size, .* --store disk"),
+        (too_large_an_array, "The memory of this machine does not suffice: lower --batch-size, .* --store disk"),
+        (full_pinned_memory, "The memory of the GPU does not suffice: lower --batch-size, .* --store host"),
+    ],
+)
+def test_a_training_says_what_to_lower(
+    exhausted: Callable[..., None], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FixMatch, "forward", exhausted)
+    with pytest.raises(UserError, match=sentence):
+        train(tiny_settings("fixmatch"), tmp_path / "run", display=Display(quiet=True))
+
+
+def test_other_errors_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: object) -> None:
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(FixMatch, "forward", wrong)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        train(tiny_settings("fixmatch"), tmp_path / "run", display=Display(quiet=True))
+
+
+def test_no_command_answers_with_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("semifine.cli.list_command.run", too_large_a_tensor)
+    assert main(["list"]) == 2
+    assert "The memory of this machine does not suffice" in capsys.readouterr().err
