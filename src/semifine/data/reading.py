@@ -159,10 +159,10 @@ def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
     """
     with Image.open(io.BytesIO(data)) as image:
         width, height = image.size
-        orientation = orientation_of(image)
         if shorter_side is not None:
             image.draft(None, draft_size(image.size, shorter_side))
         small = shrink(to_rgb(image), shorter_side)
+        orientation = orientation_of(image)  # not before: Pillow turns a TIFF while it loads, and then says so
     if orientation in _UPRIGHT:
         small = small.transpose(_UPRIGHT[orientation])
     if orientation >= 5:
@@ -190,7 +190,7 @@ def digest_of(data: bytes | memoryview) -> bytes:
 
 
 def orientation_of(image: Image.Image) -> int:
-    """How the camera was held, 1..8; 1 is upright."""
+    """How the camera was held, 1..8; 1 is upright, or turned already."""
     try:
         value = image.getexif().get(_ORIENTATION_TAG, 1)
         return value if isinstance(value, int) and 1 <= value <= 8 else 1
