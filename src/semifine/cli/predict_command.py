@@ -58,7 +58,7 @@ def create_parser() -> Parser:
         "--taxonomy",
         type=Path,
         metavar="FILE",
-        help="CSV file: class, then ever higher ranks, to name a genus where the species is not sure",
+        help="CSV file: classes, then ever higher ranks (species,genus,…), to name a genus where the species is not sure",
     )
     parser.add_argument(
         "--sure",
@@ -148,7 +148,8 @@ def _write_table(
 
     def write_camtrap(records: Iterator[Record]) -> None:
         name = f"semifine {__version__}, {options.model.resolve().name}"
-        for gap in write_package(records, options.camtrap_dp, name, questions.taxonomy is not None):
+        ranks = [level.rank for level in questions.taxonomy.levels] if questions.taxonomy else []
+        for gap in write_package(records, options.camtrap_dp, name, ranks):
             display.say(gap)
 
     with display.bar("predicting", None):
