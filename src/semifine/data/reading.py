@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageCms, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
 from semifine.data.paths import PathColumn
 
@@ -117,7 +117,14 @@ def decode_content(data: bytes, shorter_side: int | None, file: str) -> Decoded:
 
 def read_exif(file: str) -> Image.Exif | None:
     """What the camera wrote into a file; None where it cannot be read."""
-    return _look_into(file, lambda image: image.getexif())
+    return _look_into(file, _whole_exif)
+
+
+def _whole_exif(image: Image.Image) -> Image.Exif:
+    exif = image.getexif()
+    for part in (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo):
+        exif.get_ifd(part)  # now: a TIFF's is read from the file, which is closed afterwards
+    return exif
 
 
 def read_size(file: str) -> tuple[int, int] | None:
