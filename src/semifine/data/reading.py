@@ -100,6 +100,13 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def problem_in_words(error: OSError | ValueError) -> str:
+    """Why there is no image: what the system refuses comes without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{os.fsdecode(error.filename)} cannot be read ({error.strerror})"
+    return str(error) or type(error).__name__
+
+
 def decode_file(file: str, shorter_side: int | None) -> Decoded:
     """The image in a file, see ``decode_image``; raises OSError that names the file."""
     with open(file, "rb") as opened:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from semifine.data.catalog import Catalog, ImageReader, SubsetReader
 from semifine.data.in_order import map_in_order
-from semifine.data.reading import DIGEST_BYTES, Decoded, FileReader, decode_array
+from semifine.data.reading import DIGEST_BYTES, Decoded, FileReader, decode_array, problem_in_words
 
 
 @dataclass(eq=False)
@@ -87,4 +87,4 @@ def try_decode(reader: ImageReader, row: int, size: int) -> Decoded | str:
             return reader.decode(row, size)
         return decode_array(reader.read(row), size)
     except (OSError, ValueError) as error:
-        return str(error) or type(error).__name__
+        return problem_in_words(error)
