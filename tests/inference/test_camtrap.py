@@ -113,7 +113,10 @@ def test_the_classes_of_a_model_are_no_taxonomic_class(tmp_path: Path) -> None:
     records = [record("a.jpg", "Parus major", "Parus major", "class"), record("b.jpg", "Parus major", "Parus", "genus")]
     write_package(records, tmp_path / "a", "test", ["class", "genus"])
     assert taxa_of(tmp_path / "a") == {"Parus major": None, "Parus": "genus"}
-    records = [record("a.jpg", "Parus major", "Parus major", "Species"), record("b.jpg", "Parus major", "Aves", "class")]
+    records = [
+        record("a.jpg", "Parus major", "Parus major", "Species"),
+        record("b.jpg", "Parus major", "Aves", "class"),
+    ]
     write_package(records, tmp_path / "b", "test", ["Species", "class"])
     assert taxa_of(tmp_path / "b") == {"Parus major": "species", "Aves": "class"}
     write_package(records[:1], tmp_path / "c", "test")

@@ -60,7 +60,7 @@ def create_parser() -> Parser:
         "--taxonomy",
         type=Path,
         metavar="FILE",
-        help="CSV file: classes, then ever higher ranks (species,genus,…), to name a genus where the species is not sure",
+        help="CSV file: classes, then ever higher ranks (species,genus,…), to name a genus where no species is sure",
     )
     parser.add_argument(
         "--sure",

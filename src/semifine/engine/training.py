@@ -113,7 +113,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     logger_names = chosen_loggers(settings.train.loggers)
     fabric = create_fabric(settings.train)
     fabric.launch()
-    dataset = open_dataset(settings, display, _labels_of_the_run(settings, folder, fabric))
+    labels = _labels_of_the_run(settings, folder, fabric)
+    dataset = open_dataset(settings, display, labels, look_alikes=fabric.is_global_zero)
     for remark in (describe(dataset.catalog), *settings.remarks):
         display.say(remark)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
