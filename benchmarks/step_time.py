@@ -58,6 +58,7 @@ def random_dataset(options: argparse.Namespace) -> Dataset:
         readable=np.ones(rows, np.bool_),
         original_size=np.stack(sizes, axis=1),
         digest=np.zeros((rows, 16), np.uint8),
+        look=np.zeros((rows, 16), np.uint16),
         reasons={},
     )
     truth = np.arange(rows) % options.classes

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image, ImageEnhance
 
 from semifine.data.catalog import Split
 from semifine.data.inspection import inspect
-from semifine.data.near_duplicates import MOST_BITS, _close_pairs, near_duplicates
+from semifine.data.near_duplicates import MOST_BITS, MOST_SHARING, _close_pairs, near_duplicates
 from semifine.data.store import open_store
 
 from .conftest import MakeCatalog
@@ -38,7 +39,7 @@ def test_changed_copies_across_splits_are_found(tmp_path: Path, make_catalog: Ma
     report = inspect(catalog, store, look_alikes=True)
     found = {("3.png", "recompressed.jpg"), ("4.png", "smaller.png"), ("5.png", "brighter.png")}
     assert set(report.near_duplicates) == found
-    assert any("3 pairs" in warning for warning in report.warnings)
+    assert any("3 images for measuring look the same" in warning for warning in report.warnings)
     assert [bits for _, _, bits in near_duplicates(catalog, store)] == sorted(
         bits for _, _, bits in near_duplicates(catalog, store)
     )
@@ -57,5 +58,34 @@ def test_no_pair_within_the_limit_is_missed() -> None:
         for b in range(len(second))
         if sum(int(x ^ y).bit_count() for x, y in zip(first[a], second[b], strict=True)) <= MOST_BITS
     }
-    assert {(a, b) for a, b, _ in _close_pairs(first, second)} == slow
+    found = [np.stack(pairs, axis=1)[:, :2] for pairs in _close_pairs(first, second)]
+    assert set(map(tuple, np.concatenate(found).tolist())) == slow
     assert 20 < len(slow) < 120
+
+
+def test_each_measured_image_is_named_once_with_the_most_alike(tmp_path: Path, make_catalog: MakeCatalog) -> None:
+    picture(1).save(tmp_path / "good.jpg", quality=95)
+    picture(1).resize((40, 30)).save(tmp_path / "poor.jpg", quality=30)
+    picture(1).save(tmp_path / "copy.png")
+    for number in (1, 2):
+        picture(number).save(tmp_path / f"{number}.png")
+    paths = ["poor.jpg", "good.jpg", "copy.png", "1.png", "2.png"]
+    catalog = make_catalog(paths, split=[Split.LABELLED] * 3 + [Split.VAL] * 2)
+    ((train, measured, bits),) = near_duplicates(catalog, open_store(catalog, 64, tmp_path / "cache"))
+    assert (paths[train], paths[measured]) == ("good.jpg", "1.png"), "an exact copy is another matter"
+    assert bits < 5
+
+
+def test_thousands_of_one_fixed_camera_do_not_become_a_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    scene = random.integers(0, 2**16, 16).astype(np.uint16)
+    shots = np.tile(scene, (3000, 1))
+    shots[np.arange(3000), random.integers(0, 16, 3000)] ^= (1 << random.integers(0, 16, 3000)).astype(np.uint16)
+    monkeypatch.setattr("semifine.data.near_duplicates.AT_ONCE", 10_000)
+    found = [targets for _, targets, _ in _close_pairs(shots[:2000], shots[2000:])]
+    sizes = [len(targets) for targets in found]
+    assert max(sizes) <= 10_000 + MOST_SHARING
+    assert sum(sizes) <= 16 * 1000 * MOST_SHARING
+    assert {b for _, targets, _ in _close_pairs(shots[:2000], shots[2000:]) for b in targets.tolist()} == set(
+        range(1000)
+    )

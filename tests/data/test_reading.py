@@ -17,6 +17,7 @@ from .conftest import SaveImage
 SCENE = np.zeros((30, 40, 3), np.uint8)
 SCENE[:15, :20] = (250, 20, 20)  # red, upper left
 SCENE[15:, 20:] = (20, 20, 250)  # blue, lower right
+BLACK = Image.new("RGB", (8, 8))
 
 
 def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -25,8 +26,15 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *(("PNG", {}), ("JPEG", {"quality": 95}), ("WEBP", {"lossless": True})),
+        *(("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("TIFF", {"save_all": True, "append_images": [BLACK]})),
+    ],
+)
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation_is_applied(orientation: int) -> None:
+def test_exif_orientation_is_applied(orientation: int, kind: str, options: dict[str, object]) -> None:
     # What a camera held this way stores; undoing it must give the scene again.
     stored = {
         1: SCENE,
@@ -40,10 +48,12 @@ def test_exif_orientation_is_applied(orientation: int) -> None:
     }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    data = encoded(Image.fromarray(np.ascontiguousarray(stored)), "PNG", exif=exif)
+    data = encoded(Image.fromarray(np.ascontiguousarray(stored)), kind, exif=exif, **options)
     decoded = decode_image(data, None)
-    np.testing.assert_array_equal(decoded.pixels, SCENE)
+    assert decoded.pixels.shape == SCENE.shape
+    assert np.abs(decoded.pixels.astype(int) - SCENE).mean() < (8 if kind == "JPEG" else 1e-9)
     assert (decoded.original_height, decoded.original_width) == (30, 40)
+    assert decode_image(data, 15).pixels.shape == (15, 20, 3)
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")

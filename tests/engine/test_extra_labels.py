@@ -47,6 +47,31 @@ def test_an_unknown_class_in_the_log_is_named(tmp_path: Path, images: tuple[list
         open_dataset(tiny_settings(labels=str(log.file)), QUIET)
 
 
+def test_a_table_may_be_half_filled_and_repeat_itself(
+    tmp_path: Path, images: tuple[list[str], tuple[str, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (first, second, third, fourth, *_), names = images
+    table = tmp_path / "next.csv"
+    table.write_text(f"path,label\n{first},{names[2]}\n{second},\n{third},  \n{fourth}\n{first},{names[2]}\n")
+    plain = open_dataset(tiny_settings(), QUIET).catalog
+    catalog = open_dataset(tiny_settings(labels=str(table)), Display()).catalog
+    assert len(catalog) == len(plain) + 1
+    assert (catalog.paths[len(plain)], catalog.label[len(plain)]) == (first, 2)
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "1 label from" in said
+    assert "3 that are not filled in left out" in said
+
+
+def test_a_table_that_gives_an_image_two_classes_is_refused(
+    tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
+) -> None:
+    (path, *_), names = images
+    table = tmp_path / "labels.csv"
+    table.write_text(f"path,label\n{path},{names[0]}\n{path},{names[1]}\n")
+    with pytest.raises(UserError, match=f"two labels, '{names[0]}' and '{names[1]}'"):
+        open_dataset(tiny_settings(labels=str(table)), QUIET)
+
+
 def test_a_resumed_run_keeps_to_the_labels_it_began_with(
     tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +13,11 @@ import pytest
 from PIL import Image
 
 from semifine.cli.main import main
+from semifine.errors import UserError
+from semifine.inference.camtrap import check_folder, write_package
+
+FILE_PATH = r"^(?=^[^./~])(^((?!\.{2}).)*$).*$"
+"""What the schema of Camtrap DP 1.0.1 wants of a filePath."""
 
 
 def shoot(file: Path, seconds: int) -> None:
@@ -47,7 +53,10 @@ def test_the_tables_fit_together(package: Path) -> None:
     deployments, media, observations = (read(package / f"{n}.csv") for n in ("deployments", "media", "observations"))
     assert {row["deploymentID"] for row in media} == {row["deploymentID"] for row in deployments}
     assert [row["mediaID"] for row in observations] == [row["mediaID"] for row in media]
-    assert [row["filePath"] for row in media] == ["card/no time.png", "card/ridge/IMG 3.jpg", "card/ridge/IMG 9.jpg"]
+    photos = package.parent / "card"
+    assert [row["filePath"] for row in media] == [
+        (photos / name).as_uri() for name in ("no time.png", "ridge/IMG 3.jpg", "ridge/IMG 9.jpg")
+    ], "the photos are not in the package"
     for row in observations:
         assert row["classificationMethod"] == "machine"
         assert row["classifiedBy"].startswith("semifine")
@@ -80,3 +89,50 @@ def test_a_folder_with_something_in_it_is_left_alone(package: Path, soc_folder: 
     options = ["--out", "q.csv", "--camtrap-dp", "package", "--device", "cpu"]
     assert main(["predict", str(soc_folder), "card", *options]) == 2
     assert not (package.parent / "q.csv").exists()
+
+
+def record(path: str, name: str, taxon: str, rank: str) -> dict[str, object]:
+    return {
+        "path": path,
+        "name": name,
+        "probability": 0.9,
+        "taxon": taxon,
+        "rank": rank,
+        "taxon_probability": 0.95,
+        "is_ood": False,
+        "candidates": [name],
+    }
+
+
+def taxa_of(package: Path) -> dict[str, str | None]:
+    described = json.loads((package / "datapackage.json").read_text())
+    return {taxon["scientificName"]: taxon.get("taxonRank") for taxon in described["taxonomic"]}
+
+
+def test_the_classes_of_a_model_are_no_taxonomic_class(tmp_path: Path) -> None:
+    records = [record("a.jpg", "Parus major", "Parus major", "class"), record("b.jpg", "Parus major", "Parus", "genus")]
+    write_package(records, tmp_path / "a", "test", ["class", "genus"])
+    assert taxa_of(tmp_path / "a") == {"Parus major": None, "Parus": "genus"}
+    records = [
+        record("a.jpg", "Parus major", "Parus major", "Species"),
+        record("b.jpg", "Parus major", "Aves", "class"),
+    ]
+    write_package(records, tmp_path / "b", "test", ["Species", "class"])
+    assert taxa_of(tmp_path / "b") == {"Parus major": "species", "Aves": "class"}
+    write_package(records[:1], tmp_path / "c", "test")
+    assert taxa_of(tmp_path / "c") == {"Parus major": None}, "nobody said what the classes are"
+
+
+def test_a_package_beside_its_photos_names_them_by_their_place_in_it(tmp_path: Path) -> None:
+    shoot(tmp_path / "card" / "ridge" / "IMG 3.jpg", 3)
+    shoot(tmp_path / "other" / "IMG..4.jpg", 4)
+    shoot(tmp_path / "card" / ".hidden.jpg", 5)
+    paths = [str(tmp_path / name) for name in ("card/ridge/IMG 3.jpg", "other/IMG..4.jpg", "card/.hidden.jpg")]
+    gaps = write_package([record(path, "Parus", "Parus", "genus") for path in paths], tmp_path / "card", "test")
+    named = [row["filePath"] for row in read(tmp_path / "card" / "media.csv")]
+    assert named[0] == "ridge/IMG 3.jpg"
+    assert all(name.startswith("file:///") for name in named[1:])
+    assert all(re.match(FILE_PATH, name) for name in named)
+    assert any("2 photos are not in the package" in gap for gap in gaps)
+    with pytest.raises(UserError, match=r"holds datapackage\.json already"):
+        check_folder(tmp_path / "card")

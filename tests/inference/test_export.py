@@ -60,6 +60,8 @@ def test_the_model_travels_with_all_that_is_known_of_it(soc_run: Run, onnx_file:
 def test_other_formats_hold_the_same(soc_run: Run, tmp_path: Path, format: exporting.Format) -> None:
     out = tmp_path / f"model{exporting.SUFFIX[format]}"
     assert export(soc_run, out, format) < 1e-5
+    (tmp_path / "plain").touch()
+    assert out.stat().st_mode == (tmp_path / "plain").stat().st_mode, "others may read it as any file"
     if format == "torch":
         files = {"semifine": ""}
         program = torch.export.load(out, extra_files=files)

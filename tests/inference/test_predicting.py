@@ -42,6 +42,7 @@ def test_every_format_says_the_same_in_the_order_given(soc_run: Run, photos: Pat
     unreadable = read_csv(tmp_path / "p.csv.unreadable.csv")
     assert [row["path"] for row in unreadable] == [file for file in files if not file.endswith(".PNG")]
     assert all(row["reason"] for row in unreadable)
+    assert unreadable[-1]["reason"] == "not there.jpg cannot be read (No such file or directory)"
 
 
 def test_predictions_are_those_of_evaluation(soc_run: Run, photos: Path) -> None:
@@ -151,3 +152,39 @@ def test_mistakes_are_one_sentence(
 
 def test_a_name_that_is_no_text_can_be_written_down() -> None:
     assert predicting.as_text(os.fsdecode(b"caf\xe9/\xc3\xa9.jpg")) == "caf\\xe9/é.jpg"
+
+
+def predict(run: Path, *arguments: str | Path) -> int:
+    return main(["predict", str(run), *map(str, arguments), "--device", "cpu", "--quiet"])
+
+
+def test_nothing_to_predict_is_a_mistake(
+    soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").write_text("no image")
+    assert predict(soc_folder, tmp_path / "empty", "--out", tmp_path / "p.csv") == 2
+    assert capsys.readouterr().err == f"semifine: No images found in {tmp_path / 'empty'}.\n"
+    assert not (tmp_path / "p.csv").exists()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    assert predict(soc_folder, "-") == 2
+    assert "No images found in standard input." in capsys.readouterr().err
+
+
+def test_files_of_which_none_can_be_read_fail(
+    soc_folder: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert predict(soc_folder, "none.jpg") == 2
+    assert "semifine: none.jpg cannot be read (No such file or directory)" in capsys.readouterr().err
+    assert predict(soc_folder, "none.jpg", "--out", tmp_path / "p.csv") == 2
+    assert read_csv(tmp_path / "p.csv.unreadable.csv")[0]["path"] == "none.jpg"
+    assert predict(soc_folder, "none.jpg", next((photos / "wet day").glob("*.PNG"))) == 0
+
+
+def test_links_that_lead_nowhere_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    (tmp_path / "circle.jpg").symlink_to(tmp_path / "circle.jpg")
+    (tmp_path / "notes.txt").symlink_to(tmp_path / "nowhere.txt")
+    (tmp_path / "folder.jpg").mkdir()
+    os.mkfifo(tmp_path / "pipe.jpg")  # reading it would wait for ever
+    assert list(find_files([str(tmp_path)])) == [str(tmp_path / "circle.jpg"), str(tmp_path / "gone.jpg")]

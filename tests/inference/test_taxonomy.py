@@ -41,6 +41,7 @@ def test_doubt_rises_in_the_ranks(tmp_path: Path) -> None:
         ("class,genus\nParus major,Parus\n", "Parus minor"),
         ("class\nParus major\n", "higher rank"),
         ("", "empty"),
+        ("class,class\nParus major,Aves\n", "two columns of one name"),
         (TABLE + "Corvus corax,Corvus\n", "Corvus corax"),
     ],
 )

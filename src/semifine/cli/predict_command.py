@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 MOST_AT_A_TIME = 100_000
+NOTHING_READABLE = 2
+"""The exit code, as for every mistake of a user, where not one of the files is an image."""
 
 
 def create_parser() -> Parser:
@@ -58,7 +60,7 @@ def create_parser() -> Parser:
         "--taxonomy",
         type=Path,
         metavar="FILE",
-        help="CSV file: class, then ever higher ranks, to name a genus where the species is not sure",
+        help="CSV file: classes, then ever higher ranks (species,genus,…), to name a genus where no species is sure",
     )
     parser.add_argument(
         "--sure",
@@ -91,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
 
     from semifine.engine.display import Display
     from semifine.inference.camtrap import check_folder
-    from semifine.inference.inputs import find_files
+    from semifine.inference.inputs import some_files
     from semifine.inference.model import open_model
     from semifine.inference.prediction import Questions
     from semifine.inference.tables import check_suffix
@@ -105,6 +107,7 @@ def run(arguments: Sequence[str]) -> int:
             return 0
     if options.camtrap_dp:
         check_folder(options.camtrap_dp)
+    files = some_files(options.paths, b"\0" if options.null else b"\n")
     model = open_model(options.model, options.checkpoint, options.device)
     questions = Questions(
         top=options.top,
@@ -114,7 +117,6 @@ def run(arguments: Sequence[str]) -> int:
         taxonomy=read_taxonomy(options.taxonomy, model.knowledge.class_names) if options.taxonomy else None,
     )
     display.say(model.calibration_note)
-    files = find_files(options.paths, b"\0" if options.null else b"\n")
     if options.out is None:
         return _print_lines(model, files, questions, options)
     try:
@@ -127,17 +129,19 @@ def run(arguments: Sequence[str]) -> int:
 def _print_lines(model: Model, files: Iterable[str], questions: Questions, options: argparse.Namespace) -> int:
     from semifine.inference.predicting import as_text, predict_files
 
+    readable = 0
     for file, result in predict_files(model, files, questions, options.batch_size, options.workers):
         if isinstance(result, str):
             print(f"semifine: {as_text(result)}", file=sys.stderr)
             continue
+        readable += 1
         several = zip(result.names, result.probabilities, strict=True)
         named = ", ".join(f"{name} {100 * probability:.1f} %" for name, probability in several)
         marks = ["strange"] if result.is_ood else []
         if result.taxon:
             marks.append(f"safe to name: {result.taxon.name} ({result.taxon.rank})")
         print(as_text(file) + ": " + named + "".join(f" [{mark}]" for mark in marks))
-    return 0
+    return 0 if readable else NOTHING_READABLE
 
 
 def _write_table(
@@ -148,7 +152,8 @@ def _write_table(
 
     def write_camtrap(records: Iterator[Record]) -> None:
         name = f"semifine {__version__}, {options.model.resolve().name}"
-        for gap in write_package(records, options.camtrap_dp, name, questions.taxonomy is not None):
+        ranks = [level.rank for level in questions.taxonomy.levels] if questions.taxonomy else []
+        for gap in write_package(records, options.camtrap_dp, name, ranks):
             display.say(gap)
 
     with display.bar("predicting", None):
@@ -176,4 +181,4 @@ def _write_table(
             f"{tally.images - tally.unreadable} images predicted, {tally.strange} of them flagged as strange, "
             f"{tally.unreadable} unreadable; {speed:.0f} images/s. Table: {options.out}"
         )
-    return 0
+    return 0 if tally.images > tally.unreadable else NOTHING_READABLE

@@ -40,10 +40,10 @@ def taken_at(exif: Image.Exif) -> datetime | None:
     details = exif.get_ifd(_EXIF)
     try:
         time = datetime.strptime(str(details[_TAKEN]).strip("\0 "), "%Y:%m:%d %H:%M:%S")
-        fraction = float(f"0.{int(str(details.get(_SUBSECOND, 0)).strip())}")
     except (KeyError, ValueError):
         return None
-    return time.replace(microsecond=int(fraction * 1e6))
+    decimals = str(details.get(_SUBSECOND, "")).strip("\0 ")  # cameras without them leave it blank
+    return time.replace(microsecond=int(f"{decimals:0<6.6}")) if decimals.isdecimal() else time
 
 
 def camera_name(exif: Image.Exif) -> str:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageCms, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
 from semifine.data.paths import PathColumn
 
@@ -100,6 +100,13 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def problem_in_words(error: OSError | ValueError) -> str:
+    """Why there is no image: what the system refuses comes without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{os.fsdecode(error.filename)} cannot be read ({error.strerror})"
+    return str(error) or type(error).__name__
+
+
 def decode_file(file: str, shorter_side: int | None) -> Decoded:
     """The image in a file, see ``decode_image``; raises OSError that names the file."""
     with open(file, "rb") as opened:
@@ -117,7 +124,14 @@ def decode_content(data: bytes, shorter_side: int | None, file: str) -> Decoded:
 
 def read_exif(file: str) -> Image.Exif | None:
     """What the camera wrote into a file; None where it cannot be read."""
-    return _look_into(file, lambda image: image.getexif())
+    return _look_into(file, _whole_exif)
+
+
+def _whole_exif(image: Image.Image) -> Image.Exif:
+    exif = image.getexif()
+    for part in (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo):
+        exif.get_ifd(part)  # now: a TIFF's is read from the file, which is closed afterwards
+    return exif
 
 
 def read_size(file: str) -> tuple[int, int] | None:
@@ -159,10 +173,10 @@ def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
     """
     with Image.open(io.BytesIO(data)) as image:
         width, height = image.size
-        orientation = orientation_of(image)
         if shorter_side is not None:
             image.draft(None, draft_size(image.size, shorter_side))
         small = shrink(to_rgb(image), shorter_side)
+        orientation = orientation_of(image)  # not before: Pillow turns a TIFF while it loads, and then says so
     if orientation in _UPRIGHT:
         small = small.transpose(_UPRIGHT[orientation])
     if orientation >= 5:
@@ -190,7 +204,7 @@ def digest_of(data: bytes | memoryview) -> bytes:
 
 
 def orientation_of(image: Image.Image) -> int:
-    """How the camera was held, 1..8; 1 is upright."""
+    """How the camera was held, 1..8; 1 is upright, or turned already."""
     try:
         value = image.getexif().get(_ORIENTATION_TAG, 1)
         return value if isinstance(value, int) and 1 <= value <= 8 else 1

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from semifine.data import store_files
 from semifine.data.catalog import Catalog, Split
 from semifine.data.in_order import usable_cores
+from semifine.data.perceptual_hash import Hash
 from semifine.data.store_build import Columns, decode_all
 from semifine.errors import UserError
 
@@ -47,6 +48,8 @@ class ImageStore:
     """(rows, 2) height and width before shrinking."""
     digest: NDArray[np.uint8]
     """(rows, 16) hash of each image's content."""
+    look: Hash
+    """(rows, 16) perceptual hash: nearly equal where images look the same."""
     reasons: dict[int, str]
     """Why the unreadable rows are so."""
     note: str = ""
@@ -76,6 +79,7 @@ class ImageStore:
             readable=self.readable[rows],
             original_size=self.original_size[rows],
             digest=self.digest[rows],
+            look=self.look[rows],
             reasons={new: self.reasons[old] for new, old in enumerate(rows.tolist()) if old in self.reasons},
         )
 
@@ -144,6 +148,7 @@ def _from_columns(size: int, columns: Columns, pixels: torch.Tensor, note: str) 
         readable=columns.readable,
         original_size=columns.original_size,
         digest=columns.digest,
+        look=columns.look,
         reasons=columns.reasons,
         note=note,
     )

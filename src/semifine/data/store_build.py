@@ -12,7 +12,8 @@ from PIL import Image
 
 from semifine.data.catalog import Catalog, ImageReader, SubsetReader
 from semifine.data.in_order import map_in_order
-from semifine.data.reading import DIGEST_BYTES, Decoded, FileReader, decode_array
+from semifine.data.perceptual_hash import SIDE, Hash, perceptual_hash
+from semifine.data.reading import DIGEST_BYTES, Decoded, FileReader, decode_array, problem_in_words
 
 
 @dataclass(eq=False)
@@ -26,6 +27,7 @@ class Columns:
     original_size: NDArray[np.int32]
     digest: NDArray[np.uint8]
     checksum: NDArray[np.uint32]
+    look: Hash
     reasons: dict[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -38,6 +40,7 @@ class Columns:
             original_size=np.zeros((rows, 2), np.int32),
             digest=np.zeros((rows, DIGEST_BYTES), np.uint8),
             checksum=np.zeros(rows, np.uint32),
+            look=np.zeros((rows, SIDE), np.uint16),
         )
 
 
@@ -54,12 +57,13 @@ def decode_all(
     offset = 0
     for row, result in enumerate(_decoded(catalog, size, workers)):
         columns.offset[row] = offset
-        if isinstance(result, Decoded):
-            _fill(columns, row, result)
-            write(result.pixels)
-            offset += result.pixels.size
-        else:
+        if isinstance(result, str):
             columns.reasons[row] = result
+        else:
+            image, columns.look[row] = result
+            _fill(columns, row, image)
+            write(image.pixels)
+            offset += image.pixels.size
         if progress is not None:
             progress(row + 1, len(catalog))
     return columns
@@ -73,9 +77,14 @@ def _fill(columns: Columns, row: int, image: Decoded) -> None:
     columns.checksum[row] = zlib.crc32(image.pixels.data)
 
 
-def _decoded(catalog: Catalog, size: int, workers: int) -> Iterator[Decoded | str]:
-    """Each row's image or the reason why there is none."""
-    return map_in_order(lambda row: try_decode(catalog.reader, row, size), range(len(catalog)), workers)
+def _decoded(catalog: Catalog, size: int, workers: int) -> Iterator[tuple[Decoded, Hash] | str]:
+    """Each row's image and what it looks like, or the reason why there is none."""
+
+    def decode(row: int) -> tuple[Decoded, Hash] | str:
+        image = try_decode(catalog.reader, row, size)
+        return image if isinstance(image, str) else (image, perceptual_hash(image.pixels))
+
+    return map_in_order(decode, range(len(catalog)), workers)
 
 
 def try_decode(reader: ImageReader, row: int, size: int) -> Decoded | str:
@@ -87,4 +96,4 @@ def try_decode(reader: ImageReader, row: int, size: int) -> Decoded | str:
             return reader.decode(row, size)
         return decode_array(reader.read(row), size)
     except (OSError, ValueError) as error:
-        return str(error) or type(error).__name__
+        return problem_in_words(error)

@@ -30,7 +30,8 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 1
+FORMAT = 2
+"""Rises where stores are written, or images read, in another way; since 2 turned TIFFs are upright, and looks kept."""
 PIXELS, INDEX, ABOUT = "pixels.bin", "index.npz", "store.json"
 PROBES = 64
 """Images whose checksum is compared at every start where the store is large; reading all would take long."""

@@ -27,19 +27,23 @@ class Dataset:
     """What is in the data, and what is wrong with it."""
 
 
-def open_dataset(settings: RunSettings, display: Display, labels: ExtraLabels | None = None) -> Dataset:
+def open_dataset(
+    settings: RunSettings, display: Display, labels: ExtraLabels | None = None, *, look_alikes: bool = False
+) -> Dataset:
     """Reads the catalog, decodes what is not decoded yet, and leaves out what cannot be read.
 
-    ``labels`` take the place of those in the file that the settings name.
+    ``labels`` take the place of those in the file that the settings name; ``look_alikes`` seeks near-duplicates too.
     """
     catalog, store = _open(settings, display)
     broken = unreadable_images(catalog, store)
     catalog, store = set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
     for path, reason in broken:
         display.say(f"left out {path}: {reason}")
-    report = inspect(catalog, store)
+    report = inspect(catalog, store, look_alikes=look_alikes)
     if report.errors:
         raise UserError(f"{report.errors[0]} 'semifine prepare' shows all problems of the data.")
+    for warning in report.warnings:
+        display.say(f"note: {warning}")
     if settings.train.labels:
         catalog, store, note = add_labels(catalog, store, labels or read_labels(Path(settings.train.labels)))
         display.say(note)

@@ -27,6 +27,8 @@ class ExtraLabels:
     pairs: list[tuple[str, str]]
     conflicts: int = 0
     """Images that are not among the pairs, because people disagree about them."""
+    blank: int = 0
+    """Lines of a table that are not filled in yet."""
     from_log: bool = False
     """A log outlives its images: some may be gone from the data set. A table that names a wrong path is a mistake."""
 
@@ -35,7 +37,7 @@ def read_labels(file: Path) -> ExtraLabels:
     """The studio's log, or a CSV with the columns ``path`` and ``label``."""
     try:
         if not is_sqlite(file):
-            return ExtraLabels(file, _read_table(file))
+            return _read_table(file)
     except OSError as error:
         raise UserError(f"Cannot read the labels {file}: {error.strerror or error}.") from error
     held = standings(read_events(file))
@@ -76,10 +78,11 @@ def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tupl
 def _note(labels: ExtraLabels, catalog: Catalog, added: NDArray[np.int64]) -> str:
     is_outside = catalog.truth >= catalog.num_classes
     absent = len(labels.pairs) - len(added)
-    parts = [f"{len(added)} labels from {labels.file}"]
+    parts = [f"{len(added)} label{'' if len(added) == 1 else 's'} from {labels.file}"]
     if is_outside.any() and len(added):
         parts += [f"{is_outside[added].mean():.1%} of them for images of classes outside the label set"]
     parts += [f"{absent} for images that are not in the data set left out"] if absent else []
+    parts += [f"{labels.blank} that are not filled in left out"] if labels.blank else []
     parts += [f"{labels.conflicts} images with conflicting labels left out"] if labels.conflicts else []
     return ", ".join(parts)
 
@@ -102,7 +105,7 @@ def labels_as_csv(pairs: Sequence[tuple[str, str]]) -> str:
     return text.getvalue()
 
 
-def _read_table(file: Path) -> list[tuple[str, str]]:
+def _read_table(file: Path) -> ExtraLabels:
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             lines = list(csv.DictReader(stream))
@@ -110,4 +113,9 @@ def _read_table(file: Path) -> list[tuple[str, str]]:
         raise UserError(f"The labels {file} are not a CSV file in UTF-8.") from error
     if lines and not {"path", "label"} <= set(lines[0]):
         raise UserError(f"The labels {file} need the columns path and label.")
-    return [(str(line["path"]), str(line["label"])) for line in lines]
+    label_of: dict[str, str] = {}
+    filled = [(line["path"] or "", line["label"]) for line in lines if (line["label"] or "").strip()]
+    for path, label in filled:
+        if label_of.setdefault(path, label) != label:
+            raise UserError(f"{file} gives {path} two labels, '{label_of[path]}' and '{label}': leave one.")
+    return ExtraLabels(file, list(label_of.items()), blank=len(lines) - len(filled))

@@ -97,7 +97,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     fabric = create_fabric(settings.train)
     fabric.launch()
     labels = _labels_of_the_run(settings, folder, fabric)
-    dataset = open_dataset(settings, display, labels)
+    dataset = open_dataset(settings, display, labels, look_alikes=fabric.is_global_zero)
     fabric.barrier()  # whoever decodes images, the others wait for it
     for remark in (describe(dataset.catalog), *settings.remarks):
         display.say(remark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import mimetypes
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ VERSION = "1.0.1"
 SCHEMAS = f"https://raw.githubusercontent.com/tdwg/camtrap-dp/{VERSION}"
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species", "subspecies")
+FILES = ("datapackage.json", "deployments.csv", "media.csv", "observations.csv")
 
 DEPLOYMENTS = (
     *("deploymentID", "locationID", "locationName", "latitude", "longitude", "coordinateUncertainty"),
@@ -66,17 +67,25 @@ class Deployment:
 
 
 def check_folder(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already; choose another folder for the Camtrap DP package.")
+    """The folder of the photos themselves will do, as long as nothing in it is overwritten."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; choose a folder for the Camtrap DP package.")
+    taken = [name for name in FILES if (folder / name).exists()]
+    if taken:
+        raise UserError(f"{folder} holds {taken[0]} already; choose another folder for the Camtrap DP package.")
 
 
-def write_package(records: Iterable[Record], folder: Path, classified_by: str, has_taxonomy: bool) -> list[str]:
-    """Writes deployments, media, observations and their description; returns what a person has to fill in."""
+def write_package(records: Iterable[Record], folder: Path, classified_by: str, ranks: Sequence[str] = ()) -> list[str]:
+    """Writes deployments, media, observations and their description; returns what a person has to fill in.
+
+    ``ranks`` are those of the taxonomy, where there is one, from that of the classes upwards.
+    """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     deployments: dict[str, Deployment] = {}
     names: dict[str, str] = {}
+    outside = 0
     with ExitStack() as files:
         media = _writer(files, folder / "media.csv", MEDIA)
         observations = _writer(files, folder / "observations.csv", OBSERVATIONS)
@@ -86,8 +95,10 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, h
             deployment = os.path.dirname(_inside(path)) or "photos"
             deployments.setdefault(deployment, Deployment()).add(facts)
             row = {"mediaID": f"m{number}", "deploymentID": deployment}
-            media.writerow({**row, **_media(path, facts)})
-            observed = _observation(record, has_taxonomy)
+            place = _place_in(folder, path)
+            outside += place is None
+            media.writerow({**row, **_media(path, place or _address(path), facts)})
+            observed = _observation(record, bool(ranks))
             names.setdefault(observed["scientificName"], observed.pop("rank"))
             time = _in_words(facts.time)
             observations.writerow(
@@ -106,8 +117,8 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, h
             )
         table = _writer(files, folder / "deployments.csv", DEPLOYMENTS)
         table.writerows(_deployments(deployments))
-    write_json(folder / "datapackage.json", _description(folder, deployments, names, now))
-    return _gaps(deployments)
+    write_json(folder / "datapackage.json", _description(folder, deployments, list(_taxa(names, ranks)), now))
+    return _gaps(deployments, outside)
 
 
 def _writer(files: ExitStack, path: Path, columns: tuple[str, ...]) -> csv.DictWriter[str]:
@@ -122,15 +133,26 @@ def _in_words(time: datetime) -> str:
 
 
 def _inside(path: str) -> str:
-    """The path as seen from the current folder; the standard allows none that leads out of it or is absolute."""
+    """The path as seen from the current folder, or from the root where it leads out of that."""
     relative = os.path.relpath(path)
     return os.path.abspath(path).lstrip("/") if relative.startswith("..") else relative
 
 
-def _media(path: str, facts: PhotoFacts) -> Record:
+def _place_in(folder: Path, path: str) -> str | None:
+    """The path as seen from the package; None where it is not in there, or has what the standard forbids."""
+    relative = Path(os.path.relpath(path, folder)).as_posix()
+    return None if relative.startswith((".", "/", "~")) or ".." in relative else relative
+
+
+def _address(path: str) -> str:
+    """A URL, which is what the standard wants for a file outside of the package; even there it forbids two dots."""
+    return Path(os.path.abspath(path)).as_uri().replace("..", "%2E%2E")
+
+
+def _media(path: str, place: str, facts: PhotoFacts) -> Record:
     return {
         "timestamp": _in_words(facts.time),
-        "filePath": _inside(path),
+        "filePath": place,
         "filePublic": "false",
         "fileName": os.path.basename(path),
         "fileMediatype": mimetypes.guess_type(path)[0] or "image/jpeg",
@@ -140,7 +162,7 @@ def _media(path: str, facts: PhotoFacts) -> Record:
 
 def _observation(record: Record, has_taxonomy: bool) -> Record:
     """What is safe to name is named; a strange image is of unknown type, its nearest class stands in the comments."""
-    name, rank, probability = record["name"], "species", record["probability"]
+    name, rank, probability = record["name"], "", record["probability"]
     if has_taxonomy:
         name, rank, probability = record["taxon"], record["rank"], record["taxon_probability"]
     if record["is_ood"] or name is None:
@@ -155,6 +177,15 @@ def _observation(record: Record, has_taxonomy: bool) -> Record:
         "classificationProbability": probability,
         "observationComments": "candidates: " + " | ".join(record["candidates"][:10]),
     }
+
+
+def _taxa(rank_of: dict[str, str], ranks: Sequence[str]) -> Iterator[dict[str, str]]:
+    """A first column headed "class" is no rank: it holds the classes of the model, whatever those are."""
+    no_rank = [rank for rank in ranks[:1] if rank.lower() == "class"]
+    for name, rank in rank_of.items():
+        is_known = rank.lower() in RANKS and rank not in no_rank
+        if name:
+            yield {"scientificName": name, **({"taxonRank": rank.lower()} if is_known else {})}
 
 
 def _deployments(deployments: dict[str, Deployment]) -> Iterator[Record]:
@@ -172,7 +203,9 @@ def _deployments(deployments: dict[str, Deployment]) -> Iterator[Record]:
         }
 
 
-def _description(folder: Path, deployments: dict[str, Deployment], names: dict[str, str], now: datetime) -> Any:
+def _description(
+    folder: Path, deployments: dict[str, Deployment], taxa: list[dict[str, str]], now: datetime
+) -> dict[str, Any]:
     tables = ("deployments", "media", "observations")
     times = [time for deployment in deployments.values() for time in deployment.times] or [now]
     places = [deployment.place() for deployment in deployments.values() if deployment.places]
@@ -190,11 +223,7 @@ def _description(folder: Path, deployments: dict[str, Deployment], names: dict[s
         },
         "spatial": {"type": "MultiPoint", "coordinates": [[longitude, latitude] for latitude, longitude in places]},
         "temporal": {"start": min(times).strftime("%Y-%m-%d"), "end": max(times).strftime("%Y-%m-%d")},
-        "taxonomic": [
-            {"scientificName": name, **({"taxonRank": rank} if rank in RANKS else {})}
-            for name, rank in names.items()
-            if name
-        ],
+        "taxonomic": taxa,
         "resources": [
             {
                 "name": name,
@@ -210,7 +239,7 @@ def _description(folder: Path, deployments: dict[str, Deployment], names: dict[s
     }
 
 
-def _gaps(deployments: dict[str, Deployment]) -> list[str]:
+def _gaps(deployments: dict[str, Deployment], outside: int) -> list[str]:
     nowhere = [name for name, deployment in deployments.items() if not deployment.places]
     doubtful = [name for name, deployment in deployments.items() if deployment.has_doubtful_times]
     gaps = ["datapackage.json: contributors, project and licences are yours to fill in"]
@@ -218,4 +247,9 @@ def _gaps(deployments: dict[str, Deployment]) -> list[str]:
         gaps.append(f"deployments.csv: {len(nowhere)} deployments have no place, for example {nowhere[0]}")
     if doubtful:
         gaps.append(f"deployments.csv: {len(doubtful)} deployments have photos without a time of the camera")
+    if outside:
+        gaps.append(
+            f"media.csv: {outside} photos are not in the package, and are named by their place on this machine; "
+            "a package that is written into the folder of the photos names them by their place in it"
+        )
     return gaps

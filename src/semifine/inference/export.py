@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from semifine.errors import UserError
@@ -148,7 +148,8 @@ def _read_torch(path: Path) -> Network:
 
 def _write_safetensors(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
     weights = {name: value.contiguous() for name, value in classifier.network.state_dict().items()}
-    save_file(weights, path, metadata={METADATA: json.dumps(knowledge.as_dict())})
+    # Not save_file: what that writes is closed to all others, whatever the umask allows them.
+    path.write_bytes(save(weights, metadata={METADATA: json.dumps(knowledge.as_dict())}))
 
 
 def _read_safetensors(path: Path) -> Network:

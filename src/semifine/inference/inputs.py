@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,6 +13,16 @@ from semifine.data.sources.scan import images_below
 from semifine.errors import UserError
 
 STANDARD_INPUT = "-"
+
+
+def some_files(paths: Sequence[str], separator: bytes = b"\n") -> Iterator[str]:
+    """As ``find_files``, but at least one."""
+    files = find_files(paths, separator)
+    first = next(files, None)
+    if first is None:
+        places = ", ".join("standard input" if path == STANDARD_INPUT else path for path in paths)
+        raise UserError(f"No images found in {places}.")
+    return chain([first], files)
 
 
 def find_files(paths: Iterable[str], separator: bytes = b"\n") -> Iterator[str]:

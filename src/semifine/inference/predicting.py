@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
+from semifine.data.reading import problem_in_words
 from semifine.errors import UserError
 from semifine.inference.journal import Journal, Record
 from semifine.inference.model import Model
@@ -48,7 +49,7 @@ def predict_files(
         try:
             return model.sight.decode_file(file)
         except OSError as error:
-            return str(error)
+            return problem_in_words(error)
 
     for answered in answer(model.logits, model.sight, remembered(), decode, batch or model.batch_size, workers):
         predictions = iter(predict_from_logits(answered.logits, model.knowledge, questions))

@@ -9,6 +9,7 @@ from PIL import Image
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.sources.folder import Settings, load
+from semifine.data.store import open_store, unreadable_images
 from semifine.errors import UserError
 
 from ..conftest import SaveImage
@@ -67,6 +68,17 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path, save_image: SaveI
     (root / "unlabeled").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "round").symlink_to(root / "unlabeled")
     assert list(rows(load(root, Settings()), Split.UNLABELLED)) == ["unlabeled/1.png"]
+
+
+def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_image: SaveImage) -> None:
+    for path in ("labeled/a/1.png", "labeled/b/1.png", "unlabeled/1.png"):
+        save_image(path)
+    (tmp_path / "unlabeled" / "2.png").symlink_to(tmp_path / "gone.png")
+    catalog = load(tmp_path, Settings())
+    assert list(rows(catalog, Split.UNLABELLED)) == ["unlabeled/1.png", "unlabeled/2.png"]
+    (problem,) = unreadable_images(catalog, open_store(catalog, 8, tmp_path / "cache"))
+    assert problem[0] == "unlabeled/2.png"
+    assert problem[1].endswith("2.png cannot be read (No such file or directory)")
 
 
 @pytest.mark.parametrize(

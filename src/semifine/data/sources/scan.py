@@ -22,13 +22,24 @@ def is_image(name: str) -> bool:
 def subfolders(folder: Path) -> list[str]:
     """Names of the folders in a folder, sorted, without hidden ones."""
     with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(
+            entry.name
+            for entry in entries
+            if not entry.name.startswith(".") and not _leads_nowhere(entry) and entry.is_dir()
+        )
 
 
 def images_directly_in(folder: Path) -> list[str]:
-    """Names of the image files in a folder itself, sorted."""
+    """Names of the image files in a folder itself, sorted; a link to a missing file counts, and is unreadable later."""
     with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if is_image(entry.name) and entry.is_file())
+        return sorted(
+            entry.name for entry in entries if is_image(entry.name) and (_leads_nowhere(entry) or entry.is_file())
+        )
+
+
+def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a link to something missing, or to itself."""
+    return entry.is_symlink() and not os.path.exists(entry.path)
 
 
 def images_below(root: Path, inside: str) -> list[str]:

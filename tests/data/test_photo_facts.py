@@ -1,0 +1,57 @@
+"""What a photo tells of itself, whatever its format and however carelessly its camera writes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from semifine.data.grouping import burst_groups
+from semifine.data.photo_facts import photo_facts, taken_at
+from semifine.data.reading import FileReader, read_exif
+
+
+def shoot(file: Path, subsecond: str | None = None) -> Path:
+    exif = Image.Exif()
+    exif[0x0110] = "PC800"
+    exif.get_ifd(0x8769)[0x9003] = "2024:05:06 07:08:09"
+    if subsecond is not None:
+        exif.get_ifd(0x8769)[0x9291] = subsecond
+    exif.get_ifd(0x8825).update({1: "S", 2: (33.0, 30.0, 36.0), 3: "E", 4: (18.0, 15.0, 0.0)})
+    Image.new("RGB", (20, 20)).save(file, exif=exif.tobytes())  # a TIFF would keep but a part of the object
+    return file
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+def test_time_place_and_camera_of_every_format(tmp_path: Path, suffix: str) -> None:
+    facts = photo_facts(str(shoot(tmp_path / f"a.{suffix}")))
+    assert facts.is_camera_time
+    assert (facts.time, facts.camera) == (datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC), "PC800")
+    assert facts.place == pytest.approx((-33.51, 18.25))
+
+
+@pytest.mark.parametrize(
+    ("written", "microseconds"),
+    [
+        *((None, 0), ("", 0), ("   ", 0), ("\0", 0), ("unknown", 0)),
+        *(("5", 500_000), ("05", 50_000), ("05 ", 50_000), ("57\0", 570_000), ("123456789", 123_456)),
+    ],
+)
+def test_parts_of_a_second_are_decimals_or_nothing(tmp_path: Path, written: str | None, microseconds: int) -> None:
+    exif = read_exif(str(shoot(tmp_path / "a.jpg", written)))
+    assert exif is not None
+    assert taken_at(exif) == datetime(2024, 5, 6, 7, 8, 9, microseconds)
+
+
+def test_a_blank_part_of_a_second_does_not_part_a_burst(tmp_path: Path) -> None:
+    shots = [shoot(tmp_path / "a.jpg", "  "), shoot(tmp_path / "b.jpg", "05"), shoot(tmp_path / "c.tif")]
+    assert len(set(burst_groups(FileReader([str(shot) for shot in shots]), 1.0).tolist())) == 1
+
+
+def test_a_photo_that_does_not_say_its_time_has_that_of_its_file(tmp_path: Path) -> None:
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.jpg")
+    facts = photo_facts(str(tmp_path / "a.jpg"))
+    assert not facts.is_camera_time
+    assert facts.time.timestamp() == int((tmp_path / "a.jpg").stat().st_mtime)
