@@ -47,6 +47,7 @@ def write_run(
     val: float | None = None,
     truth_known: bool = True,
     images_per_class: int = 10,
+    val_images: int | None = None,
     settings: dict[str, Any] | None = None,
     unlabelled: int = 0,
 ) -> Path:
@@ -86,6 +87,7 @@ def write_run(
         **({} if val is None else {"val": {"top1": val, "top5": val + 10}}),
         "unlabelled": means,
         "num_classes": len(names),
+        **({} if val_images is None else {"images": {"val": val_images, "test": 0}}),
         "set_aside": [],
         "seconds": 123.4,
         "time": {"start_up": 6.6, "steps": 100.0, "evaluation": 20.8, "saving": 2.6},
