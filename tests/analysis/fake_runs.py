@@ -186,7 +186,7 @@ def write_facts(
         folder.append_metrics({"kind": "classes", "step": 250 * share, "predicted": counts, "accepted": counts})
     report = {
         "name": "made up",
-        "splits": {"labelled": 5 * size, "unlabelled": images, "val": 0, "test": 10 * size},
+        "splits": {"labelled": 5 * size, "unlabelled": images, "val": 2 * size, "test": 10 * size},
         "classes": {name: {"labelled": 5, "val": 0, "test": 10} for name in names},
         "labelled_per_class": {"min": 5, "median": 5.0, "max": 5},
         "unlabelled_truth": {"known_class": images - images // 50, "other_class": images // 50, "unknown": 0},

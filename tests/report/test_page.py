@@ -198,6 +198,11 @@ def test_without_test_images_truth_groups_and_photos(tmp_path: Path) -> None:
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert page.results == [{"val": 33.25, "candidates": 3.2, "seconds": 123.4}]
     assert "no test images" in page.text
+    table = page.html.split('id="results"')[1].split("</section>")[0]
+    assert "Top-1" not in table, "no empty column"
+    assert "Best on test" not in table
+    assert "Pseudo-label" not in table
+    assert "both matrices" not in page.text
     assert "into 6 clusters (as many as the method forms" in page.text
     assert "Validation accuracy" in page.text
     assert "Hit rate" not in page.text.split("Over training")[1]
@@ -290,6 +295,9 @@ def test_images_of_no_class_and_data_problems_are_told(page: PageReader) -> None
     assert "SoC of the classes 294 images" in outside
     assert "SoC of no class 6 images" in outside
     assert "1 image has exact copies in unlabelled (a/1.jpg = b/<1>.jpg)." in page.text
+    assert "5 labelled images a class" in page.text
+    assert "5 to 5" not in page.text
+    assert "24 validation images" in page.text
 
 
 def test_photos_come_from_the_data_of_the_run(tmp_path: Path) -> None:

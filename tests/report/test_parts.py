@@ -150,3 +150,25 @@ def test_settings_side_by_side(tmp_path: Path) -> None:
     assert rows["method.alpha"].values == ["5.0", MISSING]
     assert rows["method.alpha"].differs
     assert not rows["backbone"].differs
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("folder:/home/ada/my birds", "folder:…/my birds"),
+        ("/home/ada/weights.pt", "…/weights.pt"),
+        (r"C:\Users\ada\birds", "…/birds"),
+        ("~/cache", "…/cache"),
+        ("semi_cub", "semi_cub"),
+        ("weights.pt", "weights.pt"),
+        ("0.5, 1", "0.5, 1"),
+    ],
+)
+def test_settings_do_not_tell_where_files_lie(tmp_path: Path, value: str, shown: str) -> None:
+    runs = [read_run(write_run(tmp_path / name, settings={"where": value + name})) for name in ("a", "b")]
+    row = next(row for row in settings_rows(runs) if row.key == "where")
+    assert row.values == [shown + "a", shown + "b"]
+    same_name = [read_run(write_run(tmp_path / f"{name}2", settings={"where": f"/{name}/x"})) for name in ("a", "b")]
+    row = next(row for row in settings_rows(same_name) if row.key == "where")
+    assert row.values == ["…/x", "…/x"]
+    assert row.differs
