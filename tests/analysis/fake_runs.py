@@ -218,7 +218,7 @@ def _facts_of(
         "path": np.array([f"unlabelled/photo {row:06d}.jpg" for row in rows], dtype=object),
         **{name: value.numpy() for name, value in sample_facts(pseudo, torch.from_numpy(truth)).items()},
         "changes": random.poisson(3 * (1 - confidence.numpy())),
-        "candidates": candidates.numpy(),
+        "candidates": target.float().numpy(),
     }
 
 

@@ -23,6 +23,7 @@ from semifine.analysis import read_run
 from semifine.config import resolve
 from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog
+from semifine.engine.sample_table import write_sample_table
 from semifine.report import write_page
 from tests.analysis.fake_runs import make_groups, planted_counts, result_of, write_run
 from tests.report.reading import PageReader, read_page
@@ -279,6 +280,18 @@ def test_images_worth_a_look_are_those_of_the_facts(page: PageReader, two_runs: 
     section = page.html.split('id="gallery-wrong"')[1].split("</details>")[0]
     assert re.findall(r'class="path" title="(.*?)"', section) == [facts["path"][place] for place in wrong]
     assert "Without photos: The classes of synthetic are no longer those of the run." in page.text
+
+
+def test_candidates_stand_in_the_order_of_their_probability(tmp_path: Path) -> None:
+    probs = np.full((1, 8), 0.02, np.float32)
+    probs[0, [6, 1, 7, 3, 4]] = 0.40, 0.10, 0.20, 0.15, 0.09
+    run = write_run(tmp_path / "run", names=list("ABCDEFGH"), unlabelled=1, transitions=planted_counts(make_groups(4, 2)))
+    table = pq.read_table(run / "samples.parquet").to_pydict()
+    columns = {name: np.array(values) for name, values in table.items() if name != "candidates"}
+    columns |= {"prediction": np.array([6]), "candidates": np.where(probs > 0.05, probs, 0)}
+    write_sample_table(run / "samples.parquet", iter([columns]))
+    assert read_run(run).samples("candidates")["candidates"][0].tolist() == [6, 7, 3, 1, 4]
+    assert "or H, D, B, E" in read_page(write_page([run], tmp_path / "page.html")).text
 
 
 def test_the_list_to_label_next_is_a_file_for_labels(page: PageReader, two_runs: list[Path]) -> None:

@@ -6,6 +6,7 @@ import base64
 import io
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,6 +121,23 @@ def test_the_number_of_clusters(tmp_path: Path) -> None:
     each_its_own = read_run(write_run(tmp_path / "c", names=names, groups=names))
     assert choose_k(each_its_own)[0] == 10
     assert choose_k(read_run(write_run(tmp_path / "d", names=["a", "b"])))[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "k"),
+    [
+        ({"map": "linear", "alpha": 4.0}, 12),
+        ({"map": "exponential", "beta": 0.25}, 13),
+        ({"map": "fixed", "k": 9, "alpha": 5.0}, 9),
+        ({"map": "fixed", "k": 1}, 10),
+    ],
+)
+def test_the_number_of_clusters_is_that_of_the_map(tmp_path: Path, method: dict[str, Any], k: int) -> None:
+    """At full confidence; a map without clusters to show gives way to the paper's, and the page says so."""
+    names = [str(place) for place in range(40)]
+    run = read_run(write_run(tmp_path / "run", names=names, settings={"method": {"name": "soc", **method}}))
+    assert choose_k(run)[0] == k
+    assert ("paper" in choose_k(run)[1]) == (method.get("k") == 1)
 
 
 def test_a_picture_is_a_small_square_of_the_middle() -> None:

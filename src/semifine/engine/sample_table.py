@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semifine.engine.facts import Columns
 
@@ -14,7 +15,7 @@ from semifine.engine.facts import Columns
 def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None:
     """Writes batch after batch, and returns the numeric columns whole; None when there is no batch.
 
-    The candidates of an image become a list of class ids.
+    The (B, K) labels in the column ``candidates`` become lists of class ids, the most probable first.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -24,7 +25,7 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
     writer: pq.ParquetWriter | None = None
     numeric: list[Columns] = []
     for columns in batches:
-        lists = pa.array([np.flatnonzero(row) for row in columns["candidates"]], pa.list_(pa.int32()))
+        lists = pa.array(_by_probability(columns["candidates"]), pa.list_(pa.int32()))
         table = pa.table({**columns, "candidates": lists})
         writer = writer or pq.ParquetWriter(partial, table.schema)
         writer.write_table(table)
@@ -34,3 +35,9 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
     writer.close()
     os.replace(partial, path)
     return {name: np.concatenate([part[name] for part in numeric]) for name in numeric[0]}
+
+
+def _by_probability(target: NDArray[np.float32]) -> list[NDArray[np.int64]]:
+    """Of each row of labels (B, K) the classes above 0; equally probable ones in the order of the classes."""
+    order = np.argsort(-target, axis=1, kind="stable")
+    return [row[:size] for row, size in zip(order, (target > 0).sum(axis=1), strict=True)]
