@@ -110,7 +110,7 @@ def write_metrics(
     for step in range(50, 1001, 50):
         share = (1 - np.exp(-step / 300)) / (1 - np.exp(-1000 / 300))
         numbers: dict[str, Any] = {"kind": "train", "step": step, "loss": 2.0 - share, "images_per_second": 500.0}
-        numbers["data_wait"] = 0.25
+        numbers |= {"data_wait": 0.25, "step_seconds": 0.1}
         if method != "supervised":
             numbers["candidates"] = 12 - 9 * share if method == "soc" else 1.0
             numbers["accepted"] = 1.0

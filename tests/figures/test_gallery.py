@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,21 @@ def test_seeds_become_one_line_and_one_bar(runs: list[RunFacts]) -> None:
     assert interval.high - interval.mean == pytest.approx(4.303 * 2 / 3**0.5)
     alone = accuracy_interval(groups[1].runs, "top1")
     assert alone.low < 50 < alone.high, "one seed: what the 400 test images leave open"
+
+
+def test_cost_shows_the_memory_of_runs_on_a_gpu(runs: list[RunFacts]) -> None:
+    on_gpu = [replace(run, result={**run.result, "peak_gpu_bytes": 2.5e9}) for run in runs[2:]]
+    with drawing():
+        figure = draw_cost(group_runs([runs[0], *on_gpu]))
+        alone = draw_cost(group_runs(runs))
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == [
+        "Time of a training step (ms)",
+        "GPU memory at most (GB)",
+    ]
+    assert [patch.get_width() for patch in figure.axes[1].patches] == [2.5], "none for the run that has none"
+    assert alone is not None
+    assert len(alone.axes) == 1
 
 
 def test_points_of_the_entropy_figure_are_the_images(runs: list[RunFacts]) -> None:

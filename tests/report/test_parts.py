@@ -20,6 +20,7 @@ from semifine.report.naming import run_labels
 from semifine.report.palette import HUES, METHOD_STYLES, method_style, run_styles
 from semifine.report.pictures import BUDGET, SIDE, data_uri, encode_examples
 from semifine.report.settings_table import flat, settings_rows
+from semifine.report.time_lines import time_lines
 from semifine.report.wording import (
     MINUS,
     MISSING,
@@ -190,3 +191,11 @@ def test_settings_do_not_tell_where_files_lie(tmp_path: Path, value: str, shown:
     row = next(row for row in settings_rows(same_name) if row.key == "where")
     assert row.values == ["…/x", "…/x"]
     assert row.differs
+
+
+def test_the_line_about_time_tells_steps_apart_and_the_memory(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", settings={"labelled_first": 0.5}))
+    run.result["peak_gpu_bytes"] = 3_210_000_000
+    (line,) = time_lines([run])
+    assert "100 ms a step with unlabelled images, 500 images a second" in line
+    assert line.endswith("and at most 3.2 GB of GPU memory.")
