@@ -138,7 +138,7 @@ def test_pictures_and_drawings_have_words(page: PageReader) -> None:
     pictures = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len([picture for picture in pictures if picture["alt"].startswith("Example of class")]) == 24
     drawings = [attributes for tag, attributes in page.tags if tag == "svg" and "aria-hidden" not in attributes]
-    assert len(drawings) == 10, "six curves, two matrices, the tree, the labels of each class"
+    assert len(drawings) == 12, "seven curves, two matrices, the tree, two of the labels of each class"
     assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 20 for drawing in drawings)
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1
@@ -151,7 +151,7 @@ def test_drawings_take_the_colours_and_the_font_of_the_page(page: PageReader) ->
     assert "currentColor" in page.html
     assert "DejaVu" not in page.html
     drawn = re.findall(r"<svg role.*?</svg>", page.html, re.DOTALL)
-    assert len(drawn) == 10
+    assert len(drawn) == 12
     assert not any(re.search(r"(?:fill|stroke): #", drawing) for drawing in drawn)
 
 
