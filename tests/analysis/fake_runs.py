@@ -47,6 +47,7 @@ def write_run(
     val: float | None = None,
     truth_known: bool = True,
     images_per_class: int = 10,
+    val_images: int | None = None,
     settings: dict[str, Any] | None = None,
     unlabelled: int = 0,
 ) -> Path:
@@ -86,6 +87,7 @@ def write_run(
         **({} if val is None else {"val": {"top1": val, "top5": val + 10}}),
         "unlabelled": means,
         "num_classes": len(names),
+        **({} if val_images is None else {"images": {"val": val_images, "test": 0}}),
         "set_aside": [],
         "seconds": 123.4,
         "time": {"start_up": 6.6, "steps": 100.0, "evaluation": 20.8, "saving": 2.6},
@@ -108,7 +110,7 @@ def write_metrics(
     for step in range(50, 1001, 50):
         share = (1 - np.exp(-step / 300)) / (1 - np.exp(-1000 / 300))
         numbers: dict[str, Any] = {"kind": "train", "step": step, "loss": 2.0 - share, "images_per_second": 500.0}
-        numbers["data_wait"] = 0.25
+        numbers |= {"data_wait": 0.25, "step_seconds": 0.1}
         if method != "supervised":
             numbers["candidates"] = 12 - 9 * share if method == "soc" else 1.0
             numbers["accepted"] = 1.0
@@ -184,7 +186,7 @@ def write_facts(
         folder.append_metrics({"kind": "classes", "step": 250 * share, "predicted": counts, "accepted": counts})
     report = {
         "name": "made up",
-        "splits": {"labelled": 5 * size, "unlabelled": images, "val": 0, "test": 10 * size},
+        "splits": {"labelled": 5 * size, "unlabelled": images, "val": 2 * size, "test": 10 * size},
         "classes": {name: {"labelled": 5, "val": 0, "test": 10} for name in names},
         "labelled_per_class": {"min": 5, "median": 5.0, "max": 5},
         "unlabelled_truth": {"known_class": images - images // 50, "other_class": images // 50, "unknown": 0},
@@ -216,7 +218,7 @@ def _facts_of(
         "path": np.array([f"unlabelled/photo {row:06d}.jpg" for row in rows], dtype=object),
         **{name: value.numpy() for name, value in sample_facts(pseudo, torch.from_numpy(truth)).items()},
         "changes": random.poisson(3 * (1 - confidence.numpy())),
-        "candidates": candidates.numpy(),
+        "candidates": target.float().numpy(),
     }
 
 

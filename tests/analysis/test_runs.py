@@ -9,6 +9,7 @@ import pytest
 
 from semifine import UserError
 from semifine.analysis import read_run
+from semifine.run_folder import RunFolder
 from tests.analysis.fake_runs import make_groups, planted_counts, result_of, write_run
 
 
@@ -27,7 +28,7 @@ def test_a_complete_run(tmp_path: Path) -> None:
     assert run.environment["device"] == "a processor"
     assert set(run.series) == {
         "test_top1", "val_top1", "pseudo_label_accuracy", "candidates", "candidate_hit_rate", "accepted", "loss",
-        "cluster_changes", "images_per_second", "data_wait",
+        "cluster_changes", "images_per_second", "data_wait", "step_seconds",
     }  # fmt: skip
     assert run.series["test_top1"].steps.tolist() == list(range(100, 1001, 100))
     assert run.series["test_top1"].values[-1] == pytest.approx(60.0)
@@ -39,7 +40,7 @@ def test_a_supervised_run_without_test_images_truth_or_groups(tmp_path: Path) ->
     assert run.transitions is None
     assert run.confusion is None
     assert run.class_groups is None
-    assert set(run.series) == {"loss", "images_per_second", "data_wait"}
+    assert set(run.series) == {"loss", "images_per_second", "data_wait", "step_seconds"}
     assert "pseudo_label_accuracy" not in run.unlabelled
 
 
@@ -101,3 +102,18 @@ def test_a_run_without_class_facts_or_environment_still_reads(tmp_path: Path) ->
     run = read_run(path)
     assert run.confusion is None
     assert run.environment["kind"] == "cpu", "result.json holds a copy"
+
+
+def test_a_step_costs_what_steps_with_unlabelled_images_cost(tmp_path: Path) -> None:
+    """0.6 of 1000 steps see labelled images alone: lines up to step 600 do not count, nor does one across it."""
+    path = write_run(tmp_path / "run", settings={"labelled_first": 0.6})
+    metrics = path / "metrics.jsonl"
+    metrics.unlink()
+    folder = RunFolder(path)
+    for step, seconds in ((300, 0.01), (550, 0.01), (700, 0.05), (800, 0.9), (900, 0.2), (1000, 0.2)):
+        folder.append_metrics({"kind": "train", "step": step, "step_seconds": seconds})
+    assert read_run(path).step_seconds == pytest.approx(0.2), "the median: a single slow line does not count"
+    metrics.unlink()
+    metrics.touch()
+    assert read_run(path).step_seconds is None, "the mean of all steps would be of two kinds of them"
+    assert read_run(write_run(tmp_path / "other")).step_seconds == pytest.approx(0.1)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from semifine.report import write_page
@@ -19,12 +20,16 @@ DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("report")
     groups = make_groups(4, 4)
-    names = ["</script><script>throw 1</script>", *(f"A bird, number {place}" for place in range(1, 16))]
+    names = ["</script><script>throw 1</script>", *(f"Scarabina fasciiantennata {place}" for place in range(1, 16))]
     common: dict[str, Any] = {"groups": groups, "names": names, "unlabelled": 300, "images_per_class": 40}
     runs = [
         write_run(root / "supervised", "supervised", top1=40.0, **common),
         write_run(root / "soc", top1=60.0, transitions=planted_counts(groups), **common),
     ]
+    for run in runs:
+        table = pq.read_table(run / "samples.parquet")
+        paths = [f"/home/ada/photos of the summer/trap {row % 7}/IMG_{row:04d}.JPG" for row in range(len(table))]
+        pq.write_table(table.set_column(1, "path", [paths]), run / "samples.parquet")
     return write_page(runs, root / "report.html", photos(16), title="Birds")
 
 
@@ -32,7 +37,8 @@ class Opened:
     """A page that notes every complaint and every request."""
 
     def __init__(self, browser: Any, file: Path, viewport: dict[str, int], scheme: str = "light") -> None:
-        self.context = browser.new_context(viewport=viewport, color_scheme=scheme, offline=True)
+        touch = viewport == PHONE
+        self.context = browser.new_context(viewport=viewport, color_scheme=scheme, offline=True, has_touch=touch)
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self.context.route("**/*", self._see)
@@ -49,6 +55,13 @@ class Opened:
 @pytest.fixture
 def opened(chromium: Any, report: Path) -> Iterator[Opened]:
     page = Opened(chromium, report, DESKTOP)
+    yield page
+    page.context.close()
+
+
+@pytest.fixture
+def phone(chromium: Any, report: Path) -> Iterator[Opened]:
+    page = Opened(chromium, report, PHONE)
     yield page
     page.context.close()
 
@@ -112,6 +125,108 @@ def test_dragging_looks_closer_at_all_curves(opened: Opened) -> None:
     page.locator("#zoom-out").click()
     assert page.locator("figure[data-curve='1'] polyline").first.get_attribute("points") == before
     assert not page.locator("#zoom-out").is_visible()
+
+
+def test_the_button_for_the_whole_training_stays_a_button(opened: Opened) -> None:
+    page = opened.page
+    plot = page.locator("figure[data-curve='0'] .plot")
+    for _ in range(2):
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 60)
+        page.mouse.up()
+        assert page.locator("#zoom-out").get_attribute("aria-pressed") is None
+        page.locator("#zoom-out").click()
+
+
+def test_a_tap_shows_values_until_the_next(phone: Opened) -> None:
+    page = phone.page
+    plot = page.locator("figure[data-curve='0'] .plot")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] - 20, box["y"] + 60)
+    tip = plot.locator(".tip")
+    assert tip.is_visible()
+    assert "SoC: 60.0 %" in tip.inner_text()
+    assert not page.locator("#zoom-out").is_visible(), "a tap is no drag"
+    page.touchscreen.tap(box["x"] + 20, box["y"] - 30)
+    assert not tip.is_visible()
+
+
+def test_a_finger_that_drags_looks_closer(phone: Opened) -> None:
+    page = phone.page
+    plot = page.locator("figure[data-curve='0'] .plot")
+    plot.scroll_into_view_if_needed()
+    before = plot.locator("polyline").first.get_attribute("points")
+    box = plot.bounding_box()
+    finger = phone.context.new_cdp_session(page)
+    for kind, share in (("touchStart", 0.3), ("touchMove", 0.45), ("touchMove", 0.7), ("touchEnd", None)):
+        points = [] if share is None else [{"x": box["x"] + share * box["width"], "y": box["y"] + 80}]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    page.locator("#zoom-out").wait_for(state="visible")
+    assert len(plot.locator("polyline").first.get_attribute("points").split()) < len(before.split())
+    assert not plot.locator(".tip").is_visible()
+
+
+def test_letters_in_drawings_can_be_read_on_a_phone(phone: Opened) -> None:
+    sizes = phone.page.evaluate(
+        """[...document.querySelectorAll("#labels svg")].map((svg) => ({
+            right: svg.getBoundingClientRect().right,
+            heights: [...svg.querySelectorAll("text")].map((text) =>
+              parseFloat(getComputedStyle(text).fontSize) * svg.getScreenCTM().a),
+        }))"""
+    )
+    assert len(sizes) == 2
+    for drawing in sizes:
+        assert drawing["right"] <= PHONE["width"], "none of it is off the screen"
+        assert min(drawing["heights"]) > 9
+
+
+def test_pairs_fit_a_phone_and_keep_words_whole(phone: Opened) -> None:
+    page = phone.page
+    table = page.locator(".pairs")
+    assert table.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
+    assert "Same group: yes" in table.evaluate(
+        "table => [...table.querySelectorAll('td')].map(cell => getComputedStyle(cell, '::before').content"
+        ".replaceAll('\"', '') + cell.textContent).join('|')"
+    )
+    broken = table.evaluate(
+        """(table) => {
+            const found = [];
+            for (const name of table.querySelectorAll(".half > span")) {
+              const text = name.firstChild;
+              for (const word of text.data.matchAll(/[A-Za-z]+/g)) {
+                const range = document.createRange();
+                range.setStart(text, word.index);
+                range.setEnd(text, word.index + word[0].length);
+                if (range.getClientRects().length > 1) found.push(word[0]);
+              }
+            }
+            return found;
+        }"""
+    )
+    assert broken == []
+
+
+def test_a_long_path_is_cut_at_its_start_and_stays_in_order(phone: Opened) -> None:
+    path = phone.page.locator("#next .path").first
+    assert path.evaluate("path => path.scrollWidth > path.clientWidth"), "longer than its card"
+    first, last, right = path.evaluate(
+        """(path) => {
+            const text = document.createTreeWalker(path, NodeFilter.SHOW_TEXT).nextNode();
+            const at = (place) => {
+              const range = document.createRange();
+              range.setStart(text, place);
+              range.setEnd(text, place + 1);
+              return range.getBoundingClientRect().right;
+            };
+            return [at(0), at(text.length - 1), path.getBoundingClientRect().right];
+        }"""
+    )
+    assert first < last, "the slash that the path begins with is not behind its end"
+    assert last == pytest.approx(right, abs=2), "the name of the file is what can be seen"
 
 
 def test_the_tree_can_be_cut_and_its_branches_opened(opened: Opened) -> None:

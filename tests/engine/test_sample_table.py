@@ -12,24 +12,26 @@ from semifine.engine.facts import Columns
 from semifine.engine.sample_table import write_sample_table
 
 
-def batch(start: int, mask: np.ndarray) -> Columns:
-    index = np.arange(start, start + len(mask))
+def batch(start: int, target: np.ndarray) -> Columns:
+    index = np.arange(start, start + len(target))
     return {
         "index": index,
         "path": np.array([f"é/{i}.jpg" for i in index], dtype=object),
         "hit": index % 2 == 0,
-        "candidates": mask,
+        "candidates": target,
     }
 
 
-def test_candidates_become_lists_of_classes(tmp_path: Path) -> None:
+def test_candidates_become_lists_of_classes_the_most_probable_first(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    masks = [random.random((size, 9)) < share for size, share in ((4, 0.5), (1, 1.0), (3, 0.0), (5, 0.2))]
-    starts = np.cumsum([0, *map(len, masks)])
-    batches = [batch(start, mask) for start, mask in zip(starts, masks, strict=False)]
+    shares = ((4, 0.5), (1, 1.0), (3, 0.0), (5, 0.2))
+    targets = [random.random((size, 9)) * (random.random((size, 9)) < share) for size, share in shares]
+    starts = np.cumsum([0, *map(len, targets)])
+    batches = [batch(start, target) for start, target in zip(starts, targets, strict=False)]
     numeric = write_sample_table(tmp_path / "new" / "samples.parquet", iter(batches))
     table = pq.read_table(tmp_path / "new" / "samples.parquet")
-    assert table.column("candidates").to_pylist() == [np.flatnonzero(row).tolist() for mask in masks for row in mask]
+    expected = [sorted(np.flatnonzero(row), key=lambda i: -row[i]) for target in targets for row in target]
+    assert table.column("candidates").to_pylist() == expected
     assert table.schema.field("candidates").type == pa.list_(pa.int32())
     assert table.column("path").to_pylist() == [f"é/{i}.jpg" for i in range(13)]
     assert numeric is not None

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from semifine.engine import time_spent
+from semifine.engine.devices import peak_gpu_bytes
 from semifine.engine.display import Display
 from semifine.engine.interruption import Interrupted, StopRequest
 from semifine.engine.time_spent import TimeSpent
@@ -48,8 +50,15 @@ def test_a_resumed_run_adds_to_its_time(tmp_path: Path, monkeypatch: pytest.Monk
     result = train(settings, folder.path, resume=True, display=Display(quiet=True))
     assert all(seconds > 0 for seconds in result["time"].values())
     assert result["seconds"] == pytest.approx(sum(result["time"].values()) - result["time"]["start_up"], abs=0.05)
+    assert result["peak_gpu_bytes"] is None, "trained on a CPU"
     records = [record for record in folder.read_metrics() if record["kind"] == "train"]
     assert [record["step"] for record in records] == [4, 8, 12]
     assert [record["step_seconds"] for record in records] == [1, 0.75, 0.75], "three steps, then four and four"
     for record in records:
         assert record["images_per_second"] * record["step_seconds"] == pytest.approx(12), "4 labelled, 8 unlabelled"
+
+
+def test_the_memory_of_a_gpu_is_what_was_held_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 1000 + device.index)
+    assert peak_gpu_bytes(torch.device("cuda", 1)) == 1001
+    assert peak_gpu_bytes(torch.device("cpu")) is None

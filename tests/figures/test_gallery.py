@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 from PIL import Image
 
 from semifine import UserError
-from semifine.analysis import RunFacts, read_run
+from semifine.analysis import RunFacts, Series, read_run
 from semifine.cli.main import main
 from semifine.figures.bars import accuracy_interval, draw_cost, draw_results
 from semifine.figures.entropies import draw_entropies, draw_entropy_by_k
 from semifine.figures.gallery import write_figures
-from semifine.figures.objectives import known_samples
+from semifine.figures.objectives import draw_objectives, known_samples
 from semifine.figures.style import drawing
 from semifine.figures.training import draw_training
 from semifine.report.groups import group_runs
@@ -89,6 +90,21 @@ def test_seeds_become_one_line_and_one_bar(runs: list[RunFacts]) -> None:
     assert alone.low < 50 < alone.high, "one seed: what the 400 test images leave open"
 
 
+def test_cost_shows_the_memory_of_runs_on_a_gpu(runs: list[RunFacts]) -> None:
+    on_gpu = [replace(run, result={**run.result, "peak_gpu_bytes": 2.5e9}) for run in runs[2:]]
+    with drawing():
+        figure = draw_cost(group_runs([runs[0], *on_gpu]))
+        alone = draw_cost(group_runs(runs))
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == [
+        "Time of a training step (ms)",
+        "GPU memory at most (GB)",
+    ]
+    assert [patch.get_width() for patch in figure.axes[1].patches] == [2.5], "none for the run that has none"
+    assert alone is not None
+    assert len(alone.axes) == 1
+
+
 def test_points_of_the_entropy_figure_are_the_images(runs: list[RunFacts]) -> None:
     with drawing():
         figure = draw_entropies(group_runs(runs))
@@ -103,6 +119,44 @@ def test_points_of_the_entropy_figure_are_the_images(runs: list[RunFacts]) -> No
     line = by_k.axes[0].lines[0]
     means = [facts["entropy_after"][facts["k"] == k].mean() for k in np.unique(facts["k"])]
     np.testing.assert_allclose(line.get_ydata(), means, rtol=1e-5)
+
+
+def test_every_group_has_its_panel(tmp_path: Path) -> None:
+    """More of them than fit in a row: none is left out."""
+    methods = ("soc", "fixmatch", "flexmatch", "pseudo_label", "simmatch", "curriculum", "self_training")
+    groups = group_runs([read_run(write_run(tmp_path / method, method, unlabelled=60)) for method in methods])
+    with drawing():
+        entropies, objectives = draw_entropies(groups), draw_objectives(groups)
+    assert entropies is not None
+    assert [axes.get_title() for axes in entropies.axes] == [group.label for group in groups]
+    assert objectives is not None
+    assert [axes.get_title() for axes in objectives.axes] == [f"SoC and {group.label}" for group in groups[1:]]
+    ends = {(axes.get_xlim(), axes.get_ylim()) for axes in entropies.axes}
+    assert len(ends) == 1, "all on one scale"
+
+
+def test_hard_labels_can_be_seen_and_are_named(runs: list[RunFacts]) -> None:
+    with drawing():
+        figure = draw_entropies(group_runs(runs))
+    assert figure is not None
+    soc, fixmatch = figure.axes
+    assert fixmatch.get_ylim()[0] < 0, "points at 0 are clear of the axis"
+    assert "each label is one class" in fixmatch.texts[0].get_text()
+    assert "each label" not in soc.texts[0].get_text()
+
+
+def test_panels_of_training_share_their_steps_and_show_the_last(runs: list[RunFacts]) -> None:
+    late = replace(
+        runs[2], series={**runs[2].series, "pseudo_label_accuracy": Series(np.array([600, 1000]), np.ones(2))}
+    )
+    with drawing():
+        figure = draw_training(group_runs([runs[0], late]))
+    assert figure is not None
+    assert [axes.get_xlim()[0] for axes in figure.axes] == [0, 0]
+    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
+    ends = [line for axes in figure.axes for line in axes.lines if line.get_marker() == "o"]
+    assert len(ends) == 3
+    assert not any(line.get_clip_on() for line in ends)
 
 
 def test_objectives_leave_images_of_no_class_out(runs: list[RunFacts]) -> None:

@@ -23,6 +23,7 @@ from semifine.analysis import read_run
 from semifine.config import resolve
 from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog
+from semifine.engine.sample_table import write_sample_table
 from semifine.report import write_page
 from tests.analysis.fake_runs import make_groups, planted_counts, result_of, write_run
 from tests.report.reading import PageReader, read_page
@@ -137,7 +138,7 @@ def test_pictures_and_drawings_have_words(page: PageReader) -> None:
     pictures = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len([picture for picture in pictures if picture["alt"].startswith("Example of class")]) == 24
     drawings = [attributes for tag, attributes in page.tags if tag == "svg" and "aria-hidden" not in attributes]
-    assert len(drawings) == 10, "six curves, two matrices, the tree, the labels of each class"
+    assert len(drawings) == 12, "seven curves, two matrices, the tree, two of the labels of each class"
     assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 20 for drawing in drawings)
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1
@@ -150,7 +151,7 @@ def test_drawings_take_the_colours_and_the_font_of_the_page(page: PageReader) ->
     assert "currentColor" in page.html
     assert "DejaVu" not in page.html
     drawn = re.findall(r"<svg role.*?</svg>", page.html, re.DOTALL)
-    assert len(drawn) == 10
+    assert len(drawn) == 12
     assert not any(re.search(r"(?:fill|stroke): #", drawing) for drawing in drawn)
 
 
@@ -198,6 +199,11 @@ def test_without_test_images_truth_groups_and_photos(tmp_path: Path) -> None:
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert page.results == [{"val": 33.25, "candidates": 3.2, "seconds": 123.4}]
     assert "no test images" in page.text
+    table = page.html.split('id="results"')[1].split("</section>")[0]
+    assert "Top-1" not in table, "no empty column"
+    assert "Best on test" not in table
+    assert "Pseudo-label" not in table
+    assert "both matrices" not in page.text
     assert "into 6 clusters (as many as the method forms" in page.text
     assert "Validation accuracy" in page.text
     assert "Hit rate" not in page.text.split("Over training")[1]
@@ -276,6 +282,20 @@ def test_images_worth_a_look_are_those_of_the_facts(page: PageReader, two_runs: 
     assert "Without photos: The classes of synthetic are no longer those of the run." in page.text
 
 
+def test_candidates_stand_in_the_order_of_their_probability(tmp_path: Path) -> None:
+    probs = np.full((1, 8), 0.02, np.float32)
+    probs[0, [6, 1, 7, 3, 4]] = 0.40, 0.10, 0.20, 0.15, 0.09
+    run = write_run(
+        tmp_path / "run", names=list("ABCDEFGH"), unlabelled=1, transitions=planted_counts(make_groups(4, 2))
+    )
+    table = pq.read_table(run / "samples.parquet").to_pydict()
+    columns = {name: np.array(values) for name, values in table.items() if name != "candidates"}
+    columns |= {"prediction": np.array([6]), "candidates": np.where(probs > 0.05, probs, 0)}
+    write_sample_table(run / "samples.parquet", iter([columns]))
+    assert read_run(run).samples("candidates")["candidates"][0].tolist() == [6, 7, 3, 1, 4]
+    assert "or H, D, B, E" in read_page(write_page([run], tmp_path / "page.html")).text
+
+
 def test_the_list_to_label_next_is_a_file_for_labels(page: PageReader, two_runs: list[Path]) -> None:
     link = next(value for value in page.attributes("href") if value.startswith("data:text/csv"))
     lines = list(csv.DictReader(io.StringIO(unquote(link.partition(",")[2]))))
@@ -290,6 +310,9 @@ def test_images_of_no_class_and_data_problems_are_told(page: PageReader) -> None
     assert "SoC of the classes 294 images" in outside
     assert "SoC of no class 6 images" in outside
     assert "1 image has exact copies in unlabelled (a/1.jpg = b/<1>.jpg)." in page.text
+    assert "5 labelled images a class" in page.text
+    assert "5 to 5" not in page.text
+    assert "24 validation images" in page.text
 
 
 def test_photos_come_from_the_data_of_the_run(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import base64
 import io
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from semifine.report.naming import run_labels
 from semifine.report.palette import HUES, METHOD_STYLES, method_style, run_styles
 from semifine.report.pictures import BUDGET, SIDE, data_uri, encode_examples
 from semifine.report.settings_table import flat, settings_rows
+from semifine.report.time_lines import time_lines
 from semifine.report.wording import (
     MINUS,
     MISSING,
@@ -122,6 +124,23 @@ def test_the_number_of_clusters(tmp_path: Path) -> None:
     assert choose_k(read_run(write_run(tmp_path / "d", names=["a", "b"])))[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("method", "k"),
+    [
+        ({"map": "linear", "alpha": 4.0}, 12),
+        ({"map": "exponential", "beta": 0.25}, 13),
+        ({"map": "fixed", "k": 9, "alpha": 5.0}, 9),
+        ({"map": "fixed", "k": 1}, 10),
+    ],
+)
+def test_the_number_of_clusters_is_that_of_the_map(tmp_path: Path, method: dict[str, Any], k: int) -> None:
+    """At full confidence; a map without clusters to show gives way to the paper's, and the page says so."""
+    names = [str(place) for place in range(40)]
+    run = read_run(write_run(tmp_path / "run", names=names, settings={"method": {"name": "soc", **method}}))
+    assert choose_k(run)[0] == k
+    assert ("paper" in choose_k(run)[1]) == (method.get("k") == 1)
+
+
 def test_a_picture_is_a_small_square_of_the_middle() -> None:
     image = np.zeros((300, 500, 3), np.uint8)
     image[:, 100:400] = (200, 30, 30)
@@ -150,3 +169,33 @@ def test_settings_side_by_side(tmp_path: Path) -> None:
     assert rows["method.alpha"].values == ["5.0", MISSING]
     assert rows["method.alpha"].differs
     assert not rows["backbone"].differs
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("folder:/home/ada/my birds", "folder:…/my birds"),
+        ("/home/ada/weights.pt", "…/weights.pt"),
+        (r"C:\Users\ada\birds", "…/birds"),
+        ("~/cache", "…/cache"),
+        ("semi_cub", "semi_cub"),
+        ("weights.pt", "weights.pt"),
+        ("0.5, 1", "0.5, 1"),
+    ],
+)
+def test_settings_do_not_tell_where_files_lie(tmp_path: Path, value: str, shown: str) -> None:
+    runs = [read_run(write_run(tmp_path / name, settings={"where": value + name})) for name in ("a", "b")]
+    row = next(row for row in settings_rows(runs) if row.key == "where")
+    assert row.values == [shown + "a", shown + "b"]
+    same_name = [read_run(write_run(tmp_path / f"{name}2", settings={"where": f"/{name}/x"})) for name in ("a", "b")]
+    row = next(row for row in settings_rows(same_name) if row.key == "where")
+    assert row.values == ["…/x", "…/x"]
+    assert row.differs
+
+
+def test_the_line_about_time_tells_steps_apart_and_the_memory(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", settings={"labelled_first": 0.5}))
+    run.result["peak_gpu_bytes"] = 3_210_000_000
+    (line,) = time_lines([run])
+    assert "100 ms a step with unlabelled images, 500 images a second" in line
+    assert line.endswith("and at most 3.2 GB of GPU memory.")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from semifine.analysis import read_run
+from semifine.cli.main import main
+from semifine.config import resolve, write_settings
+from semifine.report.comparison import chance_margin
+from semifine.report.help_box import HelpBox, view_help
 from semifine.report.results_table import result_rows
-from semifine.report.scores import Score, chance_margin
+from semifine.report.scores import Score
 from semifine.report.summary import Summary, summarise
 from tests.analysis.fake_runs import make_groups, planted_counts, write_run
 
@@ -110,5 +116,80 @@ def test_numbers_of_images_are_said_where_known(tmp_path: Path) -> None:
 
 def test_chance_margin_shrinks_with_images() -> None:
     scores = [Score("a", "a", "blue", "test", [50.0]), Score("b", "b", "blue", "test", [50.0])]
-    assert chance_margin(scores, 100) == pytest.approx(1.96 * 50**0.5)
-    assert chance_margin(scores, 10_000) == pytest.approx(chance_margin(scores, 100) / 10)
+    assert chance_margin(scores, 96) == pytest.approx(1.96 * 50**0.5)
+    assert chance_margin(scores, 9_996) == pytest.approx(chance_margin(scores, 96) / 10)
+    nothing_right = [Score("a", "a", "blue", "test", [0.0]), Score("b", "b", "blue", "test", [0.0])]
+    assert chance_margin(nothing_right, 10) > 20, "ten mistakes do not prove that all would be"
+
+
+def boxes_of(tmp_path: Path, *runs: dict[str, Any]) -> tuple[Summary, HelpBox]:
+    facts = [read_run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
+    return summarise(facts, result_rows(facts)), view_help(facts, result_rows(facts))
+
+
+@pytest.mark.parametrize(
+    ("supervised", "soc", "images", "word", "said"),
+    [
+        (0.0, 100 / 15, 15, "open", "With 15 validation images, chance alone gives up to about"),
+        (20.0, 60.0, 400, "yes", "SoC is 40.0 points above supervised learning"),
+        (60.0, 20.0, 400, "no", "the unlabelled images did not help"),
+        (20.0, 60.0, None, "open", "How much chance alone gives is not known"),
+    ],
+)
+def test_summary_and_box_agree_on_validation_images(
+    tmp_path: Path, supervised: float, soc: float, images: int | None, word: str, said: str
+) -> None:
+    common = {"top1": None, "val_images": images}
+    summary, box = boxes_of(
+        tmp_path, {"method": "supervised", "val": supervised, **common}, {"method": "soc", "val": soc, **common}
+    )
+    assert box.verdicts[0].word == word
+    assert said in summary.paragraphs[1]
+    assert ("stays open" in summary.paragraphs[1]) == (word == "open")
+    if images:
+        assert box.verdicts[0].margin.endswith(f" on {images} validation images")
+
+
+def test_test_images_that_only_the_result_counts(tmp_path: Path) -> None:
+    """A run folder may have lost classes.safetensors, and with it the confusion matrix."""
+    facts = [read_run(write_run(tmp_path / method, method, top1=60.0)) for method in ("supervised", "soc")]
+    facts = [replace(run, confusion=None, result={**run.result, "images": {"test": 1000}}) for run in facts]
+    assert view_help(facts, result_rows(facts)).verdicts[0].margin.endswith("on 1\u202f000 test images")
+    assert "and 1\u202f000 test images" in summarise(facts, result_rows(facts)).paragraphs[0]
+
+
+def test_the_command_of_the_box_trains_a_supervised_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it is printed, through a shell's eyes, for a folder with a space and settings of another method."""
+    settings = resolve(
+        [
+            {
+                "method.name": "soc", "method.alpha": 4.0, "data.genera": 2, "data.species": 2, "iterations": 2,
+                "image_size": 16, "batch_size": 4, "mu": 1, "loggers": "none", "cache": str(tmp_path / "cache"),
+            }
+        ]
+    )  # fmt: skip
+    run = read_run(write_run(tmp_path / "my runs" / "soc's"))
+    write_settings(settings, run.path / "settings.yaml")
+    box = view_help([run], result_rows([run]))
+    assert "Train one:" in box.advice
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = shlex.split(box.command)
+    assert program == "semifine"
+    assert main([*arguments, "--quiet"]) == 0
+    trained = read_run(tmp_path / "my runs" / "soc's-supervised")
+    assert (trained.method, trained.result["iterations"]) == ("supervised", 2)
+    assert "supervised" in capsys.readouterr().out
+
+
+def test_own_photos_go_by_their_name_not_their_path(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run"))
+    names = {
+        "folder:/home/ada/my birds": "my birds",
+        "table:/x/birds.csv": "birds.csv",
+        "semi_cub:/data/cub": "semi_cub",
+    }
+    for data, name in names.items():
+        named = replace(run, data=data)
+        assert f"The data \u201c{name}\u201d has" in summarise([named], result_rows([named])).paragraphs[0]

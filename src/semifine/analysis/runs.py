@@ -29,6 +29,7 @@ SERIES = {
     "entropy_after": "train",
     "loss": "train",
     "images_per_second": "train",
+    "step_seconds": "train",
     "data_wait": "train",
 }
 
@@ -100,10 +101,38 @@ class RunFacts:
         return self.result.get("time") or {}
 
     @property
+    def labelled_only_steps(self) -> int:
+        """Steps at the start that no unlabelled image had a part in."""
+        return round(float(self.settings.get("labelled_first") or 0) * float(self.result.get("iterations") or 0))
+
+    def of_full_steps(self, name: str) -> NDArray[np.float64]:
+        """Values of a series over the lines of metrics.jsonl in which every step had unlabelled images, too.
+
+        A method without unlabelled images has the same steps all along, and loses nothing but lines.
+        """
+        if name not in self.series:
+            return np.zeros(0)
+        series = self.series[name]
+        begun_after = np.concatenate([[0], series.steps[:-1]])
+        return series.values[begun_after >= self.labelled_only_steps]
+
+    @property
     def step_seconds(self) -> float | None:
-        """The mean of all steps; with evaluations and checkpoints where the run did not record these apart."""
+        """The median over lines of metrics.jsonl, each the mean of its steps with unlabelled images.
+
+        A run of before these were noted gives the mean of all steps, evaluations included; None where steps without
+        unlabelled images are among them.
+        """
+        noted = self.of_full_steps("step_seconds")
+        if len(noted):
+            return float(np.median(noted))
         seconds, steps = self.time.get("steps") or self.result.get("seconds"), self.result.get("iterations")
-        return float(seconds) / float(steps) if seconds and steps else None
+        return float(seconds) / float(steps) if seconds and steps and not self.labelled_only_steps else None
+
+    @property
+    def peak_gpu_bytes(self) -> float | None:
+        """The most that the run held on its GPU; None on a CPU and for runs that did not record it."""
+        return self.result.get("peak_gpu_bytes")
 
     @property
     def labelled_counts(self) -> NDArray[np.int64] | None:

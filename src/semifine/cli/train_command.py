@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import difflib
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,8 +112,15 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
         layers.append(flatten(read_run_settings(begun).as_dict()))
     layers += [read_preset(name) for name in options.preset]
     if options.config:
-        layers.append(read_settings_file(options.config))
+        layers.append(_settings_for(options.method, read_settings_file(options.config)))
     return options, resolve([*layers, {**overrides, **dotted}])
+
+
+def _settings_for(method: str | None, values: dict[str, Any]) -> dict[str, Any]:
+    """A file that names another method than the one asked for: what it says of that method is left out."""
+    if method is None or values.get("method.name", method) == method:
+        return values
+    return {key: value for key, value in values.items() if not key.startswith("method.")}
 
 
 def split_dotted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -176,7 +184,9 @@ def run(arguments: Sequence[str]) -> int:
             started=STARTED,
         )
     except Interrupted as stop:
-        display.say(f"Stopped by {stop} and saved; go on with: semifine train --out {options.out} --resume")
+        display.say(
+            f"Stopped by {stop} and saved; go on with: semifine train --out {shlex.quote(str(options.out))} --resume"
+        )
         return INTERRUPTED + stop.signal_number
     if not result:
         return 0  # one of several processes, of which the first speaks

@@ -142,6 +142,11 @@ def describe_hardware(device: str) -> dict[str, Any]:
     }
 
 
+def peak_gpu_bytes(device: torch.device) -> int | None:
+    """The most that this process has held on its GPU so far, decoded images included; None on a CPU."""
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+
+
 def _processor_name() -> str:
     """The model of the CPU where the system tells it, else its architecture."""
     try:

@@ -49,7 +49,7 @@ def collect_sample_facts(
             "path": paths.take(part).array.astype(object),
             **{name: value.cpu().numpy() for name, value in sample_facts(pseudo, truth).items()},
             "changes": changes[start : start + len(part)],
-            "candidates": (pseudo.target > 0).cpu().numpy(),
+            "candidates": pseudo.target.float().cpu().numpy(),
         }
         start += len(part)
 

@@ -15,7 +15,7 @@ from semifine.engine.facts import Columns
 def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None:
     """Writes batch after batch, and returns the numeric columns whole; None when there is no batch.
 
-    The candidates of an image become a list of class ids.
+    The (B, K) labels in the column ``candidates`` become lists of class ids, the most probable first.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -37,7 +37,12 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
     return {name: np.concatenate([part[name] for part in numeric]) for name in numeric[0]}
 
 
-def _offsets_and_classes(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The classes that the rows of a (B, K) mask hold, one row after the other, and (B + 1,) where each row begins."""
-    offsets = np.append(0, mask.sum(axis=1).cumsum())
-    return offsets.astype(np.int32), mask.nonzero()[1].astype(np.int32)
+def _offsets_and_classes(target: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The classes above 0 in the rows of (B, K) labels, one row after the other, and (B + 1,) where each row begins.
+
+    The most probable class of a row comes first, equally probable ones in the order of the classes.
+    """
+    sizes = (target > 0).sum(axis=1)
+    order = np.argsort(-target, axis=1, kind="stable")
+    classes = order[np.arange(target.shape[1]) < sizes[:, None]]
+    return np.append(0, sizes.cumsum()).astype(np.int32), classes.astype(np.int32)

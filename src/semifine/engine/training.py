@@ -17,7 +17,14 @@ from semifine.config.comparison import first_difference
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
-from semifine.engine.devices import Fabric, create_fabric, describe_hardware, process_rank, resolve_precision
+from semifine.engine.devices import (
+    Fabric,
+    create_fabric,
+    describe_hardware,
+    peak_gpu_bytes,
+    process_rank,
+    resolve_precision,
+)
 from semifine.engine.display import Display
 from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log, read_labels
 from semifine.engine.forecast import memory_sentence
@@ -140,6 +147,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         "set_aside": dataset.set_aside,
         "seconds": round(trainer.time.training, 2),
         "time": {part: round(seconds, 2) for part, seconds in trainer.time.seconds.items()},
+        "peak_gpu_bytes": peak_gpu_bytes(fabric.device),
         "environment": environment,
     }
     write_json(folder.result, result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from semifine.analysis.intervals import Interval, mean_interval, share_interval
@@ -22,7 +22,7 @@ def draw_results(groups: Sequence[RunGroup]) -> Figure | None:
         return None
     figure, axes = panels(2, 0.75 + 0.27 * len(tested), FULL, sharey=True)
     for panel, (key, title) in zip(axes, (("top1", "Top-1 (%)"), ("top5", "Top-5 (%)")), strict=True):
-        intervals = [accuracy_interval(group.runs, key) for group in tested]
+        intervals = {place: accuracy_interval(group.runs, key) for place, group in enumerate(tested)}
         points = [[run.result[key] for run in group.runs if run.result.get(key) is not None] for group in tested]
         _draw_bars(panel, tested, intervals, points, "{:.1f}")
         panel.set_title(title)
@@ -39,25 +39,39 @@ def accuracy_interval(runs: Sequence[RunFacts], key: str) -> Interval:
     return mean_interval(values)
 
 
+# What a step costs: the title of the panel, and the number of a run that it shows.
+COSTS: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
+    ("Time of a training step (ms)", lambda run: run.step_seconds and 1000 * run.step_seconds),
+    ("GPU memory at most (GB)", lambda run: run.peak_gpu_bytes and run.peak_gpu_bytes / 1e9),
+)
+
+
 def draw_cost(groups: Sequence[RunGroup]) -> Figure | None:
-    """Milliseconds a training step; None where no run has its time."""
-    timed = [(group, [1000 * found for run in group.runs if (found := run.step_seconds)]) for group in groups]
-    shown = [(group, values) for group, values in timed if values]
+    """Milliseconds a training step, and GPU memory where a run recorded it; None where no run has either."""
+    numbers = [[[found for run in group.runs if (found := cost(run))] for group in groups] for _, cost in COSTS]
+    shown = [(title, values) for (title, _), values in zip(COSTS, numbers, strict=True) if any(values)]
     if not shown:
         return None
-    figure, (axes,) = panels(1, 0.75 + 0.27 * len(shown))
-    intervals = [mean_interval(values) for _, values in shown]
-    _draw_bars(axes, [group for group, _ in shown], intervals, [values for _, values in shown], "{:.3g}")
-    axes.set_title("Time a training step (ms)")
-    axes.set_xlim(0, 1.15 * max(max(interval.high, interval.mean) for interval in intervals))
+    figure, axes = panels(len(shown), 0.75 + 0.27 * len(groups), sharey=True)
+    for panel, (title, values) in zip(axes, shown, strict=True):
+        known = [place for place, found in enumerate(values) if found]
+        intervals = {place: mean_interval(values[place]) for place in known}
+        _draw_bars(panel, groups, intervals, values, "{:.3g}")
+        panel.set_title(title)
+        panel.set_xlim(0, 1.15 * max(max(interval.high, interval.mean) for interval in intervals.values()))
     return figure
 
 
 def _draw_bars(
-    axes: Axes, groups: Sequence[RunGroup], intervals: Sequence[Interval], points: Sequence[Sequence[float]], form: str
+    axes: Axes,
+    groups: Sequence[RunGroup],
+    intervals: Mapping[int, Interval],
+    points: Sequence[Sequence[float]],
+    form: str,
 ) -> None:
-    for place, (group, interval, values) in enumerate(zip(groups, intervals, points, strict=True)):
-        hue = colour(group.hue)
+    """A bar for each group that has an interval, and a point for each of its runs."""
+    for place, interval in intervals.items():
+        values, hue = points[place], colour(groups[place].hue)
         axes.barh(place, interval.mean, height=0.62, color=hue, alpha=0.8)
         low, high = max(interval.mean - interval.low, 0), max(interval.high - interval.mean, 0)
         axes.errorbar(interval.mean, place, xerr=[[low], [high]], color="#1b1b1b", linewidth=0.9, capsize=2)

@@ -19,19 +19,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHARES = (0.9, 0.7, 0.5, 0.3, 0.1)
-MAX_PANELS = 3
+PANELS_A_ROW = 3
 
 
 def draw_entropies(groups: Sequence[RunGroup]) -> Figure | None:
     """A point for each unlabelled image, its density, the diagonal and the share below it; None without samples."""
-    shown = with_samples(groups)[:MAX_PANELS]
+    shown = with_samples(groups)
     if not shown:
         return None
     width = {1: COLUMN, 2: 4.8}.get(len(shown), FULL)
-    figure, axes = panels(len(shown), 2.5, width, sharex=True, sharey=True)
-    for panel, group in zip(axes, shown, strict=True):
-        _draw_entropies(panel, group)
-    axes[0].set_ylabel("Entropy of the label")
+    figure, axes = panels(len(shown), 2.5, width, PANELS_A_ROW)
+    end = max(_draw_entropies(panel, group) for panel, group in zip(axes, shown, strict=True))
+    for place, panel in enumerate(axes):
+        panel.plot([0, end], [0, end], "--", color=GREY, linewidth=0.8)
+        # A little room below 0: hard labels lie there, and would be hidden by the axis.
+        panel.set(xlim=(0, end), ylim=(-0.04 * end, end), xlabel="Entropy of the prediction")
+        if place % PANELS_A_ROW == 0:
+            panel.set_ylabel("Entropy of the label")
     return figure
 
 
@@ -43,21 +47,28 @@ def with_samples(groups: Sequence[RunGroup]) -> list[RunGroup]:
     return sorted(found, key=lambda group: group.method != "soc")
 
 
-def _draw_entropies(axes: Axes, group: RunGroup) -> None:
+def _draw_entropies(axes: Axes, group: RunGroup) -> float:
+    """Draws the images of one group, and returns how far its axes must reach."""
     samples = group.runs[0].samples("entropy_before", "entropy_after")
     before, after = (samples[name].astype(np.float64) for name in ("entropy_before", "entropy_after"))
     hue = colour(group.hue)
     # Tens of thousands of points as a picture keep the PDF small.
     axes.scatter(before, after, s=1.5, color=hue, alpha=0.25, linewidths=0, rasterized=True)
-    density = kernel_density(before, after)
-    levels = sorted(set(mass_levels(density, SHARES)))
-    axes.contour(density.x, density.y, density.values, levels=levels, colors=["#1b1b1b"], linewidths=0.6)
-    end = float(max(before.max(), after.max(), 0.1)) * 1.05
-    axes.plot([0, end], [0, end], "--", color=GREY, linewidth=0.8)
-    axes.set(xlim=(0, end), ylim=(0, end), xlabel="Entropy of the prediction")
+    words = f"{percent(100 * share_below_diagonal(before, after))} of the images\nbelow the diagonal"
+    if is_hard(after):
+        words += "\n(each label is one class: entropy 0)"
+    else:
+        density = kernel_density(before, after)
+        levels = sorted(set(mass_levels(density, SHARES)))
+        axes.contour(density.x, density.y, density.values, levels=levels, colors=["#1b1b1b"], linewidths=0.6)
     axes.set_title(group.label)
-    below = percent(100 * share_below_diagonal(before, after))
-    axes.text(0.04, 0.96, f"{below} of the images\nbelow the diagonal", transform=axes.transAxes, va="top", fontsize=7)
+    axes.text(0.04, 0.96, words, transform=axes.transAxes, va="top", fontsize=7)
+    return float(max(before.max(), after.max(), 0.1)) * 1.05
+
+
+def is_hard(entropy: np.ndarray) -> bool:
+    """Whether every label is a single class: then the points are a line, which has no density."""
+    return bool(entropy.max() < 1e-6)
 
 
 def draw_entropy_by_k(groups: Sequence[RunGroup]) -> Figure | None:

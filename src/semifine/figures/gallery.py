@@ -26,7 +26,7 @@ BY_GROUP: tuple[tuple[str, Callable[[Sequence[RunGroup]], Figure | None], str], 
     ("fig5-entropies", draw_entropies, "no run gives labels to unlabelled images"),
     ("fig5-entropy-by-k", draw_entropy_by_k, "no run chooses a number of clusters"),
     ("tables-results", draw_results, "no run has test images"),
-    ("cost", draw_cost, "no run recorded its time"),
+    ("cost", draw_cost, "no run recorded the time of its steps with unlabelled images"),
 )
 
 

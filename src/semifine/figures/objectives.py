@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHARES = (0.95, 0.75, 0.5, 0.25, 0.05)
-MAX_PAIRS = 4
+PAIRS_A_ROW = 4
 
 
 def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
@@ -26,17 +26,18 @@ def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
     if not with_truth:
         return None
     first = next((group for group in with_truth if group.method == "soc"), with_truth[0])
-    others = [group for group in with_truth if group is not first][:MAX_PAIRS]
+    others = [group for group in with_truth if group is not first]
     pairs = [[first, other] for other in others] or [[first]]
     width = None if len(pairs) == 1 else min(FULL, 1.72 * max(len(pairs), 2))
-    figure, axes = panels(len(pairs), 2.5, width, sharey=True)
-    for panel, pair in zip(axes, pairs, strict=True):
+    figure, axes = panels(len(pairs), 2.5, width, PAIRS_A_ROW, sharey=True)
+    for place, (panel, pair) in enumerate(zip(axes, pairs, strict=True)):
         for group in pair:
             _draw_density(panel, group)
         panel.set_xlim(0, 1)
         panel.set_ylim(bottom=0)
         panel.set_title(" and ".join(group.label for group in pair))
-    axes[0].set_ylabel("Entropy of the prediction")
+        if place % PAIRS_A_ROW == 0:
+            panel.set_ylabel("Entropy of the prediction")
     figure.supxlabel("Probability of the true class (0: no candidate)", fontsize=8)
     _add_legend(figure, [first, *others])
     return figure

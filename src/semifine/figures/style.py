@@ -58,13 +58,22 @@ def drawing() -> AbstractContextManager[None]:
     return figures.drawing(_RC)
 
 
-def panels(number: int, height: float, width: float | None = None, **more: Any) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side: one has the width of a column, several that of the page."""
+def panels(
+    number: int, height: float, width: float | None = None, columns: int | None = None, **more: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side: one has the width of a column, several that of the page.
+
+    More than ``columns`` panels go on in further rows, each of this ``height``.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width or (COLUMN if number == 1 else FULL), height), layout="constrained")
-    axes = figure.subplots(1, number, squeeze=False, **more)
-    return figure, list(axes[0])
+    beside = min(number, columns or number)
+    rows = -(-number // beside)
+    figure = Figure(figsize=(width or (COLUMN if number == 1 else FULL), rows * height), layout="constrained")
+    axes = figure.subplots(rows, beside, squeeze=False, **more).ravel().tolist()
+    for spare in axes[number:]:
+        spare.remove()
+    return figure, axes[:number]
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

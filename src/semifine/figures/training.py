@@ -25,12 +25,13 @@ def draw_training(groups: Sequence[RunGroup]) -> Figure | None:
     shown = [panel for panel in PANELS if any(panel[0] in run.series for group in groups for run in group.runs)]
     if not shown:
         return None
-    figure, axes = panels(len(shown), 2.3)
+    figure, axes = panels(len(shown), 2.3, sharex=True)
     for panel, (name, title) in zip(axes, shown, strict=True):
         for group in groups:
             _draw_group(panel, group, name)
         panel.set_title(title)
         panel.set_xlabel("Training step")
+        panel.set_xlim(left=0)
         panel.set_ylim(bottom=0)
         panel.grid(axis="y")
         panel.locator_params(axis="x", nbins=5)
@@ -48,7 +49,7 @@ def _draw_group(axes: Axes, group: RunGroup, name: str) -> None:
     axes.plot(steps, values.mean(axis=0), group.dash, color=colour(group.hue), label=group.label)
     if len(series) > 1:
         axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=colour(group.hue), alpha=0.18, lw=0)
-    axes.plot(steps[-1], values[:, -1].mean(), "o", color=colour(group.hue), markersize=3)
+    axes.plot(steps[-1], values[:, -1].mean(), "o", color=colour(group.hue), markersize=3, clip_on=False)
 
 
 def at_common_steps(series: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 from semifine.analysis.clusters import class_clusters, separate_loose
 from semifine.analysis.runs import RunFacts
 from semifine.errors import UserError
-
-PAPER_ALPHA = 5.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,16 @@ def choose_k(run: RunFacts) -> tuple[int, str]:
     groups = len(set(run.class_groups or ()))
     if 1 < groups < run.num_classes:
         return groups, "as many as there are true groups, to compare them"
-    method = run.settings.get("method")
-    alpha = method.get("alpha", PAPER_ALPHA) if isinstance(method, dict) else PAPER_ALPHA
-    k = 2 + round(run.num_classes / float(alpha))
-    return min(k, run.num_classes), "as many as the method forms for an image that it is sure of"
+    k = _finest(run.num_classes, run.settings.get("method"))
+    if 1 < k < run.num_classes:
+        return k, "as many as the method forms for an image that it is sure of"
+    return _finest(run.num_classes, {}), "as many as the paper\u2019s method forms for an image that it is sure of"
+
+
+def _finest(num_classes: int, method: Any) -> int:
+    """The number of clusters at full confidence, by the map in a method's settings, else by the paper's."""
+    from semifine.soft_labels.granularity import Granularity
+
+    settings = method if isinstance(method, dict) else {}
+    own = {field.name: settings[field.name] for field in fields(Granularity) if field.name in settings}
+    return Granularity(num_classes, **own).k_max if num_classes > 1 else 1

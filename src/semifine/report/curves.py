@@ -86,12 +86,10 @@ def legend(runs: Sequence[RunFacts]) -> list[LegendEntry]:
 
 def draw_curves(runs: Sequence[RunFacts]) -> list[CurveFigure]:
     """The figures for which at least one run has numbers."""
-    has_test = any("test_top1" in run.series for run in runs)
-    wanted = [curve for curve in CURVES if not (curve.series == "val_top1" and has_test)]
     with drawing():
         return [
             CurveFigure(curve.title, curve.caption, _draw(curve, runs), _data(curve, runs))
-            for curve in wanted
+            for curve in CURVES
             if any(curve.series in run.series for run in runs)
         ]
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from semifine.analysis.runs import RunFacts
+from semifine.report.naming import data_name
 from semifine.report.wording import count, enumeration
 
 MAX_FILES = 10
+SPLIT_NAMES = {"val": "validation"}
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,15 @@ def view_data(runs: Sequence[RunFacts]) -> list[DataView]:
 
 def _view(run: RunFacts) -> DataView:
     report = run.data_report
-    splits = [count(number, f"{name} image") for name, number in (report.get("splits") or {}).items() if number]
+    numbers = (report.get("splits") or {}).items()
+    splits = [count(number, f"{SPLIT_NAMES.get(name, name)} image") for name, number in numbers if number]
     spread = report.get("labelled_per_class") or {}
     counts = f"{count(run.num_classes, 'class', 'classes')}; {enumeration(splits)}"
     if spread:
-        counts += f"; {spread['min']} to {spread['max']} labelled images a class"
+        few, many = spread["min"], spread["max"]
+        counts += (
+            f"; {few} to {many} labelled images a class" if few < many else f"; {count(few, 'labelled image')} a class"
+        )
     truth = report.get("unlabelled_truth") or {}
     if truth.get("other_class"):
         counts += f"; {count(truth['other_class'], 'unlabelled image')} of no known class"
@@ -46,4 +52,4 @@ def _view(run: RunFacts) -> DataView:
     if aside:
         files = ", ".join(aside[:MAX_FILES]) + (", …" if len(aside) > MAX_FILES else "")
         problems.append(f"{count(len(aside), 'image')} could not be read and stayed out: {files}.")
-    return DataView(run.data, counts, problems, copies[:MAX_FILES], max(0, len(copies) - MAX_FILES))
+    return DataView(data_name(run), counts, problems, copies[:MAX_FILES], max(0, len(copies) - MAX_FILES))

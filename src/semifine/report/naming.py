@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from semifine.analysis.runs import RunFacts
 from semifine.report.wording import method_name
@@ -22,3 +23,9 @@ def run_labels(runs: Sequence[RunFacts]) -> list[str]:
             label += f", seed {run.seed}"
         labels.append(label)
     return labels
+
+
+def data_name(run: RunFacts) -> str:
+    """``semi_cub``, or of one's own photos the folder's or table's name: a page is shown to others."""
+    source, _, root = run.data.partition(":")
+    return Path(root).name if root and source in ("folder", "table") else source

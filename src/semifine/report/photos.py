@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from semifine.analysis.runs import RunFacts
 from semifine.data.catalog import Catalog, Split
 from semifine.errors import UserError
+from semifine.report.naming import data_name
 from semifine.report.pictures import SIDE, data_uri
 
 MAX_PER_CLASS = 4
@@ -26,7 +27,8 @@ class RunPhotos:
         try:
             self._catalog = _open_catalog(run)
         except (UserError, OSError) as error:
-            self.missing = str(error)
+            root = run.data.partition(":")[2]
+            self.missing = str(error).replace(root, data_name(run)) if root else str(error)
 
     def of_classes(self) -> dict[int, list[NDArray[Any]]]:
         """A few labelled photos of each class."""

@@ -61,7 +61,7 @@ def result_rows(runs: Sequence[RunFacts]) -> list[Row]:
 def filled_columns(rows: Sequence[Row]) -> list[Column]:
     """Columns in which at least one run has a number; validation accuracy only in place of missing test accuracy."""
     filled = {key for row in rows for key, cell in row.cells.items() if cell.value is not None}
-    wanted = (filled | {"top1"}) - ({"val"} if "top1" in filled else set())
+    wanted = filled - ({"val"} if "top1" in filled else set())
     return [column for column in COLUMNS if column.key in wanted]
 
 

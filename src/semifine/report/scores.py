@@ -1,8 +1,7 @@
-"""The accuracy of each method over its seeds, and how much of a difference chance explains."""
+"""The accuracy of each method over its seeds."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ from semifine.report.wording import method_name
 
 BASELINE = "supervised"
 REFERENCES = (BASELINE, "oracle")
-Z_95 = 1.96
 
 Settings = tuple[tuple[str, str], ...]
 
@@ -31,6 +29,8 @@ class Score:
     """``test`` or ``validation``: the images that the accuracy is of."""
     values: list[float] = field(default_factory=list)
     seeds: set[int] = field(default_factory=set)
+    images: int = 0
+    """How many images the accuracy is of; 0 where the run did not note it."""
 
     @property
     def mean(self) -> float:
@@ -51,21 +51,19 @@ def collect_scores(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[Score]
         value = row.cells[key].value
         if value is None:
             continue
-        score = scores.setdefault(what_was_computed(run), Score(run.method, row.label, row.hue, split))
+        new = Score(run.method, row.label, row.hue, split, images=images_of(run, split))
+        score = scores.setdefault(what_was_computed(run), new)
         score.values.append(value)
         score.seeds.add(run.seed)
     return _with_short_labels(list(scores.values()))
 
 
-def chance_margin(scores: Sequence[Score], images: int) -> float:
-    """Difference in points that equally good methods show in one of 20 cases, on this many test images.
-
-    The methods see the same images, so the true margin is a little smaller: this one errs on the careful side.
-    How much seeds differ counts where there are several; with one seed each it cannot be known.
-    """
-    from_images = sum(score.mean * (100 - score.mean) / images for score in scores)
-    from_seeds = sum(score.spread**2 / len(score.values) for score in scores)
-    return Z_95 * math.sqrt(from_images + from_seeds)
+def images_of(run: RunFacts, split: str) -> int:
+    """How many ``test`` or ``validation`` images the run has; 0 where it did not note it."""
+    noted = (run.result.get("images") or {}).get({"validation": "val"}.get(split, split))
+    if noted is None and split == "test" and run.confusion is not None:
+        return int(run.confusion.sum())
+    return int(noted or 0)
 
 
 def find_baseline(scores: Sequence[Score]) -> Score | None:

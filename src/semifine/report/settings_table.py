@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PureWindowsPath
 from typing import Any
 
 from semifine.analysis.runs import RunFacts
-from semifine.report.wording import MISSING
+from semifine.report.wording import ELLIPSIS, MISSING
 
 # Settings that say how a run was watched or where, not what it computed.
 BESIDE_THE_POINT = {
@@ -20,6 +21,7 @@ BESIDE_THE_POINT = {
 class SettingRow:
     key: str
     values: list[str]
+    """As the page shows them: of a path the name alone."""
     differs: bool
 
 
@@ -65,5 +67,15 @@ def _rows(columns: Sequence[Mapping[str, str]]) -> list[SettingRow]:
     rows = []
     for key in keys:
         values = [column.get(key, MISSING) for column in columns]
-        rows.append(SettingRow(key, values, len(set(values)) > 1))
+        rows.append(SettingRow(key, [_without_folders(value) for value in values], len(set(values)) > 1))
     return rows
+
+
+def _without_folders(value: str) -> str:
+    """``folder:/home/ada/birds`` as ``folder:…/birds``: where it lies on this machine is nobody else's concern."""
+    source, colon, root = value.rpartition(":")
+    path = root if colon and source.isidentifier() and len(source) > 1 else value
+    parts = PureWindowsPath(path)  # which also takes the slashes of the others
+    if not (parts.root or path.startswith("~")) or len(parts.parts) < 2:
+        return value
+    return f"{value.removesuffix(path)}{ELLIPSIS}/{parts.name}"

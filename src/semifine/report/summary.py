@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from semifine.analysis.runs import RunFacts
+from semifine.report.comparison import Comparison, compare
+from semifine.report.naming import data_name
 from semifine.report.results_table import Row
-from semifine.report.scores import REFERENCES, Score, by_data, chance_margin, collect_scores, find_baseline
+from semifine.report.scores import REFERENCES, Score, by_data, collect_scores, find_baseline, images_of
 from semifine.report.settings_table import differences_beyond_method
 from semifine.report.wording import count, decimal, enumeration, percent, points
 
@@ -40,10 +42,10 @@ def summarise(runs: Sequence[RunFacts], rows: Sequence[Row]) -> Summary:
     for places in data_sets:
         own_runs, own_rows = [runs[place] for place in places], [rows[place] for place in places]
         scores = collect_scores(own_runs, own_rows)
-        tiles += _tiles(scores, f" on {own_runs[0].data}" if len(data_sets) > 1 else "")
+        tiles += _tiles(scores, f" on {data_name(own_runs[0])}" if len(data_sets) > 1 else "")
         told = (
             [_data_sentence(own_runs), _score_sentence(scores, own_runs[0].num_classes)],
-            _comparisons(scores, own_runs),
+            [_told(comparison) for comparison in compare(scores)],
             _label_sentences(own_runs, own_rows),
         )
         paragraphs += [" ".join(sentences) for sentences in told if sentences]
@@ -68,14 +70,14 @@ def _tiles(scores: Sequence[Score], where: str) -> list[Tile]:
 def _data_sentence(runs: Sequence[RunFacts]) -> str:
     run = runs[0]
     images = run.result.get("images") or {}
-    labelled, tested = images.get("labelled"), _test_images(runs)
+    labelled, tested = images.get("labelled"), max(images_of(run, "test") for run in runs)
     unlabelled = images.get("unlabelled") or run.unlabelled.get("images")
     parts = []
     if labelled:
         parts.append(count(labelled, "labelled image"))
     if unlabelled:
         parts.append(count(unlabelled, "unlabelled image"))
-    words = f"The data \u201c{run.data}\u201d has {count(run.num_classes, 'class', 'classes')}"
+    words = f"The data \u201c{data_name(run)}\u201d has {count(run.num_classes, 'class', 'classes')}"
     words += f", {enumeration(parts)} to learn from" if parts else ""
     words += f", and {count(tested, 'test image')}" if tested else ", and no test images"
     return words + "."
@@ -93,28 +95,21 @@ def _with_spread(score: Score) -> str:
     return percent(score.mean) + (f" (±{score.spread:.1f} over runs)" if len(score.values) > 1 else "")
 
 
-def _comparisons(scores: Sequence[Score], runs: Sequence[RunFacts]) -> list[str]:
-    """Every method that uses unlabelled images against the baseline, where there is one."""
-    baseline = find_baseline(scores)
-    if baseline is None:
-        return []
-    images = _test_images(runs) if baseline.split == "test" else None
-    return [_comparison(score, baseline, images) for score in scores if score.method not in REFERENCES]
-
-
-def _comparison(score: Score, baseline: Score, images: int | None) -> str:
-    """Whether the unlabelled images helped, and no more than the numbers carry."""
-    difference = score.mean - baseline.mean
-    margin = chance_margin((score, baseline), images) if images else 0.0
-    if abs(difference) <= margin:
+def _told(comparison: Comparison) -> str:
+    """Whether the unlabelled images helped."""
+    label, difference, margin = comparison.score.label, comparison.difference, comparison.margin
+    if comparison.verdict == "open":
+        chance = "How much chance alone gives is not known"
+        if margin is not None:
+            images = count(comparison.images, f"{comparison.score.split} image")
+            chance = f"With {images}, chance alone gives up to about {margin:.1f}"
         return (
-            f"{score.label} and supervised learning, which sees the labelled images alone, differ by "
-            f"{points(difference)}. With {count(images or 0, 'test image')}, chance alone gives up to about "
-            f"{margin:.1f}: whether the unlabelled images helped stays open."
+            f"{label} and supervised learning, which sees the labelled images alone, differ by {points(difference)}. "
+            f"{chance}: whether the unlabelled images helped stays open."
         )
-    side, verdict = ("above", "helped") if difference > 0 else ("below", "did not help")
+    side, verdict = ("above", "helped") if comparison.verdict == "yes" else ("below", "did not help")
     return (
-        f"{score.label} is {abs(difference):.1f} points {side} supervised learning, which sees the labelled "
+        f"{label} is {abs(difference):.1f} points {side} supervised learning, which sees the labelled "
         f"images alone: here the unlabelled images {verdict}."
     )
 
@@ -155,7 +150,3 @@ def _remarks(scores: Sequence[Score], runs: Sequence[RunFacts]) -> list[str]:
     if left_out:
         remarks.append(f"{count(left_out, 'image')} could not be read and stayed out.")
     return remarks
-
-
-def _test_images(runs: Sequence[RunFacts]) -> int | None:
-    return next((int(run.confusion.sum()) for run in runs if run.confusion is not None), None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from semifine.analysis.runs import RunFacts
 from semifine.report.naming import run_labels
 from semifine.report.wording import count, duration, enumeration
@@ -20,13 +22,20 @@ def time_lines(runs: Sequence[RunFacts]) -> list[str]:
 def _line(run: RunFacts, label: str) -> str:
     total = sum(run.time.values())
     shares = [f"{100 * run.time.get(part, 0) / total:.0f} % {name}" for part, name in PARTS.items()]
-    return f"{label}: {duration(total)} in all, {enumeration(shares)}; {enumeration(_speed(run))}."
+    return f"{label}: {duration(total)} in all, {enumeration(shares)}{_speed(run)}."
 
 
-def _speed(run: RunFacts) -> list[str]:
-    words = [f"{1000 * (run.step_seconds or 0):.3g} ms a step"]
-    if "images_per_second" in run.series:
-        words.append(count(run.series["images_per_second"].values.mean(), "image") + " a second")
-    if "data_wait" in run.series:
-        words.append(f"{100 * run.series['data_wait'].values.mean():.0f} % of the time of steps to make batches")
-    return words
+def _speed(run: RunFacts) -> str:
+    """Of the steps with unlabelled images, where some had none."""
+    words = []
+    if run.step_seconds is not None:
+        words.append(
+            f"{1000 * run.step_seconds:.3g} ms a step{' with unlabelled images' * bool(run.labelled_only_steps)}"
+        )
+    if len(speeds := run.of_full_steps("images_per_second")):
+        words.append(count(float(np.median(speeds)), "image") + " a second")
+    if len(waits := run.of_full_steps("data_wait")):
+        words.append(f"{100 * waits.mean():.0f} % of the time of steps to make batches")
+    if run.peak_gpu_bytes:
+        words.append(f"at most {run.peak_gpu_bytes / 1e9:.2g} GB of GPU memory")
+    return f"; {enumeration(words)}" if words else ""

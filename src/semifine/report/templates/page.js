@@ -37,7 +37,8 @@
       this.box.addEventListener("pointermove", (event) => this.move(event));
       this.box.addEventListener("pointerdown", (event) => this.press(event));
       this.box.addEventListener("pointerup", (event) => this.release(event));
-      this.box.addEventListener("pointerleave", () => this.leave());
+      this.box.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") this.leave(); });
+      this.box.addEventListener("pointercancel", () => this.leave());
       this.box.addEventListener("dblclick", () => setZoom(null));
     }
 
@@ -131,16 +132,21 @@
       })];
     }
 
+    // A finger does not hover: where it taps, the values stay until the next tap.
     press(event) {
-      if (event.pointerType === "mouse" && event.button === 0) this.from = this.at(event);
+      if (!event.isPrimary || event.button !== 0) return;
+      this.from = this.at(event);
+      this.move(event);
     }
 
     release(event) {
       if (this.from === undefined) return;
       const [a, b] = [this.from, this.at(event)].sort((first, second) => first - second);
       this.from = undefined;
-      if (b - a > 12) setZoom([this.step(a), this.step(b)]);
-      else this.chosen.setAttribute("visibility", "hidden");
+      if (b - a > 12) {
+        this.leave();
+        setZoom([this.step(a), this.step(b)]);
+      } else this.chosen.setAttribute("visibility", "hidden");
     }
 
     leave() {
@@ -161,7 +167,7 @@
   document.querySelectorAll("figure[data-curve]").forEach((figure) =>
     plots.push(new Plot(figure, page.curves[figure.dataset.curve])));
   if (plots.length) {
-    document.querySelectorAll(".legend button").forEach((button) => {
+    document.querySelectorAll(".legend button[data-run]").forEach((button) => {
       button.disabled = false;
       button.addEventListener("click", () => {
         const run = Number(button.dataset.run);
@@ -172,6 +178,7 @@
     });
     document.getElementById("zoom-out").addEventListener("click", () => setZoom(null));
     document.getElementById("curve-help").hidden = false;
+    addEventListener("pointerdown", (event) => plots.forEach((plot) => { if (!plot.box.contains(event.target)) plot.leave(); }));
     let waiting;
     addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(renderAll, 80); });
     renderAll();
