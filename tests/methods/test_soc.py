@@ -1,9 +1,11 @@
-"""Where SoC takes the similarity of classes from."""
+"""Where SoC takes the similarity of classes from, and which numbers fit the classes."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from semifine.errors import UserError
 from semifine.methods.base import Progress
 from tests.methods.one_step import CLASSES, make_batch, make_linear_networks, make_method, make_networks
 
@@ -35,3 +37,9 @@ def test_no_gradient_flows_through_the_similarity() -> None:
 
 def test_by_default_transitions_decide_and_nothing_else_is_kept() -> None:
     assert not any("centroids" in name for name in make_method("soc").state_dict())
+
+
+@pytest.mark.parametrize("wrong", [{"map": "fixed"}, {"map": "fixed", "k": CLASSES + 1}, {"alpha": 1.0}])
+def test_numbers_that_do_not_fit_the_classes_are_refused_in_one_sentence(wrong: dict[str, float | str]) -> None:
+    with pytest.raises(UserError, match=r"the method 'soc': (k|alpha) must"):
+        make_method("soc", **wrong)

@@ -11,6 +11,7 @@ from typing import Literal
 from torch import Tensor
 
 from semifine.config.schema import setting
+from semifine.errors import UserError
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.methods.base import (
     Batch,
@@ -64,7 +65,10 @@ class SoC(Method):
         super().__init__(settings, info)
         options = dataclasses.asdict(settings)
         del options["weight"], options["similarity"]
-        self.selector = SoftLabelSelector(info.num_classes, info.num_unlabelled, seed=info.seed, **options)
+        try:
+            self.selector = SoftLabelSelector(info.num_classes, info.num_unlabelled, seed=info.seed, **options)
+        except ValueError as error:  # what a number may be depends on the number of classes
+            raise UserError(f"Settings of the method 'soc': {error}") from error
         if settings.similarity != "transitions":
             self.centroids = ClassCentroids(info.num_classes, info.feature_dim)
 
