@@ -154,7 +154,9 @@ def test_a_damaged_line_among_the_metrics_is_told_and_nothing_is_lost(tmp_path: 
     folder = RunFolder(tmp_path)
     folder.metrics.write_text('{"step": 1}\n{"st\x00p": 2\n{"step": 3}\n')
     before = folder.metrics.read_text()
-    with pytest.raises(UserError, match=r"metrics.jsonl is damaged: line 2 is no record of training \(.*take this line"):
+    with pytest.raises(
+        UserError, match=r"metrics.jsonl is damaged: line 2 is no record of training \(.*take this line"
+    ):
         folder.keep_metrics_until(3)
     assert folder.metrics.read_text() == before
 
