@@ -49,11 +49,13 @@ class NumberMeter:
         """What was added since the last reading, by all processes, which must all ask."""
         if self._sums is None:
             return {}
-        return {"names": list(self._names), "sums": sum_over_processes(self._sums)}
+        *sums, steps = sum_over_processes(self._sums).unbind()
+        return {"sums": dict(zip(self._names, sums, strict=True)), "steps": steps}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         if state:
-            self._names, self._sums = tuple(state["names"]), _share_of(state["sums"].to(device))
+            self._names = tuple(state["sums"])
+            self._sums = _share_of(torch.stack([*state["sums"].values(), state["steps"]]).to(device))
 
     def read(self) -> dict[str, float]:
         """The means since the last reading; the one place that waits for the device."""
