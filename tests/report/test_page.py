@@ -285,7 +285,9 @@ def test_images_worth_a_look_are_those_of_the_facts(page: PageReader, two_runs: 
 def test_candidates_stand_in_the_order_of_their_probability(tmp_path: Path) -> None:
     probs = np.full((1, 8), 0.02, np.float32)
     probs[0, [6, 1, 7, 3, 4]] = 0.40, 0.10, 0.20, 0.15, 0.09
-    run = write_run(tmp_path / "run", names=list("ABCDEFGH"), unlabelled=1, transitions=planted_counts(make_groups(4, 2)))
+    run = write_run(
+        tmp_path / "run", names=list("ABCDEFGH"), unlabelled=1, transitions=planted_counts(make_groups(4, 2))
+    )
     table = pq.read_table(run / "samples.parquet").to_pydict()
     columns = {name: np.array(values) for name, values in table.items() if name != "candidates"}
     columns |= {"prediction": np.array([6]), "candidates": np.where(probs > 0.05, probs, 0)}

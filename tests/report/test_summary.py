@@ -185,7 +185,11 @@ def test_the_command_of_the_box_trains_a_supervised_run(
 
 def test_own_photos_go_by_their_name_not_their_path(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run"))
-    names = {"folder:/home/ada/my birds": "my birds", "table:/x/birds.csv": "birds.csv", "semi_cub:/data/cub": "semi_cub"}
+    names = {
+        "folder:/home/ada/my birds": "my birds",
+        "table:/x/birds.csv": "birds.csv",
+        "semi_cub:/data/cub": "semi_cub",
+    }
     for data, name in names.items():
         named = replace(run, data=data)
         assert f"The data \u201c{name}\u201d has" in summarise([named], result_rows([named])).paragraphs[0]

@@ -16,7 +16,14 @@ from semifine.config import RunSettings, read_run_settings, write_settings
 from semifine.data.catalog import Split
 from semifine.engine.checkpoint import newest_checkpoint
 from semifine.engine.dataset import Dataset, describe, open_dataset
-from semifine.engine.devices import Fabric, create_fabric, describe_hardware, peak_gpu_bytes, process_rank, resolve_precision
+from semifine.engine.devices import (
+    Fabric,
+    create_fabric,
+    describe_hardware,
+    peak_gpu_bytes,
+    process_rank,
+    resolve_precision,
+)
 from semifine.engine.display import Display
 from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log
 from semifine.engine.forecast import memory_sentence
