@@ -15,7 +15,7 @@
       calibration.json     temperature and thresholds, fitted on validation images, for each set of weights
       data.json            what is in the data and what was found to be wrong with it
       samples.parquet      per-sample facts of the unlabelled set at the end
-      samples/STEP.parquet the same at every evaluation, on request (--keep-facts every)
+      samples/STEP.parquet the same at every evaluation, where that costs little (--keep-facts)
       loggers.json         by which names Weights & Biases and MLflow know this run, where it is sent there
       tensorboard/         event files, where TensorBoard is installed
       checkpoints/last     the newest checkpoint: model.safetensors (evaluated weights), training.pt

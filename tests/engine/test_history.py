@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 import torch
 
 from semifine.engine.display import Display
+from semifine.engine.fact_keeping import keeps_facts
 from semifine.engine.history import LabelHistory
 from semifine.engine.training import train
 from semifine.methods.base import PseudoLabels
@@ -61,3 +63,30 @@ def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Pa
     assert last.equals(pq.read_table(folder.samples))
     assert not last.equals(pq.read_table(folder.samples_at(6)))
     assert sum(last["changes"].to_pylist()) > 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "unlabelled", "learns", "kept"),
+    [
+        ("auto", 9_600, True, True),  # 500 steps of 32 + 160 images
+        ("auto", 9_601, True, False),
+        ("auto", 1_600, False, True),  # of 32
+        ("auto", 1_601, False, False),
+        ("every", 10**9, True, True),
+        ("last", 1, True, False),
+    ],
+)
+def test_facts_of_every_evaluation_where_they_cost_little(
+    wanted: str, unlabelled: int, learns: bool, kept: bool
+) -> None:
+    settings = tiny_settings(keep_facts=wanted, iterations=5000, evaluate_every=500, batch_size=32, mu=5).train
+    assert keeps_facts(settings, unlabelled, learns) == kept
+
+
+def test_a_run_keeps_them_by_itself(tmp_path: Path) -> None:
+    """54 unlabelled images, 48 steps of 12 images between evaluations."""
+    folder = RunFolder(tmp_path / "run")
+    settings = tiny_settings(iterations=96, evaluate_every=48, save_every=96, image_size=16, store_size=18)
+    train(settings, folder.path, display=Display(quiet=True))
+    assert pq.read_table(folder.samples_at(48)).num_rows == 54
+    assert pq.read_table(folder.samples_at(96)).equals(pq.read_table(folder.samples))

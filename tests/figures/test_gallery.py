@@ -141,14 +141,13 @@ def test_hard_labels_can_be_seen_and_are_named(runs: list[RunFacts]) -> None:
     assert figure is not None
     soc, fixmatch = figure.axes
     assert fixmatch.get_ylim()[0] < 0, "points at 0 are clear of the axis"
-    assert "each label is one class" in fixmatch.texts[0].get_text()
+    assert "each label is one\nclass: entropy 0" in fixmatch.texts[0].get_text()
     assert "each label" not in soc.texts[0].get_text()
 
 
 def test_panels_of_training_share_their_steps_and_show_the_last(runs: list[RunFacts]) -> None:
-    late = replace(
-        runs[2], series={**runs[2].series, "pseudo_label_accuracy": Series(np.array([600, 1000]), np.ones(2))}
-    )
+    second_half = Series(np.array([600, 1000]), np.ones(2))
+    late = replace(runs[2], series={**runs[2].series, "pseudo_label_accuracy": second_half})
     with drawing():
         figure = draw_training(group_runs([runs[0], late]))
     assert figure is not None

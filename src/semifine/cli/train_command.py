@@ -184,9 +184,8 @@ def run(arguments: Sequence[str]) -> int:
             started=STARTED,
         )
     except Interrupted as stop:
-        display.say(
-            f"Stopped by {stop} and saved; go on with: semifine train --out {shlex.quote(str(options.out))} --resume"
-        )
+        command = shlex.join(["semifine", "train", "--out", str(options.out), "--resume"])
+        display.say(f"Stopped by {stop} and saved; go on with: {command}")
         return INTERRUPTED + stop.signal_number
     if not result:
         return 0  # one of several processes, of which the first speaks

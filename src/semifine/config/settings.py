@@ -108,8 +108,10 @@ class TrainSettings:
         "auto",
         "where numbers go beside metrics.jsonl: tensorboard,wandb,mlflow or none; auto: TensorBoard if installed",
     )
-    keep_facts: Literal["last", "every"] = setting(
-        "last", "facts of each unlabelled image: at the end of the run alone, or at every evaluation, too"
+    keep_facts: Literal["auto", "last", "every"] = setting(
+        "auto",
+        "facts of each unlabelled image: at the end of the run alone, or at every evaluation, too; auto: at every one "
+        "where that costs little",
     )
     skip_unreadable: bool = setting(False, "leave out unreadable labelled images instead of stopping")
     cache: str | None = setting(None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine")

@@ -18,6 +18,7 @@ from semifine.engine.dataset import Dataset
 from semifine.engine.devices import Fabric, resolve_precision, training_stream
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator
+from semifine.engine.fact_keeping import keeps_facts
 from semifine.engine.feed import Feed, check_images
 from semifine.engine.forecast import Pace
 from semifine.engine.graphs import GraphedStep
@@ -251,7 +252,9 @@ class Trainer:
             return
         if any(counts["predicted"]):
             self.folder.append_metrics({"kind": "classes", "step": self.step, **counts})
-        record = self.assessment.evaluate(self.step, self.settings.keep_facts == "every")
+        unlabelled = len(self.catalog.rows(Split.UNLABELLED))
+        keep = keeps_facts(self.settings, unlabelled, bool(self.method.unlabelled_views))
+        record = self.assessment.evaluate(self.step, keep)
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
             save_best(self.folder.checkpoints, self.step, self.learner.evaluated.state_dict())

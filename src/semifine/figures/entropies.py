@@ -56,7 +56,7 @@ def _draw_entropies(axes: Axes, group: RunGroup) -> float:
     axes.scatter(before, after, s=1.5, color=hue, alpha=0.25, linewidths=0, rasterized=True)
     words = f"{percent(100 * share_below_diagonal(before, after))} of the images\nbelow the diagonal"
     if is_hard(after):
-        words += "\n(each label is one class: entropy 0)"
+        words += "\n(each label is one\nclass: entropy 0)"
     else:
         density = kernel_density(before, after)
         levels = sorted(set(mass_levels(density, SHARES)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SHARES = (0.95, 0.75, 0.5, 0.25, 0.05)
 PAIRS_A_ROW = 4
+TITLE_LETTERS = 22
 
 
 def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
@@ -35,7 +37,7 @@ def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
             _draw_density(panel, group)
         panel.set_xlim(0, 1)
         panel.set_ylim(bottom=0)
-        panel.set_title(" and ".join(group.label for group in pair))
+        panel.set_title(textwrap.fill(" and ".join(group.label for group in pair), TITLE_LETTERS))
         if place % PAIRS_A_ROW == 0:
             panel.set_ylabel("Entropy of the prediction")
     figure.supxlabel("Probability of the true class (0: no candidate)", fontsize=8)

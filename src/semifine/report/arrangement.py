@@ -73,7 +73,7 @@ def choose_k(run: RunFacts) -> tuple[int, str]:
 
 
 def _finest(num_classes: int, method: Any) -> int:
-    """The number of clusters at full confidence, by the map in a method's settings, else by the paper's."""
+    """The number of clusters at full confidence by a method's map; by the paper's where its settings have none."""
     from semifine.soft_labels.granularity import Granularity
 
     settings = method if isinstance(method, dict) else {}

@@ -80,10 +80,11 @@ class _Rows:
     def named(self) -> bool:
         return len(self.names) <= MAX_NAMED
 
-    def new_axes(self) -> Axes:
-        """Empty axes with the names at the side, in letters that can be read on a phone."""
+    def new_axes(self) -> tuple[Figure, Axes]:
+        """An empty figure with the names at the side, in letters that can be read on a phone."""
         size = len(self.names)
-        axes = new_figure(4.2, max(2.6, 0.19 * size + 0.9) if self.named else 4.6).add_subplot(facecolor="none")
+        figure = new_figure(4.2, max(2.6, 0.19 * size + 0.9) if self.named else 4.6)
+        axes = figure.add_subplot(facecolor="none")
         names = [shortened(self.names[label], NAME_LENGTH) for label in self.order] if self.named else []
         axes.set_yticks(range(len(names)), names, fontsize=LETTERS, parse_math=False)
         if not self.named:
@@ -91,7 +92,7 @@ class _Rows:
         axes.tick_params(colors=INK, color=FAINT, labelcolor=INK, length=0)
         for spine in axes.spines.values():
             spine.set_color(FAINT)
-        return axes
+        return figure, axes
 
 
 def _rows(run: RunFacts, last: NDArray[np.int64], labelled: NDArray[np.int64] | None) -> _Rows:
@@ -100,7 +101,7 @@ def _rows(run: RunFacts, last: NDArray[np.int64], labelled: NDArray[np.int64] | 
 
 def _draw_history(rows: _Rows, labels: ClassLabels, shares: NDArray[np.float64]) -> str:
     """A row for each class, a column for each evaluation."""
-    axes = rows.new_axes()
+    figure, axes = rows.new_axes()
     picture = np.empty((len(rows.order), len(labels.steps), 4), np.uint8)
     picture[..., :3] = BLUE
     picture[..., 3] = np.round(255 * np.sqrt(shares.T[rows.order] / max(float(shares.max()), 1e-12)))
@@ -108,14 +109,12 @@ def _draw_history(rows: _Rows, labels: ClassLabels, shares: NDArray[np.float64])
     columns = np.unique(np.linspace(0, len(labels.steps) - 1, min(5, len(labels.steps))).round().astype(int))
     axes.set_xticks(columns, [str(labels.steps[column]) for column in columns])
     axes.set_xlabel("training step", color=INK)
-    return to_svg(
-        _figure_of(axes), f"Accepted pseudo-labels of {count(len(rows.order), 'class', 'classes')} over training."
-    )
+    return to_svg(figure, f"Accepted pseudo-labels of {count(len(rows.order), 'class', 'classes')} over training.")
 
 
 def _draw_last(rows: _Rows, shares: NDArray[np.float64], labelled: NDArray[np.int64] | None) -> str:
     """A bar for each class, and its share of the labelled images as a line."""
-    axes = rows.new_axes()
+    figure, axes = rows.new_axes()
     place = np.arange(len(rows.order))
     axes.barh(place, shares[-1][rows.order], height=0.8, color=HUES["blue"][0])
     if labelled is not None:
@@ -123,13 +122,4 @@ def _draw_last(rows: _Rows, shares: NDArray[np.float64], labelled: NDArray[np.in
         axes.plot(of_labelled, place, color=HUES["vermillion"][0], linewidth=1.8)
     axes.set_ylim(len(place) - 0.5, -0.5)
     axes.set_xlabel("% of all", color=INK)
-    return to_svg(
-        _figure_of(axes), f"Last pseudo-labels of {count(len(place), 'class', 'classes')}, and labelled images."
-    )
-
-
-def _figure_of(axes: Axes) -> Figure:
-    from matplotlib.figure import Figure
-
-    assert isinstance(axes.figure, Figure)
-    return axes.figure
+    return to_svg(figure, f"Last pseudo-labels of {count(len(place), 'class', 'classes')}, and labelled images.")

@@ -40,9 +40,8 @@ def _view(run: RunFacts) -> DataView:
     counts = f"{count(run.num_classes, 'class', 'classes')}; {enumeration(splits)}"
     if spread:
         few, many = spread["min"], spread["max"]
-        counts += (
-            f"; {few} to {many} labelled images a class" if few < many else f"; {count(few, 'labelled image')} a class"
-        )
+        labelled = f"{few} to {many} labelled images" if few < many else count(few, "labelled image")
+        counts += f"; {labelled} a class"
     truth = report.get("unlabelled_truth") or {}
     if truth.get("other_class"):
         counts += f"; {count(truth['other_class'], 'unlabelled image')} of no known class"

@@ -70,9 +70,7 @@ def _verdict(comparison: Comparison) -> Verdict:
         "open": "The difference is no larger than chance alone may give.",
     }[comparison.verdict]
     if margin is None:
-        sentence = (
-            f"How many {score.split} images there were is not known, so how much chance gives is not known either."
-        )
+        sentence = f"How many {score.split} images there were is not known, nor is what chance gives."
     if min(len(score.values), len(baseline.values)) == 1:
         sentence += " One seed each: how much seeds differ is not in the margin."
     return Verdict(

@@ -29,9 +29,8 @@ def _speed(run: RunFacts) -> str:
     """Of the steps with unlabelled images, where some had none."""
     words = []
     if run.step_seconds is not None:
-        words.append(
-            f"{1000 * run.step_seconds:.3g} ms a step{' with unlabelled images' * bool(run.labelled_only_steps)}"
-        )
+        which = " with unlabelled images" if run.labelled_only_steps else ""
+        words.append(f"{1000 * run.step_seconds:.3g} ms a step{which}")
     if len(speeds := run.of_full_steps("images_per_second")):
         words.append(count(float(np.median(speeds)), "image") + " a second")
     if len(waits := run.of_full_steps("data_wait")):
