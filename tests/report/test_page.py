@@ -118,6 +118,7 @@ def test_the_table_holds_the_exact_numbers_of_the_results(page: PageReader, two_
         assert row["seconds"] == result["seconds"]
     assert page.results[1]["agreement"] == 1.0
     assert "agreement" not in page.results[0]
+    assert "Validation accuracy" in page.text, "beside that on test images"
     assert "not an honest estimate" in page.text
 
 

@@ -199,3 +199,5 @@ def test_the_line_about_time_tells_steps_apart_and_the_memory(tmp_path: Path) ->
     (line,) = time_lines([run])
     assert "100 ms a step with unlabelled images, 500 images a second" in line
     assert line.endswith("and at most 3.2 GB of GPU memory.")
+    baseline = read_run(write_run(tmp_path / "other", "supervised", settings={"labelled_first": 0.5}))
+    assert "100 ms a step, 500 images" in time_lines([baseline])[0], "which has no unlabelled images"

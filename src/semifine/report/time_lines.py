@@ -8,6 +8,7 @@ import numpy as np
 
 from semifine.analysis.runs import RunFacts
 from semifine.report.naming import run_labels
+from semifine.report.scores import REFERENCES
 from semifine.report.wording import count, duration, enumeration
 
 # The names in result.json, and what they are called here.
@@ -29,7 +30,8 @@ def _speed(run: RunFacts) -> str:
     """Of the steps with unlabelled images, where some had none."""
     words = []
     if run.step_seconds is not None:
-        which = " with unlabelled images" if run.labelled_only_steps else ""
+        is_part = run.labelled_only_steps and run.method not in REFERENCES
+        which = " with unlabelled images" if is_part else ""
         words.append(f"{1000 * run.step_seconds:.3g} ms a step{which}")
     if len(speeds := run.of_full_steps("images_per_second")):
         words.append(count(float(np.median(speeds)), "image") + " a second")
