@@ -186,12 +186,13 @@ export class Desk {
     banner.className = state === "conflict" ? "conflict" : told.length ? "told" : "";
     if (!told.length) return banner.replaceChildren();
     const before = replaced.map((old) => make("span", { class: "quiet" }, `${old.person} said ${saying(old)}, replaced by ${old.by.person}`));
-    banner.replaceChildren(...told.map(sentence), ...before, make("span", { class: "hint" }, hintFor(state, verdicts)));
+    const on = make("button", { type: "button", on: { click: () => this.next() } }, "→ go on");
+    banner.replaceChildren(...told.map(sentence), ...before, make("span", { class: "hint" }, hintFor(state, verdicts), on));
   }
 }
 
 function hintFor(state, verdicts) {
-  if (state === "conflict") return "Conflict. Choose again to settle it, or → to go on.";
-  if (verdicts.some((verdict) => verdict.person === person())) return "Choose again to change it, or → to go on.";
-  return "Agree, differ, or → to go on.";
+  if (state === "conflict") return "Conflict. Choose again to settle it, or ";
+  if (verdicts.some((verdict) => verdict.person === person())) return "Choose again to change it, or ";
+  return "Agree, differ, or ";
 }

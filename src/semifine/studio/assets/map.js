@@ -20,7 +20,7 @@ export function map(all, filter) {
 }
 
 function view({ classes, pairs }, filter, width) {
-  const height = Math.max(460, 0.46 * width);
+  const height = Math.max(0.46 * width, 640 - 0.2 * width); // names need the more height the narrower it is
   const dots = dotsOf(classes, width, height);
   const strongest = Math.max(1, ...pairs.map(([, , count]) => count));
   const lines = pairs.map(([first, second]) => [dots[first].x, dots[first].y, dots[second].x, dots[second].y]);
