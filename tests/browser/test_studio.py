@@ -243,12 +243,12 @@ def test_zoom_enlarges_and_moves(chromium: Browser, own_run: Path) -> None:
         page = open_page(chromium, server.address, "Ada")
         page.keyboard.press("z")
         page.wait_for_selector("#zoom-dialog[open]")
-        page.wait_for_function("document.querySelector('#zoom-dialog img').src.includes('/full')")
+        page.wait_for_function("() => document.querySelector('#zoom-dialog img').src.includes('/full')")
         fitted = zoomed(page)
         assert fitted["height"] == 800, "it fits the window"
         page.mouse.move(300, 300)
         page.mouse.wheel(0, -400)
-        page.wait_for_function("document.querySelector('#zoom-dialog img').getBoundingClientRect().height > 1200")
+        page.wait_for_function("() => document.querySelector('#zoom-dialog img').getBoundingClientRect().height > 1200")
         enlarged = zoomed(page)
         under = [(300 - photo["y"]) / photo["height"] for photo in (fitted, enlarged)]
         assert under[1] == pytest.approx(under[0], abs=0.01), "what is under the mouse stays there"

@@ -118,8 +118,8 @@ export class Desk {
 
   #render() {
     const { image, queue } = this;
-    const picture = find("#photo img");
-    picture.src = photo(image.row, "large");
+    // A new element: in some browsers an old one shows the photo before until this one is there.
+    find("#photo").replaceChildren(make("img", { src: photo(image.row, "large"), alt: "The image to label" }));
     find("#path").textContent = image.path;
     find("#total").textContent = plural(queue.left, "image");
     find("#candidates").style.setProperty("--count", image.candidates.length);
