@@ -313,7 +313,7 @@ def test_nine_candidates_are_in_sight(chromium: Browser, own_run: Path) -> None:
         context = chromium.new_context(viewport={"width": 1280, "height": 800})
         context.route("**/api/image/*", with_nine)
         page = open_window(context, server.address, "Ada")
-        for width, height in ((1280, 800), (1024, 768), (820, 1180)):
+        for width, height in ((1280, 800), (1366, 640), (1024, 768), (820, 1180)):
             page.set_viewport_size({"width": width, "height": height})
             for button in page.locator("#candidates button, #actions button").all():
                 box = button.bounding_box()

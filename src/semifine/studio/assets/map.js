@@ -36,7 +36,7 @@ function view({ classes, pairs }, filter, width) {
     boxes.map((box, id) => box && draw("text", { x: box.left, y: box.bottom - 4 }, classes[id].name)),
   );
   const explained = "The larger a dot, the more doubt there is about the images that wait in its class. Colours are clusters.";
-  const rest = unnamed ? ` There is no room for ${plural(unnamed, "name")}: they stand in the clusters below.` : "";
+  const rest = unnamed ? ` For want of room ${plural(unnamed, "name stands", "names stand")} in the clusters below alone.` : "";
   return [svg, make("figcaption", { class: "quiet" }, explained + rest)];
 }
 
