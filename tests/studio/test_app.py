@@ -67,7 +67,7 @@ def test_who_is_replaced_can_be_told(client: TestClient, insight: Insight) -> No
 
 
 def test_photos_are_jpegs(client: TestClient) -> None:
-    for size in ("small", "large"):
+    for size in ("small", "large", "full"):
         answer = client.get(f"/{TOKEN}/photo/0/{size}")
         assert answer.headers["content-type"] == "image/jpeg"
         assert Image.open(io.BytesIO(answer.content)).format == "JPEG"

@@ -114,8 +114,6 @@ def test_an_image_that_a_table_names_twice_is_asked_for_once(tmp_path: Path) -> 
     assert sorted(desk.path(place) for place in desk.queue(Wanted("Ada"))) == ["u0.png", "u1.png", "u2.png", "u3.png"]
     for place in range(4):
         shown = show_image(desk, place)
-        assert shown["path"] == found.catalog.paths[shown["row"]], (
-            "the photo and the path that is logged belong together"
-        )
+        assert shown["path"] == found.catalog.paths[shown["row"]], "the photo is that of the path"
         (event,) = desk.say(Said("Ada", "unsure", [place], [0]))
         assert event.path == shown["path"]

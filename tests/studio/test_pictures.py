@@ -11,7 +11,7 @@ from PIL import Image
 
 from semifine.data.sources import load_catalog
 from semifine.data.store import open_store
-from semifine.studio.pictures import Pictures, is_inside
+from semifine.studio.pictures import SIDES, Pictures, is_inside
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
 
@@ -42,22 +42,33 @@ def opened(jpeg: bytes) -> Image.Image:
     return Image.open(io.BytesIO(jpeg))
 
 
-def test_zoom_shows_more_than_training_keeps_and_no_metadata(photos: Path, tmp_path: Path) -> None:
+def test_zoom_shows_the_whole_photo_and_no_metadata(photos: Path, tmp_path: Path) -> None:
+    whole = (2200, 1300)
+    Image.new("RGB", whole, RED).save(photos / "unlabeled" / "0.jpg", exif=_exif("secret"))
     pictures, row_of = open_pictures(photos, tmp_path / "cache")
     row = row_of["unlabeled/0.jpg"]
-    assert min(opened(pictures.jpeg(row, "small")).size) == 64
-    large = pictures.jpeg(row, "large")
-    assert min(opened(large).size) > 600
-    assert b"secret" not in large
+    assert min(opened(pictures.jpeg(row, "small")).size) == 64, "no more than training keeps"
+    assert min(opened(pictures.jpeg(row, "large")).size) == 1000
+    assert opened(pictures.jpeg(row, "full")).size == whole
+    for size in ("large", "full"):
+        assert b"secret" not in pictures.jpeg(row, size)
 
 
-def test_a_link_out_of_the_folder_is_not_followed(photos: Path, tmp_path: Path) -> None:
+def test_a_huge_photo_is_zoomed_within_bounds(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIDES, "full", 300)
+    Image.new("RGB", (2200, 500), RED).save(photos / "unlabeled" / "0.jpg")
+    pictures, row_of = open_pictures(photos, tmp_path / "cache")
+    assert opened(pictures.jpeg(row_of["unlabeled/0.jpg"], "full")).size == (1200, 300)
+
+
+@pytest.mark.parametrize("size", ["large", "full"])
+def test_a_link_out_of_the_folder_is_not_followed(photos: Path, tmp_path: Path, size: str) -> None:
     pictures, row_of = open_pictures(photos, tmp_path / "cache")
     row = row_of["unlabeled/0.jpg"]
     Image.new("RGB", (500, 400), BLUE).save(tmp_path / "private.jpg")
     (photos / "unlabeled" / "0.jpg").unlink()
     (photos / "unlabeled" / "0.jpg").symlink_to(tmp_path / "private.jpg")
-    shown = np.asarray(opened(pictures.jpeg(row, "large")))
+    shown = np.asarray(opened(pictures.jpeg(row, size)))
     assert shown[..., 0].mean() > shown[..., 2].mean(), "the photo as it was decoded, not what the link leads to"
 
 

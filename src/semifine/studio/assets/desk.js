@@ -118,8 +118,8 @@ export class Desk {
 
   #render() {
     const { image, queue } = this;
-    const picture = find("#photo img");
-    picture.src = photo(image.row, "large");
+    // A new element: in some browsers an old one shows the photo before until this one is there.
+    find("#photo").replaceChildren(make("img", { src: photo(image.row, "large"), alt: "The image to label" }));
     find("#path").textContent = image.path;
     find("#total").textContent = plural(queue.left, "image");
     find("#candidates").style.setProperty("--count", image.candidates.length);
@@ -186,12 +186,13 @@ export class Desk {
     banner.className = state === "conflict" ? "conflict" : told.length ? "told" : "";
     if (!told.length) return banner.replaceChildren();
     const before = replaced.map((old) => make("span", { class: "quiet" }, `${old.person} said ${saying(old)}, replaced by ${old.by.person}`));
-    banner.replaceChildren(...told.map(sentence), ...before, make("span", { class: "hint" }, hintFor(state, verdicts)));
+    const on = make("button", { type: "button", on: { click: () => this.next() } }, "→ go on");
+    banner.replaceChildren(...told.map(sentence), ...before, make("span", { class: "hint" }, hintFor(state, verdicts), on));
   }
 }
 
 function hintFor(state, verdicts) {
-  if (state === "conflict") return "Conflict. Choose again to settle it, or → to go on.";
-  if (verdicts.some((verdict) => verdict.person === person())) return "Choose again to change it, or → to go on.";
-  return "Agree, differ, or → to go on.";
+  if (state === "conflict") return "Conflict. Choose again to settle it, or ";
+  if (verdicts.some((verdict) => verdict.person === person())) return "Choose again to change it, or ";
+  return "Agree, differ, or ";
 }

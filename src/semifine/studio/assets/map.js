@@ -20,7 +20,7 @@ export function map(all, filter) {
 }
 
 function view({ classes, pairs }, filter, width) {
-  const height = Math.max(460, 0.46 * width);
+  const height = Math.max(0.46 * width, 640 - 0.2 * width); // names need the more height the narrower it is
   const dots = dotsOf(classes, width, height);
   const strongest = Math.max(1, ...pairs.map(([, , count]) => count));
   const lines = pairs.map(([first, second]) => [dots[first].x, dots[first].y, dots[second].x, dots[second].y]);
@@ -36,7 +36,7 @@ function view({ classes, pairs }, filter, width) {
     boxes.map((box, id) => box && draw("text", { x: box.left, y: box.bottom - 4 }, classes[id].name)),
   );
   const explained = "The larger a dot, the more doubt there is about the images that wait in its class. Colours are clusters.";
-  const rest = unnamed ? ` There is no room for ${plural(unnamed, "name")}: they stand in the clusters below.` : "";
+  const rest = unnamed ? ` For want of room ${plural(unnamed, "name stands", "names stand")} in the clusters below alone.` : "";
   return [svg, make("figcaption", { class: "quiet" }, explained + rest)];
 }
 

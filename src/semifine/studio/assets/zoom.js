@@ -1,7 +1,7 @@
 // The photo as large as one likes: by wheel, pinch, double tap, buttons and keys; drag or arrows to move it.
 
 import { photo } from "./api.js";
-import { find } from "./dom.js";
+import { find, make } from "./dom.js";
 
 const STEP = 1.4; // of a key or a button
 const CLOSE_UP = 3; // of a double tap
@@ -12,7 +12,8 @@ const ARROWS = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowD
 
 export class Zoom {
   #dialog = find("#zoom-dialog");
-  #picture = find("#zoom-dialog img");
+  #stage = find("#zoom-dialog .stage");
+  #picture = null;
   #scale = 1; // 1 fits the window
   #at = [0, 0]; // of the photo's middle, from that of the window
   #fingers = new Map(); // where each finger, or the mouse, is
@@ -21,13 +22,14 @@ export class Zoom {
     const dialog = this.#dialog;
     dialog.onkeydown = (event) => this.#key(event);
     dialog.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
-    this.#picture.ondblclick = (event) => (this.#scale > 1 ? this.#fit() : this.#enlarge(CLOSE_UP, event));
-    this.#picture.onpointerdown = (event) => {
-      this.#picture.setPointerCapture(event.pointerId);
+    const stage = this.#stage;
+    stage.ondblclick = (event) => (this.#scale > 1 ? this.#fit() : this.#enlarge(CLOSE_UP, event));
+    stage.onpointerdown = (event) => {
+      stage.setPointerCapture(event.pointerId);
       this.#fingers.set(event.pointerId, event);
     };
-    this.#picture.onpointermove = (event) => this.#drag(event);
-    this.#picture.onpointerup = this.#picture.onpointercancel = (event) => this.#fingers.delete(event.pointerId);
+    stage.onpointermove = (event) => this.#drag(event);
+    stage.onpointerup = stage.onpointercancel = (event) => this.#fingers.delete(event.pointerId);
     find(".tools", dialog).onclick = ({ target }) => this.#tools[target.closest("button")?.name]?.();
     addEventListener("resize", () => dialog.open && this.#draw());
   }
@@ -40,16 +42,16 @@ export class Zoom {
   };
 
   open(row) {
-    const whole = new Image();
-    this.#picture.src = photo(row, "large"); // is there already, and the whole photo follows
-    whole.src = photo(row, "full");
-    whole.decode().then(() => this.#row === row && (this.#picture.src = whole.src), () => {});
-    this.#row = row;
+    // What the desk shows is there already; the whole photo follows.
+    const picture = make("img", { src: photo(row, "large"), alt: "The image, enlarged", on: { load: () => this.#draw() } });
+    const whole = make("img", { src: photo(row, "full") });
+    whole.decode().then(() => (picture.src = whole.src), () => {});
+    this.#picture = picture;
+    this.#stage.replaceChildren(picture);
     this.#fingers.clear();
     this.#dialog.showModal();
     this.#fit();
   }
-  #row = null;
 
   #fit() {
     this.#scale = 1;
