@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from semifine.engine import forecast
-from semifine.engine.forecast import Pace, in_time, memory_sentence
+from semifine.engine.display import Display
+from semifine.engine.forecast import Pace, images_of_steps, in_time, memory_sentence, time_sentence
+from semifine.engine.training import train
+from semifine.engine.trial import seconds_an_image
 from semifine.models.classifier import create_classifier
+from tests.conftest import tiny_settings
 
 
 def test_memory_counts_network_images_and_activations() -> None:
@@ -41,3 +49,43 @@ def test_the_pace_is_said_once_and_without_the_first_step(monkeypatch: pytest.Mo
 
 def test_times_read_well() -> None:
     assert [in_time(seconds) for seconds in (40, 600, 9000)] == ["about 40 s", "about 10 min", "about 2.5 hours"]
+
+
+def test_a_trial_leaves_the_network_and_the_random_numbers_alone() -> None:
+    network = create_classifier("test_resnet", 5, 32)
+    network.head = nn.Sequential(nn.Dropout(), network.head)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    random = torch.get_rng_state()
+    seconds = seconds_an_image(network, 32, 8, torch.device("cpu"), nullcontext)
+    assert seconds is not None
+    assert 0 < seconds < 60
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_images_of_steps_weigh_by_what_they_cost() -> None:
+    settings = tiny_settings(batch_size=4, mu=2, forward="split").train
+    assert images_of_steps(10, 0, settings, 2) == 40
+    assert images_of_steps(0, 10, settings, 2) == pytest.approx(10 * (4 + 8 + 8 / 3)), "a label costs a forward pass"
+    assert images_of_steps(0, 10, tiny_settings(batch_size=4, mu=2, forward="joint").train, 2) == 10 * (4 + 8 + 8)
+    assert images_of_steps(0, 10, settings, 0) == 40
+
+
+def test_a_long_time_comes_with_advice() -> None:
+    assert time_sentence(600, 200) == "time: about 10 min for 200 steps, judging by the network alone"
+    assert time_sentence(90_000, 200).endswith("fewer --iterations shorten it")
+
+
+def test_the_time_is_said_before_the_first_step_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tiny_settings("fixmatch", iterations=4)
+    train(settings, tmp_path / "short", display=Display(), started=0.0)
+    assert "time: about" not in "".join(capsys.readouterr())
+    monkeypatch.setattr("semifine.engine.training.STEPS_WORTH_A_TRIAL", 4)
+    train(settings, tmp_path / "tried", display=Display(), started=0.0)
+    said = "".join(capsys.readouterr())
+    assert 0 < said.index("time: about") < said.index("first step done")
+    weights = [load_file(tmp_path / run / "checkpoints" / "last" / "model.safetensors") for run in ("short", "tried")]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())

@@ -9,11 +9,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from semifine.config import TrainSettings
+
 PATIENCE = 5.0
 """Seconds of steps that are measured before their time is said."""
-
-
+STEPS_WORTH_A_TRIAL = 100
+"""A shorter run is over, or has shown its pace, before a forecast is of use."""
+FORWARD_SHARE = 1 / 3
+"""What an image takes that only makes a label, of what one takes that the network learns from."""
 LONG = 12 * 3600
+ADVICE = "; a smaller --image-size or --backbone, or fewer --iterations shorten it"
 
 
 def memory_sentence(
@@ -49,6 +54,19 @@ def _activation_numbers(classifier: nn.Module, image_size: int) -> int:
     return count
 
 
+def images_of_steps(labelled_only: int, full: int, settings: TrainSettings, unlabelled_views: int) -> float:
+    """How many learning images so many steps of the two kinds come to."""
+    looked_at = max(0, unlabelled_views - 1) * (FORWARD_SHARE if settings.forward == "split" else 1)
+    unlabelled = settings.mu * (1 + looked_at) if unlabelled_views else 0
+    return settings.batch_size * (labelled_only + full * (1 + unlabelled))
+
+
+def time_sentence(seconds: float, steps: int) -> str:
+    """To be said before the first step."""
+    advice = ADVICE if seconds > LONG else ""
+    return f"time: {in_time(seconds)} for {steps} steps, judging by the network alone{advice}"
+
+
 class Pace:
     """Watches steps, and says once how long the rest will take."""
 
@@ -74,10 +92,9 @@ class Pace:
                 torch.cuda.synchronize(self._device)
             seconds = (time.perf_counter() - self._since) / (step - self._first)
             left = self._total - step
-            advice = "; a smaller --image-size or --backbone, or fewer --iterations shorten it"
             self._say(
                 f"{seconds:.2g} s a step: {in_time(left * seconds)} for the {left} steps that are left"
-                + (advice if left * seconds > LONG else "")
+                + (ADVICE if left * seconds > LONG else "")
             )
             self._is_done = True
 
@@ -88,5 +105,5 @@ def in_bytes(size: float) -> str:
 
 def in_time(seconds: float) -> str:
     if seconds < 90:
-        return f"about {seconds:.0f} s"
+        return f"about {max(1, seconds):.0f} s"
     return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"

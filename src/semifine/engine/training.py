@@ -27,7 +27,7 @@ from semifine.engine.devices import (
 )
 from semifine.engine.display import Display
 from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log, read_labels
-from semifine.engine.forecast import memory_sentence
+from semifine.engine.forecast import STEPS_WORTH_A_TRIAL, images_of_steps, memory_sentence, time_sentence
 from semifine.engine.interruption import Interrupted
 from semifine.engine.lock import LOCK, locked
 from semifine.engine.loggers import Loggers, chosen_loggers
@@ -39,6 +39,7 @@ from semifine.engine.seeds import seed_for
 from semifine.engine.starting_weights import load_starting_weights
 from semifine.engine.trained import load_frozen
 from semifine.engine.trainer import Trainer
+from semifine.engine.trial import seconds_an_image
 from semifine.errors import NO_MEMORY, UserError, exhausted_memory
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_takes, create_classifier
@@ -112,6 +113,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     if report:
         display.say(f"weights: {report}")
     display.say(_memory(settings, classifier, dataset, fabric.device.type))
+    image_seconds = _try_out(settings, classifier, fabric)
     frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
@@ -125,6 +127,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
         f"from step {trainer.step} of {settings.train.iterations}"
     )
+    if image_seconds is not None:
+        display.say(_time(trainer, image_seconds / fabric.world_size))
     if trainer.learner.frozen is not None:
         display.say(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.learner.frozen))}")
     watched = profile and fabric.is_global_zero  # one trace, of the process that speaks
@@ -193,12 +197,35 @@ def _create_network(
     return classifier, load_starting_weights(classifier, train, class_names)
 
 
+def _try_out(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
+    """Seconds that an image takes; None in a process that says nothing, and for a short run."""
+    train = settings.train
+    if not fabric.is_global_zero or train.iterations < STEPS_WORTH_A_TRIAL:
+        return None
+    images = -(-_learning_images(settings) // fabric.world_size)
+    return seconds_an_image(classifier, train.image_size, images, fabric.device, fabric.autocast)
+
+
+def _time(trainer: Trainer, image_seconds: float) -> str:
+    first, last = trainer.step, trainer.settings.iterations
+    labelled_only = max(0, trainer.batches.feed.labelled_only_steps - first)
+    views = len(trainer.method.unlabelled_views)
+    images = images_of_steps(labelled_only, last - first - labelled_only, trainer.settings, views)
+    return time_sentence(images * image_seconds, last - first)
+
+
+def _learning_images(settings: RunSettings) -> int:
+    """Images a step from which the network learns."""
+    train = settings.train
+    return train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabelled_views))
+
+
 def _memory(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
     train, precision = settings.train, resolve_precision(settings.train.precision, device)
     sentence = memory_sentence(
         classifier,
         train.image_size,
-        train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabelled_views)),
+        _learning_images(settings),
         has_average=bool(train.ema),
         number_bytes=4 if precision == "fp32" else 2,
         stored_bytes=dataset.store.nbytes,
