@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from tests.distributed.test_two_processes import ENVIRONMENT, OPTIONS, ROOT, state, wait_for_numbers, weights
-
-PROGRAM = Path(__file__).with_name("fault_scenarios.py")
+from tests.distributed.process_runs import (
+    ENVIRONMENT,
+    OPTIONS,
+    outcome,
+    run_program,
+    state,
+    wait_for_numbers,
+    weights,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    command = [sys.executable, str(PROGRAM), str(folder)]
-    done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder
-
-
-def outcome(runs: Path, name: str) -> dict[str, Any]:
-    return dict(json.loads((runs / "outcomes.json").read_text())[name])
+    return run_program("fault_scenarios.py", tmp_path_factory.mktemp("runs"), seconds=280)
 
 
 def test_a_loss_that_is_no_number_in_one_process_is_skipped_in_both(runs: Path) -> None:

@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from semifine.cli.main import main
 from semifine.methods import method_names
-
-ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("scenarios.py")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+from tests.distributed.process_runs import (
+    ENVIRONMENT,
+    OPTIONS,
+    outcome,
+    run_program,
+    state,
+    wait_for_numbers,
+    weights,
+)
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    command = [sys.executable, str(PROGRAM), str(folder)]
-    done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=560)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder
-
-
-def outcome(runs: Path, name: str) -> dict[str, Any]:
-    return dict(json.loads((runs / "outcomes.json").read_text())[name])
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "checkpoints" / "last" / "model.safetensors")
-
-
-def state(run: Path) -> dict[str, Any]:
-    return dict(torch.load(run / "checkpoints" / "last" / "training.pt", weights_only=True))
+    return run_program("scenarios.py", tmp_path_factory.mktemp("runs"), seconds=560)
 
 
 @pytest.mark.parametrize("name", method_names())
@@ -104,19 +89,6 @@ def test_a_process_that_is_killed_ends_the_other(runs: Path) -> None:
 def test_what_a_dead_process_leaves_resumes_bit_for_bit(end: str, runs: Path) -> None:
     assert state(runs / end)["step"] == 20
     torch.testing.assert_close(weights(runs / f"{end}-and-resumed"), weights(runs / "two" / "soc"), rtol=0, atol=0)
-
-
-def wait_for_numbers(out: Path) -> None:
-    """Until the run has trained a little."""
-    metrics, deadline = out / "metrics.jsonl", time.monotonic() + 120
-    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-
-OPTIONS = (
-    "--device cpu --backbone test_convnext --image-size 32 --batch-size 4 --mu 2 --data.genera 3 --data.species 2 "
-    "--labelled-first 0 --log-every 2 --quiet --json"
-).split()
 
 
 def test_the_command_starts_its_processes_which_stop_together_after_saving(
