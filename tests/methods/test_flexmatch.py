@@ -111,6 +111,21 @@ def test_the_share_of_unknown_classes_among_counted_samples_is_logged() -> None:
     assert share([], [0, 4]) == 0
 
 
+def test_that_share_goes_on_from_a_checkpoint() -> None:
+    method = make_method("flexmatch", threshold=0.9)
+    truth = torch.zeros(UNLABELLED, dtype=torch.int64)
+    truth[1] = CLASSES  # out of class
+    whole, begun, resumed = (PseudoLabelMeter(truth, CLASSES) for _ in range(3))
+    for number, meters in ((0, (whole, begun)), (1, (whole, resumed))):
+        index = torch.tensor([2 * number, 2 * number + 1])
+        labels = method.train_labels(peaked([0, 0], 0.95), index)
+        if number:
+            resumed.load_state_dict(begun.state_dict(), truth.device)
+        for meter in meters:
+            meter.update(labels, index)
+    assert resumed.read() == whole.read()
+
+
 def test_a_run_logs_that_share(tmp_path: Path) -> None:
     """Over one pass, in which all images count, it is their share in the data: 2 of 8 classes are unknown."""
     settings = {"method__threshold": 0.0, "data__unlabelled": "inout", "data__ood_genera": 1}

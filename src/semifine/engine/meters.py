@@ -109,22 +109,22 @@ class PseudoLabelMeter:
 
     def sums(self) -> dict[str, Tensor]:
         """What steps add to."""
-        return {"sums": self._sums, "predicted": self._predicted}
+        return {"sums": self._sums, "predicted": self._predicted, "counted": self._counted}
 
     def state_dict(self) -> dict[str, Any]:
         """What was added since the last reading, by all processes, which must all ask."""
         return {name: sum_over_processes(sums) for name, sums in self.sums().items()}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        for name, sums in self.sums().items():
-            sums.copy_(_share_of(state[name].to(device)))
+        for name, total in state.items():  # runs of before may have kept fewer
+            self.sums()[name].copy_(_share_of(total.to(device)))
 
     def read(self) -> dict[str, float]:
         """Means since the last reading."""
         *sums, count, known, taken, taken_correct = sum_over_processes(self._sums).tolist()
         spread = _effective_number(sum_over_processes(self._predicted))
         counted, outside = sum_over_processes(self._counted).tolist()
-        for sums_so_far in (self._sums, self._predicted, self._counted):
+        for sums_so_far in self.sums().values():
             sums_so_far.zero_()
         if not count:
             return {}
