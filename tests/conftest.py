@@ -45,17 +45,22 @@ def needed_settings(method: str) -> dict[str, object]:
     return {"method.groups": 2} if method == "moco" else {}
 
 
+FEW_IMAGES = {
+    "data.genera": 3,
+    "data.species": 2,
+    "data.labelled_per_class": 3,
+    "data.unlabelled_per_class": 9,
+    "data.val_per_class": 2,
+    "data.test_per_class": 4,
+}
+
+
 def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
     """A run of 12 steps on 6 classes of the embedded set; keys as on the command line, dots as ``__``."""
     tiny = {
         **needed_settings(method),
         "data.source": "synthetic",
-        "data.genera": 3,
-        "data.species": 2,
-        "data.labelled_per_class": 3,
-        "data.unlabelled_per_class": 9,
-        "data.val_per_class": 2,
-        "data.test_per_class": 4,
+        **FEW_IMAGES,
         "method.name": method,
         "image_size": 32,
         "store_size": 48,

@@ -17,16 +17,9 @@ from semifine.experiments import scheduler
 from semifine.experiments.named import find_experiment, published_experiments
 from semifine.experiments.stages import ROUNDS
 from semifine.run_folder import RunFolder, read_json
+from tests.conftest import FEW_IMAGES
 
 TINY = ["--budget", "1", "--device", "cpu"]
-FEW_IMAGES = {
-    "data.genera": 3,
-    "data.species": 2,
-    "data.labelled_per_class": 3,
-    "data.unlabelled_per_class": 9,
-    "data.val_per_class": 2,
-    "data.test_per_class": 4,
-}
 
 
 class RunHere:
