@@ -37,8 +37,9 @@ SETTINGS = {
     "labelled_first": 0.0,
     "device": "cpu",
 }
-WARM = 1_000
-"""Steps before memory is compared: libraries fill their caches first."""
+EVALUATE_EVERY = 5_000
+WARM = EVALUATE_EVERY + 1_000
+"""Steps before memory is compared: libraries fill their caches first, and the first evaluation loads that of tables."""
 ALLOWED = 20.0
 """Megabytes by which memory may grow after that."""
 
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="add the memory of this part of the run there")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    every = {"log_every": 500, "evaluate_every": 5_000}
+    every = {"log_every": 500, "evaluate_every": EVALUATE_EVERY}
     settings = resolve([{**SETTINGS, **every, "method.name": options.method, "iterations": options.steps}])
     watch, began = MemoryWatch(), time.perf_counter()
     try:
@@ -76,6 +77,8 @@ def main() -> None:
         print(f"stopped by {stop}")
     first, last = watch.samples[0][0], watch.samples[-1][0]
     warm = [memory for step, memory in watch.samples if step >= first + WARM]
+    if not warm:
+        sys.exit(f"{last - first} steps are too few to compare: memory is taken from {WARM} steps on.")
     growth = max(warm) - warm[0]
     print(f"steps {first} to {last} of {options.method} in {time.perf_counter() - began:.0f} s: {warm[0]:.0f} MB when")
     print(f"warm, {warm[-1]:.0f} MB at the end, at most {growth:+.1f} MB in between; {ALLOWED:.0f} MB are allowed")
