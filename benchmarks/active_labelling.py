@@ -1,9 +1,9 @@
 """Simulated labelling: accuracy after labels in the studio's order against as many random ones, over several seeds.
 
 A run is trained; then images are answered with their hidden truth, as a person would; then training goes on from the
-run's weights with these labels, as the studio's page does it. An image of no known class costs an answer and brings no
-label. The same with random images, and with none, is the comparison. What is finished in --runs is not trained again:
-seeds can be computed side by side, by one command each, and tabled by another that names them all.
+run's weights with these labels, as the studio's page does it, or anew (--from-start). An image of no known class costs
+an answer and brings no label. The same with random images, and with none, is the comparison. What is finished in --runs
+is not trained again: seeds can be computed side by side, by a command each, and tabled by another that names them all.
 
     python benchmarks/active_labelling.py semi_cub:PATH --preset lite0-imagenet --answers 200 --seeds 0 1 2 \
         --runs runs/active --out benchmarks/results/active-labelling-semi-cub.json
@@ -86,7 +86,8 @@ def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[di
     before = train(command, first)
     insight = gain_insight(first, "auto")
     found = [{"seed": seed, "way": "before", "top1": before["top1"], "top5": before["top5"]}]
-    for way in WAYS:
+    # Trained anew without labels, the first run would come out again.
+    for way in WAYS[1:] if options.from_start else WAYS:
         out, file = options.runs / f"{way}-{seed}", options.runs / f"{way}-{seed}.db"
         given = give_answers(insight, way, options.answers, seed, file)
         request = Request(from_weights=not options.from_start, iterations=options.more_steps)
@@ -100,6 +101,8 @@ def table(results: list[dict[str, Any]]) -> str:
     lines = ["| labels | seeds | top-1 | top-5 | model was wrong | on the short list |", "|---|---|---|---|---|---|"]
     for way in ("before", *WAYS):
         runs = [result for result in results if result["way"] == way]
+        if not runs:
+            continue
         cells = [_spread([run[key] for run in runs]) for key in ("top1", "top5")]
         for key in ("model_was_wrong", "on_short_list"):
             cells.append(_spread([run[key] for run in runs]) if way in ("random", "studio") else "")

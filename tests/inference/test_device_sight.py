@@ -15,6 +15,7 @@ from PIL import Image
 from semifine.data.in_order import map_in_order
 from semifine.inference import predicting
 from semifine.inference.device_sight import DeviceSight
+from semifine.inference.export import export
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.prediction import Questions
 from semifine.inference.run import Run, load
@@ -149,4 +150,12 @@ def test_a_run_on_a_gpu_predicts_what_it_does_on_a_cpu(soc_folder: Path, files: 
     for first, second in zip(on_cpu, on_gpu, strict=True):
         wanted = dict(zip(first.names, first.probabilities, strict=True))
         found = dict(zip(second.names, second.probabilities, strict=True))
-        assert found == pytest.approx(wanted, abs=0.05)  # bf16
+        assert found == pytest.approx(wanted, abs=0.01)
+
+
+@pytest.mark.gpu
+def test_a_run_goes_on_on_its_gpu_after_an_export(soc_folder: Path, files: dict[str, str], tmp_path: Path) -> None:
+    run = load(soc_folder, device="cuda")
+    before = run.predict(list(files.values()))
+    export(run, tmp_path / "model.safetensors", "safetensors")
+    assert run.predict(list(files.values())) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 import logging
@@ -47,7 +48,8 @@ def export(run: Run, out: Path, format: Format) -> float:
     if not out.absolute().parent.is_dir():
         raise UserError(f"{out.absolute().parent}, the folder of --out, does not exist.")
     knowledge = run.knowledge
-    classifier = ViewClassifier(run.network, knowledge.calibration.temperature).cpu().eval()
+    network = copy.deepcopy(run.network).cpu()  # a run on a GPU stays there
+    classifier = ViewClassifier(network, knowledge.calibration.temperature).eval()
     write, read = {
         "onnx": (_write_onnx, _read_onnx),
         "torch": (_write_torch, _read_torch),

@@ -159,12 +159,15 @@ class Run:
         return self._fabric.device.type == "cuda"
 
     def logits(self, views: Sequence[Pixels | Tensor]) -> NDArray[np.float32]:
-        """N views of its sight, (S, S, 3) levels each -> (N, K)."""
+        """N views of its sight, (S, S, 3) levels each -> (N, K).
+
+        In float32 on every device: decoding takes longer anyway, and bf16 changed the name of every fortieth image.
+        """
         self._check_classifier()
         device = self._fabric.device
         at_once = images_at_once(len(views), self.settings.image_size, device)
         stacked = torch.stack([torch.as_tensor(view) for view in views])
-        with torch.inference_mode(), self._fabric.autocast():
+        with torch.inference_mode():
             parts = [self.view_classifier(part.to(device))[1] for part in stacked.split(at_once)]
         found: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
         return found
