@@ -24,17 +24,17 @@ def photos(root: Path, side: int, labelled: int, unlabelled: int) -> Path:
 @pytest.mark.parametrize(
     ("side", "labelled", "unlabelled", "wanted"),
     [
-        (400, 10, 30, (224, 16, 500)),  # 16 of 20 labels are for training
-        (150, 50, 400, (128, 32, 500)),
-        (10, 2, 10_000, (32, 4, 50_000)),
+        (400, 10, 30, (224, 16, 500, 0.98)),  # 16 of 20 labels are for training
+        (150, 50, 400, (128, 32, 500, 0.98)),
+        (10, 2, 10_000, (32, 4, 50_000, 0.999)),
     ],
 )
-def test_size_batch_and_length_follow_the_data(
-    tmp_path: Path, side: int, labelled: int, unlabelled: int, wanted: tuple[int, int, int]
+def test_size_batch_length_and_average_follow_the_data(
+    tmp_path: Path, side: int, labelled: int, unlabelled: int, wanted: tuple[float, ...]
 ) -> None:
     settings = resolve([{"data.source": str(photos(tmp_path, side, labelled, unlabelled))}])
     train = settings.train
-    assert (train.image_size, train.batch_size, train.iterations) == wanted
+    assert (train.image_size, train.batch_size, train.iterations, train.ema) == wanted
     (remark,) = settings.remarks
     assert all(str(value) in remark for value in wanted)
 
@@ -44,6 +44,8 @@ def test_what_is_given_wins_and_written_settings_say_nothing_more(tmp_path: Path
     settings = resolve([{"data.source": str(root), "batch_size": "8", "mu": 2, "image_size": 64}])
     assert (settings.train.image_size, settings.train.batch_size) == (64, 8)
     assert settings.train.iterations == 100 * 640 // 16
+    assert resolve([{"data.source": str(root), "iterations": 1000}]).train.ema == 0.99
+    assert resolve([{"data.source": str(root), "ema": 0}]).train.ema == 0
     write_settings(settings, tmp_path / "settings.yaml")
     again = resolve([read_settings_file(tmp_path / "settings.yaml")])
     assert again == settings

@@ -212,10 +212,11 @@ def _suggestions(source_name: str, data: str, data_settings: Any, given: Mapping
         return Suggestions()
     try:
         catalog = load_catalog(data, dataclasses.replace(data_settings, group_by=None))
-        numbers = build(TrainSettings, {name: given[name] for name in ("batch_size", "mu") if name in given})
+        named = ("batch_size", "mu", "iterations")
+        numbers = build(TrainSettings, {name: given[name] for name in named if name in given})
     except UserError:  # it will be said when the data is opened
         return Suggestions()
-    return suggest(catalog, given.keys(), numbers.batch_size, numbers.mu)
+    return suggest(catalog, given.keys(), numbers.batch_size, numbers.mu, numbers.iterations)
 
 
 def _absolute(path: str | None) -> str | None:

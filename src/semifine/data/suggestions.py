@@ -18,24 +18,27 @@ LARGEST_BATCH, SMALLEST_BATCH = 32, 4
 PASSES = 100
 """How often each labelled and each unlabelled image is seen, roughly."""
 FEWEST_STEPS, MOST_STEPS = 500, 50_000
+AVERAGED_SHARE = 0.1
+"""The share of the steps that the evaluated average remembers: a longer one would still hold the beginning in the end."""
+LONGEST_AVERAGE = 0.999
 
-SUGGESTED = ("image_size", "batch_size", "iterations")
+SUGGESTED = ("image_size", "batch_size", "iterations", "ema")
 
 
 @dataclass
 class Suggestions:
     """Values by setting, and the reason for each."""
 
-    values: dict[str, int] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
-    def add(self, name: str, value: int, reason: str) -> None:
+    def add(self, name: str, value: float, reason: str) -> None:
         self.values[name] = value
         self.reasons.append(f"{name} {value} ({reason})")
 
 
-def suggest(catalog: Catalog, given: Collection[str], batch: int, mu: int) -> Suggestions:
-    """Values for those of ``SUGGESTED`` that are not given; ``batch`` counts only where it is."""
+def suggest(catalog: Catalog, given: Collection[str], batch: int, mu: int, steps: int) -> Suggestions:
+    """Values for those of ``SUGGESTED`` that are not given; ``batch`` and ``steps`` count only where they are."""
     found = Suggestions()
     labelled, unlabelled = (len(catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED))
     side = middle_side(catalog)
@@ -46,9 +49,12 @@ def suggest(catalog: Catalog, given: Collection[str], batch: int, mu: int) -> Su
         batch = min(max(2 ** (labelled.bit_length() - 1), SMALLEST_BATCH), LARGEST_BATCH)
         found.add("batch_size", batch, f"{labelled} labelled images")
     if "iterations" not in given:
-        steps = PASSES * max(labelled / batch, unlabelled / (batch * mu))
-        rounded = min(max(int(np.ceil(steps / 100)) * 100, FEWEST_STEPS), MOST_STEPS)
-        found.add("iterations", rounded, f"about {PASSES} passes over {labelled} labelled, {unlabelled} unlabelled")
+        wanted = PASSES * max(labelled / batch, unlabelled / (batch * mu))
+        steps = min(max(int(np.ceil(wanted / 100)) * 100, FEWEST_STEPS), MOST_STEPS)
+        found.add("iterations", steps, f"about {PASSES} passes over {labelled} labelled, {unlabelled} unlabelled")
+    if "ema" not in given:
+        decay = min(round(1 - 1 / max(AVERAGED_SHARE * steps, 1), 4), LONGEST_AVERAGE)
+        found.add("ema", decay, f"{steps} steps")
     return found
 
 

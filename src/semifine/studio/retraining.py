@@ -105,6 +105,7 @@ def training_command(run: Path, out: Path, labels: Path, request: Request) -> li
     command += ["--labels", str(labels), "--out", str(out), "--quiet"]
     if request.from_weights:
         command += ["--weights", str(run), "--no-pretrained", "--weights-head", "auto"]
+        command += ["--labelled-first", "0"]  # it knows enough already; labels alone would make it forget
     if request.iterations is not None:
         command += ["--iterations", str(request.iterations)]
     return command
