@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from semifine.config import TrainSettings
-from semifine.engine.averaging import create_teacher, update_teacher
+from semifine.engine.averaging import create_teacher, lags, update_teacher
+from semifine.engine.display import Display
 from semifine.engine.optimiser import create_optimiser, set_learning_rate
+from semifine.engine.training import train
 from semifine.models.classifier import create_classifier
+from tests.conftest import tiny_settings
 
 
 @pytest.mark.parametrize(("exempt", "words"), [("bn", ["bn"]), ("bn+bias", ["bn", "bias"]), ("none", [])])
@@ -49,3 +54,17 @@ def test_average_follows_its_formula_and_copies_statistics() -> None:
         expected = value if name in buffers else 0.9 * start[name] + 0.1 * value
         torch.testing.assert_close(teacher.state_dict()[name], expected)
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
+
+
+@pytest.mark.parametrize(("decay", "steps", "expected"), [(0.999, 500, True), (0.98, 500, False), (0.999, 3000, False)])
+def test_an_average_of_more_steps_than_half_the_run_lags(decay: float, steps: int, expected: bool) -> None:
+    assert lags(decay, steps) == expected
+
+
+@pytest.mark.parametrize(("ema", "times"), [(0.9, 1), (0.0, 0)])
+def test_a_run_says_that_its_average_will_lag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ema: float, times: int
+) -> None:
+    train(tiny_settings("supervised", iterations=4, ema=ema), tmp_path / "run", display=Display())
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert said.count("averages about 10 steps (--ema 0.9), long for a run of 4") == times

@@ -159,3 +159,13 @@ def test_a_run_goes_on_on_its_gpu_after_an_export(soc_folder: Path, files: dict[
     before = run.predict(list(files.values()))
     export(run, tmp_path / "model.safetensors", "safetensors")
     assert run.predict(list(files.values())) == before
+
+
+@pytest.mark.gpu
+def test_numbers_too_large_for_float16_are_no_reason_to_fail(soc_folder: Path, files: dict[str, str]) -> None:
+    run = load(soc_folder, device="cuda")
+    with torch.no_grad():
+        for parameter in list(run.network.parameters())[-2:]:
+            parameter.mul_(1e6)
+    views = run.sight.views([run.sight.decode_file(file) for file in files.values()])
+    assert np.isfinite(run.logits(views)).all()

@@ -180,7 +180,8 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
     merged = {**source_defaults(source_name), **merged}
 
     data_settings_class = sources.settings_class(source_name)
-    method_settings_class = method_class(method).Settings
+    chosen_method = method_class(method)
+    method_settings_class = chosen_method.Settings
     groups: dict[str, dict[str, Any]] = {"": {}, "data": {}, "method": {}}
     for key, value in merged.items():
         group, _, name = key.rpartition(".")
@@ -190,7 +191,9 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
             raise unknown_key(key, all_keys(data_settings_class, method_settings_class))
         groups[group][name] = value
     data_settings = build(data_settings_class, groups["data"], "data.")
-    suggested = _suggestions(source_name, data, data_settings, groups[""])
+    # Where it is not evaluated, the average is a part of the method.
+    left_alone = set() if chosen_method.evaluates_average else {"ema"}
+    suggested = _suggestions(source_name, data, data_settings, groups[""], left_alone)
     train = build(TrainSettings, {**suggested.values, **groups[""]})
     train = dataclasses.replace(train, weights=_absolute(train.weights), labels=_absolute(train.labels))
     return RunSettings(
@@ -203,12 +206,14 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
     )
 
 
-def _suggestions(source_name: str, data: str, data_settings: Any, given: Mapping[str, Any]) -> Suggestions:
+def _suggestions(
+    source_name: str, data: str, data_settings: Any, given: Mapping[str, Any], left_alone: set[str]
+) -> Suggestions:
     """What suits somebody's own photos, for settings that nobody gave; other sources are known."""
     from semifine.data.sources import OWN_PHOTOS, load_catalog
     from semifine.data.suggestions import SUGGESTED, Suggestions, suggest
 
-    if source_name not in OWN_PHOTOS or all(name in given for name in SUGGESTED):
+    if source_name not in OWN_PHOTOS or given.keys() | left_alone >= SUGGESTED:
         return Suggestions()
     try:
         catalog = load_catalog(data, dataclasses.replace(data_settings, group_by=None))
@@ -216,7 +221,7 @@ def _suggestions(source_name: str, data: str, data_settings: Any, given: Mapping
         numbers = build(TrainSettings, {name: given[name] for name in named if name in given})
     except UserError:  # it will be said when the data is opened
         return Suggestions()
-    return suggest(catalog, given.keys(), numbers.batch_size, numbers.mu, numbers.iterations)
+    return suggest(catalog, given.keys() | left_alone, numbers.batch_size, numbers.mu, numbers.iterations)
 
 
 def _absolute(path: str | None) -> str | None:

@@ -19,10 +19,10 @@ PASSES = 100
 """How often each labelled and each unlabelled image is seen, roughly."""
 FEWEST_STEPS, MOST_STEPS = 500, 50_000
 AVERAGED_SHARE = 0.1
-"""The share of the steps that the evaluated average remembers: a longer one would still hold the beginning in the end."""
-LONGEST_AVERAGE = 0.999
+"""The share of the steps that the evaluated average holds: a longer one would hold the beginning to the end."""
+LONGEST_DECAY = 0.999
 
-SUGGESTED = ("image_size", "batch_size", "iterations", "ema")
+SUGGESTED = frozenset({"image_size", "batch_size", "iterations", "ema"})
 
 
 @dataclass
@@ -53,9 +53,13 @@ def suggest(catalog: Catalog, given: Collection[str], batch: int, mu: int, steps
         steps = min(max(int(np.ceil(wanted / 100)) * 100, FEWEST_STEPS), MOST_STEPS)
         found.add("iterations", steps, f"about {PASSES} passes over {labelled} labelled, {unlabelled} unlabelled")
     if "ema" not in given:
-        decay = min(round(1 - 1 / max(AVERAGED_SHARE * steps, 1), 4), LONGEST_AVERAGE)
-        found.add("ema", decay, f"{steps} steps")
+        found.add("ema", averaging_decay(steps), f"{steps} steps")
     return found
+
+
+def averaging_decay(steps: int) -> float:
+    """The decay of the averaged model that suits a run of so many steps."""
+    return min(round(1 - 1 / max(AVERAGED_SHARE * steps, 1), 4), LONGEST_DECAY)
 
 
 def middle_side(catalog: Catalog) -> int | None:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from semifine.config import TrainSettings
+from semifine.data.suggestions import averaging_decay
 from semifine.engine.acceleration import Acceleration
-from semifine.engine.averaging import create_teacher, update_teacher
+from semifine.engine.averaging import create_teacher, lags, memory_of, update_teacher
 from semifine.engine.compiling import compile_network
 from semifine.engine.devices import Fabric
 from semifine.engine.optimiser import create_optimiser
@@ -72,6 +73,13 @@ def set_up_learner(
         raise UserError(f"The method '{method.name}' learns from the averaged model: give --ema above 0.")
     classifier.to(fabric.device)
     teacher = create_teacher(classifier) if settings.ema else None
+    evaluated = teacher if teacher is not None and method.evaluates_average else classifier
+    if evaluated is teacher and lags(settings.ema, settings.iterations):
+        say(
+            f"note: the model that is evaluated averages about {memory_of(settings.ema)} steps (--ema {settings.ema}), "
+            f"long for a run of {settings.iterations}, and will lag behind; "
+            f"--ema {averaging_decay(settings.iterations)} would suit."
+        )
     trained: nn.Module = classifier
     if settings.sync_bn and fabric.world_size > 1:
         trained = nn.SyncBatchNorm.convert_sync_batchnorm(classifier)
@@ -85,7 +93,7 @@ def set_up_learner(
         classifier=classifier,
         teacher=teacher,
         ema=settings.ema,
-        evaluated=teacher if teacher is not None and method.evaluates_average else classifier,
+        evaluated=evaluated,
         frozen=frozen,
         networks=Networks(student, teacher, settings.forward, frozen, fabric.autocast),
         optimiser=optimiser,

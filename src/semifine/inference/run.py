@@ -161,14 +161,23 @@ class Run:
     def logits(self, views: Sequence[Pixels | Tensor]) -> NDArray[np.float32]:
         """N views of its sight, (S, S, 3) levels each -> (N, K).
 
-        In float32 on every device: decoding takes longer anyway, and bf16 changed the name of every fortieth image.
+        On a GPU in float16, whose predictions are those of float32, other than bf16's; a network whose numbers are too
+        large for it answers in float32.
         """
         self._check_classifier()
+        stacked = torch.stack([torch.as_tensor(view) for view in views])
+        if self._on_gpu:
+            with torch.autocast("cuda", torch.float16):
+                found = self._forward(stacked)
+            if np.isfinite(found).all():
+                return found
+        return self._forward(stacked)
+
+    @torch.inference_mode()
+    def _forward(self, views: Tensor) -> NDArray[np.float32]:
         device = self._fabric.device
         at_once = images_at_once(len(views), self.settings.image_size, device)
-        stacked = torch.stack([torch.as_tensor(view) for view in views])
-        with torch.inference_mode():
-            parts = [self.view_classifier(part.to(device))[1] for part in stacked.split(at_once)]
+        parts = [self.view_classifier(part.to(device))[1] for part in views.split(at_once)]
         found: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
         return found
 
