@@ -30,6 +30,8 @@ class DeviceSight:
         self.known = known
         self._device = device
         self._launching = Lock()  # the kernels are compiled once, not by every thread
+        # A stream of its own: small copies wait for what is before them, which must not be the network's work.
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def decode_file(self, file: str) -> Pixels:
         """A plain JPEG in full size, which the GPU shrinks; every other file as ``HostSight`` does."""
@@ -43,16 +45,18 @@ class DeviceSight:
         return decode_content(data, self.known.stored_side, file).pixels
 
     def views(self, images: Sequence[Pixels]) -> Sequence[Tensor]:
-        """Images of one size are handled together: a camera's all have the same."""
+        """Images of one size are handled together: a camera's all have the same. The views are there on return."""
         alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for place, image in enumerate(images):
             alike[image.shape].append(place)
         views: dict[int, Tensor] = {}
         for places in alike.values():
             stack = self._stacked([images[place] for place in places])
-            with self._launching:
+            with self._launching, torch.cuda.stream(self._stream):
                 squares = self._squares(self._shrunk(stack.to(self._device, non_blocking=True)))
             views |= zip(places, squares.unbind(), strict=True)
+        if self._stream is not None:
+            self._stream.synchronize()
         return [views[place] for place in range(len(images))]
 
     def _stacked(self, images: Sequence[Pixels]) -> Tensor:
