@@ -16,6 +16,10 @@ from semifine.models.classifier import create_classifier
 
 ROOT = Path(__file__).parents[1]
 
+_lasting = tempfile.TemporaryDirectory(prefix="semifine-tests-")
+LASTING = Path(_lasting.name)
+"""For what is made once a process; gone when it ends."""
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
@@ -33,7 +37,7 @@ def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
 def tiny_teacher() -> str:
     """The file of a network for the classes of ``tiny_settings``, with random weights."""
     torch.manual_seed(5)
-    path = Path(tempfile.mkdtemp(prefix="semifine-teacher-")) / "model.safetensors"
+    path = LASTING / "teacher.safetensors"
     save_weights(create_classifier("test_resnet", 6, 32).state_dict(), path)
     return str(path)
 

@@ -7,7 +7,6 @@ import json
 import random
 import shutil
 import struct
-import tempfile
 import zlib
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from PIL import Image
 
 from semifine.engine.display import Display
 from semifine.engine.training import train
-from tests.conftest import tiny_settings
+from tests.conftest import LASTING, tiny_settings
 
 BOMB_SIDE = 50_000
 
@@ -61,14 +60,14 @@ def bomb(side: int = BOMB_SIDE) -> bytes:
 @cache
 def finished_run() -> Path:
     """A tiny finished run, trained once a process."""
-    out = Path(tempfile.mkdtemp(prefix="semifine-finished-")) / "run"
+    out = LASTING / "finished"
     train(tiny_settings(iterations=2), out, display=Display(quiet=True))
     return out
 
 
 @cache
 def weights_of_another_network() -> Path:
-    out = Path(tempfile.mkdtemp(prefix="semifine-another-")) / "run"
+    out = LASTING / "another"
     train(tiny_settings("supervised", iterations=1, backbone="test_vit2"), out, display=Display(quiet=True))
     return out / "checkpoints" / "last" / "model.safetensors"
 
