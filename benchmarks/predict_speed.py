@@ -95,6 +95,7 @@ class Watched:
     def __init__(self, model: Run) -> None:
         self.knowledge, self.identity, self.calibration_note = model.knowledge, model.identity, model.calibration_note
         self.batch_size, self.known, self.sight = model.batch_size, model.sight.known, self
+        self.together = model.sight.together
         self.seconds: dict[str, list[float]] = {}
         self.decode_file = self._watch("read and decode", model.sight.decode_file)
         self.views = self._watch("views", model.sight.views)

@@ -26,6 +26,8 @@ from semifine.views.images import ImageTable, image_batch
 class DeviceSight:
     """Levels are those of ``HostSight`` but for rounding: a test allows two of 255."""
 
+    together = 32  # each time takes dozens of small operations, which threads have to make one after the other
+
     def __init__(self, known: Knowledge, device: torch.device) -> None:
         self.known = known
         self._device = device

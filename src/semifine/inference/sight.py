@@ -14,6 +14,8 @@ class Sight(Protocol):
     """What a model needs to see; threads call both methods at the same time."""
 
     known: Knowledge
+    together: int
+    """Images that a thread had best decode before it makes their views."""
 
     def decode_file(self, file: str) -> Pixels:
         """The pixels of a file, at least as many as its view needs; raises OSError that names the file."""
@@ -26,6 +28,8 @@ class Sight(Protocol):
 
 class HostSight:
     """With Pillow and numpy alone: images are shrunk as training's are, and their central squares cut out."""
+
+    together = 4  # enough to hand over, few enough that large photos keep all threads busy to the end
 
     def __init__(self, known: Knowledge) -> None:
         self.known = known

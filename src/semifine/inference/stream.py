@@ -15,8 +15,6 @@ from semifine.inference.sight import Sight
 from semifine.inference.view import Pixels
 
 BATCH = 64
-TOGETHER = 16
-"""Images that a thread reads before it makes their views: a GPU would rather have a few at a time."""
 BATCHES_AHEAD = 2
 """Batches that the network may be ahead of what is made of their logits."""
 
@@ -58,7 +56,8 @@ def answer(
         problems = {place: view for place, view in enumerate(some) if isinstance(view, str)}
         return Answered(network(readable) if readable else nothing, problems, len(some))
 
-    views = chain.from_iterable(map_in_order(look, _several(items, min(TOGETHER, batch)), workers or usable_cores()))
+    together = min(sight.together, batch)
+    views = chain.from_iterable(map_in_order(look, _several(items, together), workers or usable_cores()))
     return map_in_order(ask, _several(views, batch), workers=1, in_flight=BATCHES_AHEAD)
 
 
