@@ -129,7 +129,10 @@ def main() -> None:
     options.runs.mkdir(parents=True, exist_ok=True)
     results = [result for seed in options.seeds for result in compare(options, extra, seed)]
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"command": " ".join(sys.argv), "results": results}, indent=1) + "\n")
+    trained = json.loads((options.runs / f"first-{options.seeds[0]}" / "result.json").read_text())
+    of_the_runs = {key: trained[key] for key in ("method", "iterations", "images", "environment")}
+    record = {"command": " ".join(sys.argv), "results": results, "first_runs": of_the_runs}
+    options.out.write_text(json.dumps(record, indent=1) + "\n")
     print(table(results))
 
 

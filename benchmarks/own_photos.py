@@ -129,7 +129,9 @@ def main() -> None:
     result |= {"temperature": calibration["temperature"], "ece_before_on_val": 100 * calibration["ece_before"]}
     print("\n".join(["| measured | value |", "|---|---|", *(f"| {n} | {v:.3g} |" for n, v in result.items())]))
     if options.out:
-        record = {"command": " ".join(sys.argv), **result, "seconds": seconds}
+        trained = json.loads((work / "run" / "result.json").read_text())
+        of_the_run = {key: trained[key] for key in ("method", "seed", "iterations", "images", "environment")}
+        record = {"command": " ".join(sys.argv), **result, "seconds": seconds, "run": of_the_run}
         options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 

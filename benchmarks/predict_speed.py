@@ -34,6 +34,7 @@ from semifine.inference.predicting import predict_into
 from semifine.inference.prediction import Questions
 from semifine.inference.run import Run
 from semifine.models.classifier import normalisation
+from semifine.version import code_version
 
 DISTINCT = 50
 """Pictures that are drawn; the files are copies of them, which take as long to read and to decode."""
@@ -170,6 +171,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "onnx_ratio": by_onnx and round(plain / by_onnx, 2),
         "percent_of_time": where_time_goes(run, photos, folder / "w.csv", options.workers),
         "same_prediction": round(float(agreement), 4),
+        "semifine": code_version(),
         "environment": describe_hardware(device.type),
     }
 
