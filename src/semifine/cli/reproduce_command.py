@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from semifine.experiments.layout import Cells
     from semifine.experiments.tables import Table
 
+MOST_AT_ONCE = 4
+"""A run takes the better part of a gigabyte."""
+
 
 def run(arguments: Sequence[str]) -> int:
     options = _create_parser().parse_args(arguments)
-    if options.seeds < 1 or options.jobs < 1:
+    if options.seeds < 1 or (options.jobs is not None and options.jobs < 1):
         raise UserError("--seeds and --jobs must be at least 1.")
 
     from rich.console import Console
@@ -45,7 +48,8 @@ def run(arguments: Sequence[str]) -> int:
             mark_finished(jobs)
         else:
             with GridView(jobs, cells, Console(stderr=True)) as view:
-                run_jobs(jobs, options.jobs, ways_of_training(options), view.update, view.say)
+                at_once = options.jobs or _runs_at_once(columns[inits[0]].profile, options.device)
+                run_jobs(jobs, at_once, ways_of_training(options), view.update, view.say)
     except Interrupted as stop:
         print(f"Stopped by {stop} and saved; the same command goes on.")
         return INTERRUPTED + stop.signal_number
@@ -76,13 +80,26 @@ def _create_parser() -> Parser:
         "--methods", nargs="+", default=[], metavar="ROW", help="some rows only, by recipe or title (default: all)"
     )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell (default: 3)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default: 1)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help=f"runs at once (default: 1; small networks on a CPU: one a core, at most {MOST_AT_ONCE})",
+    )
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="folder of the runs and the table (default: reproduce/DATA/TABLE)"
     )
     parser.add_argument("--show", action="store_true", help="run nothing: the table of what is finished")
     add_conditions(parser)
     return parser
+
+
+def _runs_at_once(profile: str, device: str) -> int:
+    """A small network on a CPU gains little from a second core, the grid gains all of it."""
+    from semifine.data.in_order import usable_cores
+    from semifine.engine.devices import resolve_device
+
+    return min(usable_cores(), MOST_AT_ONCE) if profile == "small" and resolve_device(device) == "cpu" else 1
 
 
 def _folder_name(data: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from semifine.data.in_order import usable_cores
 from semifine.engine.interruption import Interrupted, watching_for_stop
 from semifine.experiments.finished import check_is_run_of
 from semifine.experiments.last_words import lacked_memory, last_lines, reason
@@ -96,7 +97,7 @@ def run_jobs(
     running ones are asked to stop, which saves them, and are waited for.
     """
     mark_finished(jobs)
-    threads = max(1, (os.cpu_count() or 1) // at_once)
+    threads = max(1, usable_cores() // at_once)
     with watching_for_stop() as stop:
         try:
             while any(job.state in (State.WAITING, State.RUNNING) for job in jobs):
