@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from semifine.soft_labels import SoftLabelSelector, TransitionTracker
+from semifine.version import code_version
 
 REPOSITORY = Path(__file__).parents[1]
 CLASSES = (200, 810, 2_000, 8_142)
@@ -313,6 +314,8 @@ def run(device: torch.device, options: argparse.Namespace) -> None:
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         result = {
+            "command": " ".join(sys.argv),
+            "semifine": code_version(),
             "hardware": hardware(device),
             "settings": {name: getattr(options, name) for name in ("batch", "window", "samples", "warmup", "seed")},
             "measurements": [asdict(line) for line in measurements],

@@ -85,7 +85,9 @@ def main() -> None:
     if options.json:
         parts = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else []
         samples = [[step, round(memory, 1)] for step, memory in watch.samples]
-        parts.append({"method": options.method, "growth_megabytes": round(growth, 1), "megabytes": samples})
+        environment = json.loads((options.out / "environment.json").read_text(encoding="utf-8"))
+        part = {"method": options.method, "growth_megabytes": round(growth, 1), "environment": environment}
+        parts.append({**part, "megabytes": samples})
         options.json.write_text(json.dumps(parts) + "\n", encoding="utf-8")
     sys.exit(growth > ALLOWED)
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from semifine.config import TrainSettings
-from semifine.engine.averaging import create_teacher, lags, update_teacher
+from semifine.config.average_length import lags
+from semifine.engine.averaging import create_teacher, update_teacher
 from semifine.engine.display import Display
 from semifine.engine.optimiser import create_optimiser, set_learning_rate
 from semifine.engine.training import train

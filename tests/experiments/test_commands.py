@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from semifine.cli import reproduce_command
 from semifine.cli.main import main
 from semifine.config import settings
+from semifine.data import in_order
 from semifine.experiments import scheduler
 from semifine.experiments.named import find_experiment, published_experiments
 from semifine.experiments.stages import ROUNDS
@@ -151,6 +153,16 @@ def test_a_wrong_experiment_is_one_sentence(
     assert problem in told
     assert told.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("profile", "cores", "expected"), [("small", 2, 2), ("small", 64, 4), ("lite0", 64, 1), ("paper", 2, 1)]
+)
+def test_small_networks_on_a_cpu_run_one_a_core(
+    monkeypatch: pytest.MonkeyPatch, profile: str, cores: int, expected: int
+) -> None:
+    monkeypatch.setattr(in_order, "usable_cores", lambda: cores)
+    assert reproduce_command._runs_at_once(profile, "cpu") == expected
 
 
 def test_grids_of_different_photos_have_different_folders() -> None:

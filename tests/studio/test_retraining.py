@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from semifine.cli.main import main
+from semifine.config import read_settings_file, resolve, write_settings
 from semifine.errors import UserError
 from semifine.labelling.events import Event
 from semifine.labelling.log import LabelLog
+from semifine.run_folder import RunFolder
 from semifine.studio.insight import Insight
 from semifine.studio.logs import log_of_run
-from semifine.studio.retraining import Request, Retraining, next_folder
+from semifine.studio.retraining import Request, Retraining, next_folder, training_command
 
 
 def finish(retraining: Retraining) -> dict[str, object]:
@@ -31,6 +33,17 @@ def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "birds-studio-1").mkdir()
     (tmp_path / "birds-studio-2.log").touch()
     assert next_folder(tmp_path / "birds") == next_folder(tmp_path / "birds-studio-1") == tmp_path / "birds-studio-3"
+
+
+@pytest.mark.parametrize(("from_weights", "share"), [(True, 0.0), (False, 0.6)])
+def test_who_goes_on_does_not_begin_with_the_labels_alone(tmp_path: Path, from_weights: bool, share: float) -> None:
+    settings = resolve([{"labelled_first": 0.6}])
+    write_settings(settings, RunFolder(tmp_path).settings)
+    command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", Request(from_weights))
+    layers = [read_settings_file(RunFolder(tmp_path).settings)]
+    if "--labelled-first" in command:
+        layers.append({"labelled_first": command[command.index("--labelled-first") + 1]})
+    assert resolve(layers).train.labelled_first == share
 
 
 def test_training_that_cannot_start_says_why(studio_run: Path, tmp_path: Path) -> None:

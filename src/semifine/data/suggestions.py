@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from semifine.config.average_length import averaging_decay
 from semifine.data.catalog import Catalog, Split
 from semifine.data.reading import read_size
 
@@ -18,9 +19,6 @@ LARGEST_BATCH, SMALLEST_BATCH = 32, 4
 PASSES = 100
 """How often each labelled and each unlabelled image is seen, roughly."""
 FEWEST_STEPS, MOST_STEPS = 500, 50_000
-AVERAGED_SHARE = 0.1
-"""The share of the steps that the evaluated average holds: a longer one would hold the beginning to the end."""
-LONGEST_DECAY = 0.999
 
 SUGGESTED = frozenset({"image_size", "batch_size", "iterations", "ema"})
 
@@ -55,11 +53,6 @@ def suggest(catalog: Catalog, given: Collection[str], batch: int, mu: int, steps
     if "ema" not in given:
         found.add("ema", averaging_decay(steps), f"{steps} steps")
     return found
-
-
-def averaging_decay(steps: int) -> float:
-    """The decay of the averaged model that suits a run of so many steps."""
-    return min(round(1 - 1 / max(AVERAGED_SHARE * steps, 1), 4), LONGEST_DECAY)
 
 
 def middle_side(catalog: Catalog) -> int | None:

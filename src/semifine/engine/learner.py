@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from semifine.config import TrainSettings
-from semifine.data.suggestions import averaging_decay
+from semifine.config.average_length import averaged_steps, averaging_decay, lags
 from semifine.engine.acceleration import Acceleration
-from semifine.engine.averaging import create_teacher, lags, memory_of, update_teacher
+from semifine.engine.averaging import create_teacher, update_teacher
 from semifine.engine.compiling import compile_network
 from semifine.engine.devices import Fabric
 from semifine.engine.optimiser import create_optimiser
@@ -76,8 +76,8 @@ def set_up_learner(
     evaluated = teacher if teacher is not None and method.evaluates_average else classifier
     if evaluated is teacher and lags(settings.ema, settings.iterations):
         say(
-            f"note: the model that is evaluated averages about {memory_of(settings.ema)} steps (--ema {settings.ema}), "
-            f"long for a run of {settings.iterations}, and will lag behind; "
+            f"note: the model that is evaluated averages about {averaged_steps(settings.ema)} steps "
+            f"(--ema {settings.ema}), long for a run of {settings.iterations}, and will lag behind; "
             f"--ema {averaging_decay(settings.iterations)} would suit."
         )
     trained: nn.Module = classifier

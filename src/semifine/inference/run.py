@@ -161,8 +161,8 @@ class Run:
     def logits(self, views: Sequence[Pixels | Tensor]) -> NDArray[np.float32]:
         """N views of its sight, (S, S, 3) levels each -> (N, K).
 
-        On a GPU in float16, whose predictions are those of float32, other than bf16's; a network whose numbers are too
-        large for it answers in float32.
+        On a GPU in float16, which is nearer to float32 than bf16; a network whose numbers are too large for it answers
+        in float32.
         """
         self._check_classifier()
         stacked = torch.stack([torch.as_tensor(view) for view in views])
