@@ -26,7 +26,7 @@ from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.methods import method_names
 from semifine.methods.soc import SoC
-from tests.conftest import tiny_settings
+from tests.conftest import tiny_settings, tiny_teacher
 
 STEPS = 50
 STOP = 20
@@ -104,7 +104,7 @@ def _be_process(rank: int, count: int, port: int, work: Callable[[int], None], w
     except Interrupted as stop:
         code = 128 + stop.signal_number
     except BaseException:
-        traceback.print_exc()
+        os.write(writer, f"{rank}: {traceback.format_exc()}".encode())
     os._exit(code)
 
 
@@ -127,6 +127,7 @@ def cut_the_cable() -> None:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
+    tiny_teacher()  # now, lest two processes write it side by side
     names = sorted(method_names(), key=lambda name: name == "self_training")  # its teacher comes first
     outcomes = {
         where: in_processes(count, lambda _, where=where: [train_method(name, folder / where / name) for name in names])

@@ -31,6 +31,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_program("scenarios.py", tmp_path_factory.mktemp("runs"), seconds=560)
 
 
+@pytest.mark.parametrize(("where", "processes"), [("one", 1), ("two", 2)])
+def test_all_methods_train_to_the_end(where: str, processes: int, runs: Path) -> None:
+    ended = outcome(runs, where)
+    assert ended["codes"] == [0] * processes, ended["said"]
+
+
 @pytest.mark.parametrize("name", method_names())
 def test_after_50_steps_the_weights_are_those_of_one_process(name: str, runs: Path) -> None:
     assert state(runs / "two" / name)["step"] == 50

@@ -28,6 +28,8 @@ export class Zoom {
       stage.setPointerCapture(event.pointerId);
       this.#fingers.set(event.pointerId, event);
     };
+    // Or the browser lets the page coast after a pinch, and a tap on a button only ends that.
+    stage.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
     stage.onpointermove = (event) => this.#drag(event);
     stage.onpointerup = stage.onpointercancel = (event) => this.#fingers.delete(event.pointerId);
     find(".tools", dialog).onclick = ({ target }) => this.#tools[target.closest("button")?.name]?.();
