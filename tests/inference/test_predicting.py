@@ -96,6 +96,19 @@ def test_a_stopped_job_goes_on_to_the_same_table(
         predicting.predict_into(out, soc_run, files, QUESTIONS)
 
 
+def test_a_journal_that_never_reached_the_disk_is_begun_anew_and_a_file_that_is_none_stays(
+    soc_run: Run, photos: Path, tmp_path: Path
+) -> None:
+    files = list(find_files([str(photos)]))[:4]
+    (tmp_path / "p.csv.unfinished").touch()
+    assert predicting.predict_into(tmp_path / "p.csv", soc_run, files, QUESTIONS).images == 4
+    notes = tmp_path / "notes.csv.unfinished"
+    notes.write_text("not\nours")
+    with pytest.raises(UserError, match="remove it"):
+        predicting.predict_into(tmp_path / "notes.csv", soc_run, files, QUESTIONS, resume=True)
+    assert notes.read_text() == "not\nours"
+
+
 def test_names_from_standard_input_may_hold_line_breaks(
     soc_folder: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

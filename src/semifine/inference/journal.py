@@ -26,7 +26,7 @@ class Journal:
         """Starts the journal, or goes on with the one that is there; nothing is ever overwritten."""
         if self.out.exists():
             raise UserError(f"{self.out} exists already; choose another --out.")
-        if not self.path.exists():
+        if not self.path.exists() or not self.path.stat().st_size:
             self._append([asked])
             return
         if not resume:
@@ -38,7 +38,10 @@ class Journal:
         self.done = sum(1 for _ in records)
 
     def append(self, records: list[Record]) -> None:
-        """Keeps a batch; after a crash at most its last, torn line is lost."""
+        """Keeps a batch, whatever becomes of this program.
+
+        Nothing waits for the disk: after a power failure the last seconds' images are predicted again.
+        """
         self._append(records)
         self.done += len(records)
 
@@ -57,8 +60,6 @@ class Journal:
     def _append(self, records: list[Record]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(record) + "\n" for record in records)
-            file.flush()
-            os.fsync(file.fileno())
 
     def _whole_lines(self) -> Iterator[Record]:
         """The records; a torn end is cut off, so that the next batch begins on a line of its own."""
@@ -73,5 +74,5 @@ class Journal:
                     break
                 good += len(line)
                 yield record
-        if good < self.path.stat().st_size:
+        if 0 < good < self.path.stat().st_size:  # else it is no journal, and not ours to change
             os.truncate(self.path, good)
