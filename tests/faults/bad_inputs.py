@@ -263,7 +263,7 @@ def prediction(rng: random.Random, folder: Path) -> Case:
     images = [folder / f"{number}{rng.choice(['.jpg', '.png', '.txt', ''])}" for number in range(rng.randint(0, 3))]
     for image in images:
         write_image(rng, image)
-    given = [str(image) for image in images] + [rng.choice(["", str(folder), "none.jpg", "..", "a\nb"])]
+    given = [str(image) for image in images] + [rng.choice(["", str(folder), "none.jpg", f"{folder}/..", "a\nb"])]
     (folder / "taxa.csv").write_bytes(
         _bytes(rng, rng.choice(["class,genus\na,b\n", "", "a\n", "class\n\n", "x,y,z\n1"]))
     )
