@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from semifine.config import read_preset, resolve
-from semifine.config.settings import flatten
+from semifine.config.files import flatten
 from semifine.engine.display import Display
 from semifine.engine.training import train
 from semifine.inference.run import Run, load

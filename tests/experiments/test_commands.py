@@ -13,7 +13,7 @@ import pytest
 
 from semifine.cli import reproduce_command
 from semifine.cli.main import main
-from semifine.config import settings
+from semifine.config import read_settings_file, resolving
 from semifine.data import in_order
 from semifine.experiments import scheduler
 from semifine.experiments.named import find_experiment, published_experiments
@@ -38,8 +38,8 @@ class RunHere:
 @pytest.fixture
 def _runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a few images of the embedded set; the commands themselves have no setting for that."""
-    real = settings.source_defaults
-    monkeypatch.setattr(settings, "source_defaults", lambda source: {**real(source), **FEW_IMAGES})
+    real = resolving.source_defaults
+    monkeypatch.setattr(resolving, "source_defaults", lambda source: {**real(source), **FEW_IMAGES})
     monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=RunHere, STDOUT=subprocess.STDOUT))
     monkeypatch.setattr(scheduler, "POLL_SECONDS", 0.0)
 
@@ -95,7 +95,7 @@ def test_a_curriculum_hands_its_labels_on_and_has_one_summary(
 def test_a_row_of_a_table_runs_by_its_name(tmp_path: Path) -> None:
     name = "table2/synthetic/scratch/soc,map=fixed,k=25"
     assert main(["experiment", name, "--out", str(tmp_path), *TINY]) == 0
-    written = settings.read_settings_file(tmp_path / "soc,map=fixed,k=25" / "settings.yaml")
+    written = read_settings_file(tmp_path / "soc,map=fixed,k=25" / "settings.yaml")
     assert (written["method.map"], written["method.k"]) == ("fixed", 5), "an eighth of the 40 classes"
     assert read_json(tmp_path / "summary-soc,map=fixed,k=25.json")["result"]["method"] == "soc"
 

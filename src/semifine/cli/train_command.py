@@ -12,16 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semifine.cli.main import INTERRUPTED, STARTED, Parser
+from semifine.config.files import flatten, read_preset, read_settings_file
+from semifine.config.resolving import read_run_settings, resolve
 from semifine.config.schema import describe_type, type_hints
-from semifine.config.settings import (
-    RunSettings,
-    TrainSettings,
-    flatten,
-    read_preset,
-    read_run_settings,
-    read_settings_file,
-    resolve,
-)
+from semifine.config.settings import RunSettings, TrainSettings
 from semifine.errors import UserError
 
 if TYPE_CHECKING:

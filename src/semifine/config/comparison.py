@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from semifine.config.settings import RunSettings, flatten
+from semifine.config.files import flatten
+from semifine.config.settings import RunSettings
 
 # Settings that change how a run is watched or where it runs, not what it computes.
 CHANGEABLE = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from semifine.config import read_run_settings, resolve
 from semifine.config.comparison import Difference, first_difference
-from semifine.config.settings import read_begun_settings
+from semifine.config.files import read_begun_settings
 from semifine.data.sources import OWN_PHOTOS
 from semifine.errors import UserError
 from semifine.experiments.stages import LABELS, Stage, settings_in

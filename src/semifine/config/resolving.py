@@ -1,0 +1,113 @@
+"""How layers of settings become those of one run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semifine.config.files import read_begun_settings, read_settings_file, source_defaults
+from semifine.config.schema import build, field_names, unknown_key
+from semifine.config.settings import RunSettings, TrainSettings
+from semifine.errors import UserError
+
+if TYPE_CHECKING:
+    from semifine.data.suggestions import Suggestions
+
+
+def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
+    """One run's settings from layers of flat keys, the later one winning.
+
+    The preset of the data source, where there is one, lies below all layers, so that the embedded set
+    trains a small network on small images unless told otherwise.
+    """
+    from semifine.data import sources
+    from semifine.methods import method_class
+
+    merged = {key: value for layer in layers for key, value in layer.items()}
+    data = str(merged.get("data.source", "synthetic"))
+    method = str(merged.get("method.name", "soc"))
+    source_name, root = sources.resolve(data)
+    merged = {**source_defaults(source_name), **merged}
+
+    data_settings_class = sources.settings_class(source_name)
+    chosen_method = method_class(method)
+    method_settings_class = chosen_method.Settings
+    groups: dict[str, dict[str, Any]] = {"": {}, "data": {}, "method": {}}
+    for key, value in merged.items():
+        group, _, name = key.rpartition(".")
+        if key in ("data.source", "method.name"):
+            continue
+        if group not in groups:
+            raise unknown_key(key, all_keys(data_settings_class, method_settings_class))
+        groups[group][name] = value
+    data_settings = build(data_settings_class, groups["data"], "data.")
+    # Where it is not evaluated, the average is a part of the method.
+    left_alone = set() if chosen_method.evaluates_average else {"ema"}
+    suggested = _suggestions(source_name, data, data_settings, groups[""], left_alone)
+    train = build(TrainSettings, {**suggested.values, **groups[""]})
+    train = dataclasses.replace(train, weights=_absolute(train.weights), labels=_absolute(train.labels))
+    return RunSettings(
+        data=f"{source_name}:{root}" if root else source_name,  # absolute, to be found from any folder
+        method=method,
+        train=train,
+        data_settings=data_settings,
+        method_settings=build(method_settings_class, groups["method"], "method."),
+        remarks=(f"chosen from the data: {', '.join(suggested.reasons)}",) if suggested.reasons else (),
+    )
+
+
+def _suggestions(
+    source_name: str, data: str, data_settings: Any, given: Mapping[str, Any], left_alone: set[str]
+) -> Suggestions:
+    """What suits somebody's own photos, for settings that nobody gave; other sources are known."""
+    from semifine.data.sources import OWN_PHOTOS, load_catalog
+    from semifine.data.suggestions import SUGGESTED, Suggestions, suggest
+
+    if source_name not in OWN_PHOTOS or given.keys() | left_alone >= SUGGESTED:
+        return Suggestions()
+    try:
+        catalog = load_catalog(data, dataclasses.replace(data_settings, group_by=None))
+        named = ("batch_size", "mu", "iterations")
+        numbers = build(TrainSettings, {name: given[name] for name in named if name in given})
+    except UserError:  # it will be said when the data is opened
+        return Suggestions()
+    return suggest(catalog, given.keys() | left_alone, numbers.batch_size, numbers.mu, numbers.iterations)
+
+
+def _absolute(path: str | None) -> str | None:
+    """The path in a form that can be found from any folder."""
+    return str(Path(path).expanduser().absolute()) if path else path
+
+
+def all_keys(data_settings_class: type, method_settings_class: type) -> list[str]:
+    """Every key that a run with this source and this method takes."""
+    return [
+        "data.source",
+        "method.name",
+        *field_names(TrainSettings),
+        *("data." + name for name in field_names(data_settings_class)),
+        *("method." + name for name in field_names(method_settings_class)),
+    ]
+
+
+def read_train_settings(path: Path) -> TrainSettings:
+    """The training settings of a settings file alone: the data need not be there any more."""
+    values = {key: value for key, value in read_settings_file(path).items() if "." not in key}
+    try:
+        return build(TrainSettings, values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def read_run_settings(path: Path, changed: Mapping[str, Any] | None = None) -> RunSettings:
+    """All settings of a run, from the file that it wrote; a value that cannot be is told with the file's name.
+
+    ``changed`` takes the place of what is written there.
+    """
+    values = read_begun_settings(path)
+    try:
+        return resolve([{**values, **(changed or {})}])
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
