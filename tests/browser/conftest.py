@@ -1,12 +1,15 @@
-"""A real browser without a network."""
+"""A real browser without a network, and a run for the studio."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.studio.runs import small_run
 
 
 @pytest.fixture(scope="module")  # not longer: while it is open, no other test of the process may run asyncio
@@ -20,3 +23,15 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    learns_fast = {"data__test_per_class": 20, "iterations": 6, "ema": 0.9, "lr": 0.1}
+    return small_run(tmp_path_factory.mktemp("runs") / "birds", evaluate_every=30, save_every=30, **learns_fast)
+
+
+@pytest.fixture
+def own_run(run: Path, tmp_path: Path) -> Path:
+    """A copy with a log of its own."""
+    return Path(shutil.copytree(run, tmp_path / "birds", symlinks=True))

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -22,19 +17,12 @@ from semifine.config import read_settings_file, resolve
 from semifine.data.sources import load_catalog
 from semifine.labelling.log import read_events
 from semifine.labelling.standing import agreed_labels, standings
-from tests.studio.runs import small_run
+from tests.browser.studio_pages import Server, open_page, open_window, serving, wait_for_text
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page, Route
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
-WAIT = 30_000
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    learns_fast = {"data__test_per_class": 20, "iterations": 6, "ema": 0.9, "lr": 0.1}
-    return small_run(tmp_path_factory.mktemp("runs") / "birds", evaluate_every=30, save_every=30, **learns_fast)
 
 
 @pytest.fixture(scope="module")
@@ -45,53 +33,8 @@ def truth(run: Path) -> dict[str, str]:
     return {str(path): catalog.class_names[label] for path, label in zip(catalog.paths, catalog.truth, strict=True)}
 
 
-class Server:
-    """``semifine studio`` as a user starts it."""
-
-    def __init__(self, run: Path) -> None:
-        command = [sys.executable, "-m", "semifine", "studio", str(run), "--no-browser", "--device", "cpu"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().strip()
-
-    def end(self, how: signal.Signals) -> int:
-        self.process.send_signal(how)
-        return self.process.wait(30)
-
-
-@contextmanager
-def serving(run: Path) -> Iterator[Server]:
-    server = Server(run)
-    try:
-        yield server
-    finally:
-        server.process.kill()
-        server.process.wait()
-
-
-def open_page(browser: Browser, address: str, name: str, hears_others: bool = True) -> Page:
-    return open_window(browser.new_context(viewport={"width": 1280, "height": 800}), address, name, hears_others)
-
-
-def open_window(context: BrowserContext, address: str, name: str, hears_others: bool = True) -> Page:
-    page = context.new_page()
-    page.set_default_timeout(WAIT)
-    page.on("pageerror", lambda error: pytest.fail(f"the page failed: {error}"))
-    if not hears_others:  # as if both looked at the image at the same moment
-        page.route("**/api/changes*", lambda route: route.abort())
-    page.goto(address)
-    page.fill("#name-dialog input", name)
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#candidates button")
-    return page
-
-
 def path_shown(page: Page) -> str:
     return page.inner_text("#path")
-
-
-def wait_for_text(page: Page, selector: str, text: str) -> None:
-    page.locator(selector, has_text=text).wait_for()
 
 
 def answer(page: Page, name: str) -> None:
@@ -173,12 +116,6 @@ def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp
         assert server.end(signal.SIGINT) == 0
 
 
-@pytest.fixture
-def own_run(run: Path, tmp_path: Path) -> Path:
-    """A copy with a log of its own."""
-    return Path(shutil.copytree(run, tmp_path / "birds", symlinks=True))
-
-
 def test_two_windows_of_one_browser_keep_their_names(chromium: Browser, own_run: Path) -> None:
     with serving(own_run) as server:
         context = chromium.new_context()
@@ -236,101 +173,6 @@ def test_nobody_is_overwritten_in_silence(chromium: Browser, own_run: Path) -> N
         assert labels_in(log)[third] == names[1]
         ada.click("#news [aria-label=Dismiss]")
         assert ada.inner_text("#news") == ""
-
-
-def test_zoom_enlarges_and_moves(chromium: Browser, own_run: Path) -> None:
-    with serving(own_run) as server:
-        page = open_page(chromium, server.address, "Ada")
-        page.keyboard.press("z")
-        page.wait_for_selector("#zoom-dialog[open]")
-        page.wait_for_function("() => document.querySelector('#zoom-dialog img').src.includes('/full')")
-        fitted = zoomed(page)
-        assert fitted["height"] == 800, "it fits the window"
-        page.mouse.move(300, 300)
-        page.mouse.wheel(0, -400)
-        page.wait_for_function("() => document.querySelector('#zoom-dialog img').getBoundingClientRect().height > 1200")
-        enlarged = zoomed(page)
-        under = [(300 - photo["y"]) / photo["height"] for photo in (fitted, enlarged)]
-        assert under[1] == pytest.approx(under[0], abs=0.01), "what is under the mouse stays there"
-
-        page.keyboard.press("+")
-        larger = zoomed(page)
-        assert larger["height"] > enlarged["height"]
-        page.mouse.down()
-        page.mouse.move(250, 260)
-        page.mouse.up()
-        dragged = zoomed(page)
-        assert (dragged["x"] - larger["x"], dragged["y"] - larger["y"]) == pytest.approx((-50, -40), abs=1)
-        page.keyboard.press("ArrowRight")
-        assert zoomed(page)["x"] < dragged["x"], "the view goes to the right"
-        for _ in range(60):
-            page.keyboard.press("ArrowRight")
-        assert zoomed(page)["x"] + zoomed(page)["width"] >= 1280 - 1, "but never beyond the photo"
-        page.keyboard.press("0")
-        assert zoomed(page) == fitted
-        page.click("#zoom-dialog [name=close]")
-        page.wait_for_selector("#zoom-dialog:not([open])", state="attached")
-
-
-def test_a_finger_is_enough(chromium: Browser, own_run: Path) -> None:
-    """On a phone: pinch, and leave every dialog without a key."""
-    with serving(own_run) as server:
-        context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
-        page = open_window(context, server.address, "Ada")
-        page.tap("#photo")
-        page.wait_for_selector("#zoom-dialog[open]")
-        before = zoomed(page)["width"]
-        touch = context.new_cdp_session(page)
-        for kind, apart in (("touchStart", 40), ("touchMove", 80), ("touchMove", 120), ("touchEnd", None)):
-            fingers = [] if apart is None else [{"x": 195 + side * apart, "y": 400} for side in (-1, 1)]
-            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": fingers})
-        assert zoomed(page)["width"] == pytest.approx(3 * before, rel=0.05)
-        page.tap("#zoom-dialog [name=close]")
-        for leave in (lambda: page.tap("#class-dialog form button"), lambda: page.touchscreen.tap(195, 20)):
-            page.tap("[data-action=other]")
-            page.wait_for_selector("#class-dialog[open]")
-            page.touchscreen.tap(195, page.locator("#class-title").bounding_box()["y"] - 8)  # its edge is still inside
-            assert page.locator("#class-dialog[open]").count() == 1
-            leave()
-            page.wait_for_selector("#class-dialog:not([open])", state="attached")
-        page.keyboard.press("/")
-        page.keyboard.type("a")
-        page.keyboard.press("Escape")
-        page.wait_for_selector("#class-dialog:not([open])", state="attached")
-    assert not read_events(own_run.with_name("birds.studio.db"))
-
-
-def test_nine_candidates_are_in_sight(chromium: Browser, own_run: Path) -> None:
-    names = [f"Papilana ocellicaudata {number}" for number in range(9)]
-
-    def with_nine(route: Route) -> None:
-        answer = route.fetch()
-        image = answer.json()
-        image["candidates"] = [{**image["candidates"][0], "name": name} for name in names]
-        route.fulfill(response=answer, json=image)
-
-    with serving(own_run) as server:
-        context = chromium.new_context(viewport={"width": 1280, "height": 800})
-        context.route("**/api/image/*", with_nine)
-        page = open_window(context, server.address, "Ada")
-        for width, height in ((1280, 800), (1366, 640), (1024, 768), (820, 1180)):
-            page.set_viewport_size({"width": width, "height": height})
-            for button in page.locator("#candidates button, #actions button").all():
-                box = button.bounding_box()
-                assert box is not None
-                assert box["height"] >= 36
-                assert box["y"] + box["height"] <= height, f"in sight at {width} x {height}"
-                inside = "button => button.scrollWidth <= button.clientWidth"
-                assert button.evaluate(inside), f"{button.inner_text()} fits at {width}"
-            longest = page.locator("#candidates .name").first
-            assert longest.evaluate("name => name.scrollWidth <= name.clientWidth"), "no word is too long for its line"
-            assert longest.bounding_box()["height"] < 45, "nor broken: two lines at most"
-
-
-def zoomed(page: Page) -> dict[str, float]:
-    """Where the enlarged photo is, with what stands empty beside it."""
-    shape = "p => { const { x, y, width, height } = p.getBoundingClientRect(); return { x, y, width, height }; }"
-    return dict(page.locator("#zoom-dialog img").evaluate(shape))
 
 
 def _other_answers(page: Page, log: Path) -> None:

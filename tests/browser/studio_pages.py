@@ -1,0 +1,63 @@
+"""The studio as a user starts it, and its page in a browser."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+WAIT = 30_000
+
+
+class Server:
+    """``semifine studio`` as a user starts it."""
+
+    def __init__(self, run: Path) -> None:
+        command = [sys.executable, "-m", "semifine", "studio", str(run), "--no-browser", "--device", "cpu"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().strip()
+
+    def end(self, how: signal.Signals) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(30)
+
+
+@contextmanager
+def serving(run: Path) -> Iterator[Server]:
+    server = Server(run)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def open_page(browser: Browser, address: str, name: str, hears_others: bool = True) -> Page:
+    return open_window(browser.new_context(viewport={"width": 1280, "height": 800}), address, name, hears_others)
+
+
+def open_window(context: BrowserContext, address: str, name: str, hears_others: bool = True) -> Page:
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    page.on("pageerror", lambda error: pytest.fail(f"the page failed: {error}"))
+    if not hears_others:  # as if both looked at the image at the same moment
+        page.route("**/api/changes*", lambda route: route.abort())
+    page.goto(address)
+    page.fill("#name-dialog input", name)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#candidates button")
+    return page
+
+
+def wait_for_text(page: Page, selector: str, text: str) -> None:
+    page.locator(selector, has_text=text).wait_for()
