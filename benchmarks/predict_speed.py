@@ -96,14 +96,15 @@ class Watched:
     def __init__(self, model: Run) -> None:
         self.knowledge, self.identity, self.calibration_note = model.knowledge, model.identity, model.calibration_note
         self.batch_size, self.known, self.sight = model.batch_size, model.sight.known, self
-        self.together = model.sight.together
+        self.together, self.files_in_order = model.sight.together, model.sight.files_in_order
         self.seconds: dict[str, list[float]] = {}
         self.decode_file = self._watch("read and decode", model.sight.decode_file)
+        self.gather = self._watch("read and decode", model.sight.gather)
         self.views = self._watch("views", model.sight.views)
         self.logits = self._watch("network", model.logits)
 
     def _watch(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        seconds = self.seconds[stage] = []
+        seconds = self.seconds.setdefault(stage, [])
 
         def watched(argument: Any) -> Any:
             started = time.perf_counter()
@@ -116,14 +117,21 @@ class Watched:
 
 
 def where_time_goes(run: Run, photos: Path, out: Path, workers: int) -> dict[str, float]:
-    """The share of the time, in percent, that the threads of each stage are at work, or wait for another's."""
+    """The share of the time, in percent, that each stage's threads or processes are at work, or wait for another's."""
     watched = Watched(run)
-    started, main_started = time.perf_counter(), time.thread_time()
+    started, main_started, processes_started = time.perf_counter(), time.thread_time(), children_seconds()
     predict_into(out, watched, find_files([str(photos)]), Questions(), workers=workers)
     wall, main = time.perf_counter() - started, time.thread_time() - main_started
-    threads = {"read and decode": workers, "views": workers, "network": 1}
+    watched.seconds["read and decode"].append(children_seconds() - processes_started)
+    threads = {"read and decode": workers, "views": 1, "network": 1}
     shares = {stage: sum(seconds) / threads[stage] / wall for stage, seconds in watched.seconds.items()}
     return {stage: round(100 * share, 1) for stage, share in {**shares, "names and table": main / wall}.items()}
+
+
+def children_seconds() -> float:
+    """Of all processes that were started and have ended; what is noted in them is lost with them."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -196,7 +204,7 @@ def main() -> None:
         print(f"| exported to ONNX | {result['onnx_images_per_second']} | {result['onnx_ratio']} |")
     print(f"| plain loop | {result['plain_images_per_second']} | 1 |")
     shares = ", ".join(f"{stage} {share} %" for stage, share in result["percent_of_time"].items())
-    print(f"where the time of the run folder's goes (threads of each stage at work): {shares}")
+    print(f"where the time of the run folder's goes (each stage at work): {shares}")
     print(f"same prediction as the plain loop: {100 * result['same_prediction']:.1f} %")
     if options.out:
         options.out.write_text(json.dumps({"command": " ".join(sys.argv), **result}, indent=1) + "\n")

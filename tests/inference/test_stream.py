@@ -14,7 +14,7 @@ from semifine.data.in_order import IN_FLIGHT_PER_WORKER
 from semifine.inference.calibration import Logits
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.sight import HostSight
-from semifine.inference.stream import BATCHES_AHEAD, answer
+from semifine.inference.stream import BATCHES_AHEAD, GROUPS_AHEAD, answer
 from semifine.inference.view import Pixels
 
 KNOWN = Knowledge(("a", "b"), 2, 2, (0.0,) * 3, (1.0,) * 3, "none")  # type: ignore[arg-type]
@@ -56,8 +56,8 @@ def test_an_endless_stream_is_read_a_bounded_part_ahead() -> None:
     answers = answer(first_level, HostSight(KNOWN), endless(), decode, BATCH, workers)
     for done in range(1, 20):
         next(answers)
-        ahead = (BATCHES_AHEAD + 1) * BATCH + (workers * IN_FLIGHT_PER_WORKER + 1) * HostSight.together
-        assert begun <= done * BATCH + ahead
+        groups_ahead = workers * IN_FLIGHT_PER_WORKER + GROUPS_AHEAD + 1
+        assert begun <= done * BATCH + (BATCHES_AHEAD + 1) * BATCH + groups_ahead * HostSight.together
     answers.close()  # type: ignore[attr-defined]
     time.sleep(0.1)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("in-order")]

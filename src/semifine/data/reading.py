@@ -25,6 +25,8 @@ DIGEST_BYTES = 16
 MAX_ASPECT = 4
 """An image longer than this many times its shorter side keeps only its middle: a scan strip of 100:1 would
 otherwise take the room of a hundred photos."""
+REDUCING_GAP = 3.0
+"""An image that is shrunk more than twice this is reduced by a whole number first, which is quicker."""
 
 # Pillow refuses images of 180 million pixels; from half of that on it only warns, which panoramas do not deserve.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -107,17 +109,13 @@ def problem_in_words(error: OSError | ValueError) -> str:
     return str(error) or type(error).__name__
 
 
-def decode_file(file: str, shorter_side: int | None) -> Decoded:
+def decode_file(file: str, shorter_side: int | None, left_alone: int = 0) -> Decoded:
     """The image in a file, see ``decode_image``; raises OSError that names the file."""
     with open(file, "rb") as opened:
-        return decode_content(opened.read(), shorter_side, file)
-
-
-def decode_content(data: bytes, shorter_side: int | None, file: str) -> Decoded:
-    """The same for a file that is read already; ``file`` is for the error."""
+        data = opened.read()
     try:
         _learn_format(data)
-        return decode_image(data, shorter_side)
+        return decode_image(data, shorter_side, left_alone)
     except Exception as error:  # a broken file can fail in Pillow's plugins in a dozen ways
         raise OSError(f"{file} cannot be read as an image ({_reason(error)})") from error
 
@@ -166,22 +164,32 @@ def _learn_heif() -> None:
     register_heif_opener()
 
 
-def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
+def decode_image(data: bytes, shorter_side: int | None, left_alone: int = 0) -> Decoded:
     """Decodes the bytes of an image file: upright, RGB, shrunk to the shorter side where that is given.
 
-    Pillow itself refuses decompression bombs (DecompressionBombError).
+    An image of no more than ``left_alone`` pixels stays as it is where the caller, too, can shrink it: by a bicubic
+    resize of the whole, and no more than six times. Pillow itself refuses decompression bombs (DecompressionBombError).
     """
     with Image.open(io.BytesIO(data)) as image:
         width, height = image.size
         if shorter_side is not None:
             image.draft(None, draft_size(image.size, shorter_side))
-        small = shrink(to_rgb(image), shorter_side)
+        upright = to_rgb(image)
         orientation = orientation_of(image)  # not before: Pillow turns a TIFF while it loads, and then says so
+    if not _may_stay(upright.size, shorter_side, left_alone):
+        upright = shrink(upright, shorter_side)
     if orientation in _UPRIGHT:
-        small = small.transpose(_UPRIGHT[orientation])
+        upright = upright.transpose(_UPRIGHT[orientation])
     if orientation >= 5:
         width, height = height, width
-    return Decoded(np.array(small), height, width, digest_of(data))
+    return Decoded(np.array(upright), height, width, digest_of(data))
+
+
+def _may_stay(size: tuple[int, int], shorter_side: int | None, left_alone: int) -> bool:
+    shorter, longer = sorted(size)
+    if shorter_side is None or shorter * longer > left_alone:
+        return False
+    return longer <= MAX_ASPECT * shorter and shorter < 2 * REDUCING_GAP * shorter_side
 
 
 def draft_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
@@ -226,7 +234,7 @@ def shrink(image: Image.Image, shorter_side: int | None) -> Image.Image:
         return image
     if short <= shorter_side:
         return image.crop(box)
-    return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+    return image.resize(size, Image.Resampling.BICUBIC, box=box, reducing_gap=REDUCING_GAP)
 
 
 def shrunk_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:

@@ -51,7 +51,8 @@ def predict_files(
         except OSError as error:
             return problem_in_words(error)
 
-    for answered in answer(model.logits, model.sight, remembered(), decode, batch or model.batch_size, workers):
+    at_once, in_order = batch or model.batch_size, model.sight.files_in_order
+    for answered in answer(model.logits, model.sight, remembered(), decode, at_once, workers, in_order):
         predictions = iter(predict_from_logits(answered.logits, model.knowledge, questions))
         for place in range(answered.size):
             problem = answered.problems.get(place)

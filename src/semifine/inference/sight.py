@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from semifine.data.in_order import InOrder, map_in_order
 from semifine.data.reading import decode_file
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.view import Pixels, central_view
 
 
 class Sight(Protocol):
-    """What a model needs to see; threads call both methods at the same time."""
+    """What a model needs to see."""
 
     known: Knowledge
     together: int
-    """Images that a thread had best decode before it makes their views."""
+    """Images that had best be handled at a time."""
+
+    @property
+    def files_in_order(self) -> InOrder:
+        """How all cores had best decode files."""
+        ...
 
     def decode_file(self, file: str) -> Pixels:
         """The pixels of a file, at least as many as its view needs; raises OSError that names the file."""
         ...
 
-    def views(self, images: Sequence[Pixels]) -> Sequence[Any]:
-        """Of each image its view, (S, S, 3) levels, as the model's network takes it."""
+    def gather(self, images: Sequence[Pixels]) -> Any:
+        """What the core that decoded them does with some images before they are handed over."""
+        ...
+
+    def views(self, gathered: Any) -> Sequence[Any]:
+        """Of each image that was gathered its view, (S, S, 3) levels, as the model's network takes it."""
         ...
 
 
@@ -33,9 +43,13 @@ class HostSight:
 
     def __init__(self, known: Knowledge) -> None:
         self.known = known
+        self.files_in_order: InOrder = map_in_order
 
     def decode_file(self, file: str) -> Pixels:
         return decode_file(file, self.known.stored_side).pixels
 
-    def views(self, images: Sequence[Pixels]) -> Sequence[Pixels]:
+    def gather(self, images: Sequence[Pixels]) -> Sequence[Pixels]:
         return [central_view(image, self.known.image_size) for image in images]
+
+    def views(self, gathered: Sequence[Pixels]) -> Sequence[Pixels]:
+        return gathered
