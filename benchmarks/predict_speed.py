@@ -17,7 +17,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,41 +89,36 @@ def onnx_seconds(run: Run, photos: Path, folder: Path, workers: int) -> float:
     return time.perf_counter() - started
 
 
-class Watched:
-    """A model that notes how long threads are in each of its stages."""
+def watch(owner: object, name: str, seconds: list[float]) -> None:
+    """Has a method note how long it takes, which may be in several threads."""
+    function = getattr(owner, name)
 
-    def __init__(self, model: Run) -> None:
-        self.knowledge, self.identity, self.calibration_note = model.knowledge, model.identity, model.calibration_note
-        self.batch_size, self.known, self.sight = model.batch_size, model.sight.known, self
-        self.together, self.files_in_order = model.sight.together, model.sight.files_in_order
-        self.seconds: dict[str, list[float]] = {}
-        self.decode_file = self._watch("read and decode", model.sight.decode_file)
-        self.gather = self._watch("read and decode", model.sight.gather)
-        self.views = self._watch("views", model.sight.views)
-        self.logits = self._watch("network", model.logits)
+    def watched(argument: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return function(argument)
+        finally:
+            seconds.append(time.perf_counter() - started)
 
-    def _watch(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        seconds = self.seconds.setdefault(stage, [])
-
-        def watched(argument: Any) -> Any:
-            started = time.perf_counter()
-            try:
-                return function(argument)
-            finally:
-                seconds.append(time.perf_counter() - started)
-
-        return watched
+    setattr(owner, name, watched)
 
 
 def where_time_goes(run: Run, photos: Path, out: Path, workers: int) -> dict[str, float]:
     """The share of the time, in percent, that each stage's threads or processes are at work, or wait for another's."""
-    watched = Watched(run)
+    stages: dict[str, list[float]] = {"read and decode": [], "views": [], "network": []}
+    for owner, name, stage in (
+        (run.sight, "decode_file", "read and decode"),
+        (run.sight, "gather", "read and decode"),
+        (run.sight, "views", "views"),
+        (run, "logits", "network"),
+    ):
+        watch(owner, name, stages[stage])
     started, main_started, processes_started = time.perf_counter(), time.thread_time(), children_seconds()
-    predict_into(out, watched, find_files([str(photos)]), Questions(), workers=workers)
+    predict_into(out, run, find_files([str(photos)]), Questions(), workers=workers)
     wall, main = time.perf_counter() - started, time.thread_time() - main_started
-    watched.seconds["read and decode"].append(children_seconds() - processes_started)
-    threads = {"read and decode": workers, "views": 1, "network": 1}
-    shares = {stage: sum(seconds) / threads[stage] / wall for stage, seconds in watched.seconds.items()}
+    stages["read and decode"].append(children_seconds() - processes_started)
+    shares = {stage: sum(seconds) / wall for stage, seconds in stages.items()}
+    shares["read and decode"] /= workers
     return {stage: round(100 * share, 1) for stage, share in {**shares, "names and table": main / wall}.items()}
 
 

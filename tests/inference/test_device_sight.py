@@ -93,7 +93,9 @@ def test_levels_are_those_of_the_host(files: dict[str, str], device: str, size: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_gpu_can_shrink_is_left_to_it(files: dict[str, str], kind: str) -> None:
-    assert DeviceSight(KNOWN, torch.device("cpu")).decode_file(files[kind]).shape == (*KINDS[kind].left, 3)
+    pixels = DeviceSight(KNOWN, torch.device("cpu")).decode_file(files[kind])
+    assert not isinstance(pixels, str)
+    assert pixels.shape == (*KINDS[kind].left, 3)
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\xff\xd8\xff\xe0", None])
@@ -102,10 +104,9 @@ def test_what_cannot_be_read_has_the_reason_of_the_host(files: dict[str, str], t
     broken.write_bytes(Path(files["wide"]).read_bytes()[:-900] if content is None else content)
     reasons = []
     for sight in (HostSight(KNOWN), DeviceSight(KNOWN, torch.device("cpu"))):
-        with pytest.raises(OSError, match=r"broken\.jpg") as error:
-            sight.decode_file(str(broken))
-        reasons.append(str(error.value))
+        reasons.append(sight.decode_file(str(broken)))
     assert reasons[0] == reasons[1]
+    assert "broken.jpg" in str(reasons[0])
 
 
 def test_no_images_have_no_views() -> None:
@@ -115,7 +116,7 @@ def test_no_images_have_no_views() -> None:
 
 @pytest.mark.parametrize("spread", ["threads", "processes"])
 def test_tables_agree(soc_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: str) -> None:
-    monkeypatch.setattr(device_sight, "MANY", 1000 if spread == "threads" else 32)
+    monkeypatch.setattr(device_sight, "MANY", 41 if spread == "threads" else 40)
     folder = tmp_path / "photos"
     folder.mkdir()
     for number in range(40):

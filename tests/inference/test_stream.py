@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,24 @@ import pytest
 
 from semifine.data.in_order import IN_FLIGHT_PER_WORKER
 from semifine.inference.calibration import Logits
+from semifine.inference.gathering import Group, gather_items
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.sight import HostSight
 from semifine.inference.stream import BATCHES_AHEAD, GROUPS_AHEAD, answer
 from semifine.inference.view import Pixels
 
 KNOWN = Knowledge(("a", "b"), 2, 2, (0.0,) * 3, (1.0,) * 3, "none")  # type: ignore[arg-type]
+SIGHT = HostSight(KNOWN)
 BATCH = 8
 
 
 def decode(item: int) -> Pixels | str:
     """The item itself as a grey image; every fifth cannot be read."""
     return f"item {item}" if item % 5 == 0 else np.full((2, 2, 3), item % 256, np.uint8)
+
+
+def gathered(items: Iterable[int], workers: int) -> Iterator[Group]:
+    return gather_items(items, decode, SIGHT, workers)
 
 
 def first_level(views: Sequence[Any]) -> Logits:
@@ -33,7 +39,7 @@ def first_level(views: Sequence[Any]) -> Logits:
 @pytest.mark.parametrize("count", [0, 1, 5, 8, 100])
 def test_answers_come_in_the_order_of_the_items(count: int) -> None:
     items, levels, problems = 0, [], []
-    for answered in answer(first_level, HostSight(KNOWN), range(count), decode, BATCH, workers=3):
+    for answered in answer(first_level, SIGHT, gathered(range(count), 3), BATCH):
         assert answered.size == min(BATCH, count - items)
         assert len(answered.logits) == answered.size - len(answered.problems)
         problems += [(items + place, reason) for place, reason in answered.problems.items()]
@@ -53,7 +59,7 @@ def test_an_endless_stream_is_read_a_bounded_part_ahead() -> None:
             yield begun
 
     workers = 2
-    answers = answer(first_level, HostSight(KNOWN), endless(), decode, BATCH, workers)
+    answers = answer(first_level, SIGHT, gathered(endless(), workers), BATCH)
     for done in range(1, 20):
         next(answers)
         groups_ahead = workers * IN_FLIGHT_PER_WORKER + GROUPS_AHEAD + 1
@@ -74,7 +80,7 @@ def test_the_network_runs_while_earlier_answers_are_used() -> None:
             second.set()
         return first_level(views)
 
-    answers = answer(network, HostSight(KNOWN), range(100), decode, BATCH, workers=2)
+    answers = answer(network, SIGHT, gathered(range(100), 2), BATCH)
     next(answers)
     assert second.wait(5), "the second batch does not wait for the use of the first"
 
@@ -84,4 +90,4 @@ def test_what_goes_wrong_in_the_network_is_told() -> None:
         raise MemoryError(f"{len(views)} views")
 
     with pytest.raises(MemoryError, match="views"):
-        next(answer(network, HostSight(KNOWN), range(100), decode, BATCH, workers=2))
+        next(answer(network, SIGHT, gathered(range(100), 2), BATCH))

@@ -6,21 +6,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 IN_FLIGHT_PER_WORKER = 4
 """Results that may wait for an earlier one, a worker."""
-
-
-class InOrder(Protocol):
-    """A way to work on several items at a time: ``function`` of each, in their order and in bounded memory."""
-
-    def __call__(
-        self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT], workers: int
-    ) -> Iterator[ResultT]: ...
 
 
 def map_in_order(

@@ -120,6 +120,14 @@ def decode_file(file: str, shorter_side: int | None, left_alone: int = 0) -> Dec
         raise OSError(f"{file} cannot be read as an image ({_reason(error)})") from error
 
 
+def decode_or_reason(file: str, shorter_side: int, left_alone: int = 0) -> NDArray[np.uint8] | str:
+    """The pixels of a file, or the reason why it cannot be read."""
+    try:
+        return decode_file(file, shorter_side, left_alone).pixels
+    except OSError as error:
+        return problem_in_words(error)
+
+
 def read_exif(file: str) -> Image.Exif | None:
     """What the camera wrote into a file; None where it cannot be read."""
     return _look_into(file, _whole_exif)

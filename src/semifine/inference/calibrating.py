@@ -16,6 +16,7 @@ from semifine.data.sources import load_catalog
 from semifine.data.store_build import try_decode
 from semifine.errors import UserError
 from semifine.inference.calibration import FEWEST_IMAGES, Calibration, calibrate
+from semifine.inference.gathering import gather_items
 from semifine.inference.stream import answer
 from semifine.inference.view import Pixels
 from semifine.run_folder import write_atomically
@@ -53,7 +54,7 @@ def fit_on_validation(run: Run) -> Calibration:
         return decoded if isinstance(decoded, str) else decoded.pixels
 
     logits, readable = [], []
-    for answered in answer(run.logits, run.sight, rows.tolist(), decode):
+    for answered in answer(run.logits, run.sight, gather_items(rows.tolist(), decode, run.sight)):
         logits.append(answered.logits)
         readable += [place not in answered.problems for place in range(answered.size)]
     return calibrate(np.concatenate(logits), catalog.label[rows[np.array(readable)]])

@@ -5,9 +5,8 @@ The GPU's own JPEG decoder is left alone: bit by bit, training's images are libj
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from semifine.data.in_order import map_in_order
-from semifine.data.in_processes import map_in_processes, processes_can
-from semifine.data.reading import decode_file, shrunk_size
+from semifine.data.decode_pool import Reasons, decode_in_processes, processes_can_share
+from semifine.data.packing import Packed, pack
+from semifine.data.reading import decode_or_reason, shrunk_size
+from semifine.inference.gathering import Group, gather_items, several
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.view import Pixels, oversampling
 from semifine.views.crops import centre_crop, render_crop
@@ -25,22 +25,8 @@ from semifine.views.images import CHANNELS, ImageTable, image_batch
 
 MOST_PIXELS = 1_000_000
 """Larger images, which would take much memory and time to move, are shrunk where they are decoded."""
-MANY = 1000
-"""From this number of images on it pays to start processes."""
-
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
-
-
-class Gathered(NamedTuple):
-    """Images on their way to the GPU, in one piece."""
-
-    levels: Tensor
-    """Flat uint8, images of one size one after the other."""
-    shapes: list[tuple[int, int]]
-    """Heights and widths, in the order of the levels,"""
-    places: list[int]
-    """and where the images were before."""
+MANY = 500
+"""From this number of files on it pays to start processes."""
 
 
 class DeviceSight:
@@ -54,44 +40,50 @@ class DeviceSight:
         # A stream of its own: small copies wait for what is before them, which must not be the network's work.
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def decode_file(self, file: str) -> Pixels:
+    def decode_file(self, file: str) -> Pixels | str:
         """Nothing is shrunk that the GPU can shrink."""
-        return decode_file(file, self.known.stored_side, MOST_PIXELS).pixels
+        return decode_or_reason(file, self.known.stored_side, MOST_PIXELS)
 
-    def files_in_order(
-        self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT], workers: int
-    ) -> Iterator[ResultT]:
+    def gather_files(self, files: Iterable[str], workers: int) -> Iterator[Group]:
         """Threads share one interpreter, which the threads that feed the GPU need: many files are for processes."""
-        groups = iter(items)
-        first = list(islice(groups, MANY // self.together))
-        all_groups = chain(first, groups)
-        many = len(first) == MANY // self.together
-        if many and processes_can(self.together * MOST_PIXELS * CHANNELS, workers):
-            return map_in_processes(function, all_groups, workers)
-        return map_in_order(function, all_groups, workers, in_flight=2 * workers)
+        rest = iter(files)
+        first = list(islice(rest, MANY))
+        all_files = chain(first, rest)
+        if len(first) < MANY or not processes_can_share():
+            return gather_items(all_files, self.decode_file, self, workers)
+        return decode_in_processes(
+            several(all_files, self.together),
+            self._take,
+            shorter_side=self.known.stored_side,
+            left_alone=MOST_PIXELS,
+            most=self.together,
+            workers=workers,
+        )
 
-    def gather(self, images: Sequence[Pixels]) -> Gathered:
-        """One piece of memory for all of them."""
-        places = sorted(range(len(images)), key=lambda place: images[place].shape)
-        nothing = np.zeros(0, np.uint8)
-        levels = np.concatenate([nothing, *(images[place].reshape(-1) for place in places)])
-        shapes = [(images[place].shape[0], images[place].shape[1]) for place in places]
-        return Gathered(torch.from_numpy(levels), shapes, places)
+    def gather(self, images: Sequence[Pixels]) -> tuple[Tensor, Packed]:
+        return self._moved(pack(images))
 
-    def views(self, gathered: Gathered) -> Sequence[Tensor]:
-        """Of each image, in the order before they were gathered; they are there on return."""
+    def views(self, gathered: tuple[Tensor, Packed]) -> Sequence[Tensor]:
+        """Of each image, in the order before they were packed; they are there on return."""
         with torch.cuda.stream(self._stream):
-            views = self._squares(*self._shrunk(gathered))
+            views = self._squares(*self._shrunk(*gathered))
         if self._stream is not None:
             self._stream.synchronize()
-        in_order = dict(zip(gathered.places, views, strict=True))
+        in_order = dict(zip(gathered[1].places, views, strict=True))
         return [in_order[place] for place in range(len(views))]
 
-    def _shrunk(self, gathered: Gathered) -> tuple[Tensor, ImageTable]:
+    def _take(self, packed: Packed, reasons: Reasons) -> Group:
+        return Group(self._moved(packed), reasons)
+
+    def _moved(self, packed: Packed) -> tuple[Tensor, Packed]:
+        """The levels on the GPU; others may write to the memory where they were."""
+        with torch.cuda.stream(self._stream):
+            return torch.from_numpy(packed.levels).to(self._device, copy=True), packed
+
+    def _shrunk(self, levels: Tensor, packed: Packed) -> tuple[Tensor, ImageTable]:
         """As ``data.reading.shrink``, images of one size together: Pillow's antialiased bicubic is torch's."""
-        levels = gathered.levels.to(self._device)
-        small, sizes, start = [levels[:0]], np.zeros((len(gathered.shapes), 2), np.int64), 0
-        for shape, alike in groupby(range(len(gathered.shapes)), gathered.shapes.__getitem__):
+        small, sizes, start = [levels[:0]], np.zeros((len(packed.shapes), 2), np.int64), 0
+        for shape, alike in groupby(range(len(packed.shapes)), packed.shapes.__getitem__):
             places = list(alike)
             end = start + len(places) * shape[0] * shape[1] * CHANNELS
             stack = levels[start:end].view(len(places), *shape, CHANNELS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +11,23 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from semifine.data.reading import decode_array, to_rgb
+from semifine.inference.gathering import Group, gather_items
 from semifine.inference.sight import Sight
 from semifine.inference.view import Pixels
 
 ImageInput = str | Path | Image.Image | NDArray[np.uint8]
 
 
-def decode_given(sight: Sight, image: ImageInput) -> Pixels | str:
+def gather_given(sight: Sight, images: Iterable[ImageInput]) -> Iterator[Group]:
+    """Decoded and gathered, in order."""
+    return gather_items(images, partial(_decode, sight), sight)
+
+
+def _decode(sight: Sight, image: ImageInput) -> Pixels | str:
     """The pixels that a view is made of, or the reason why there are none."""
+    if isinstance(image, str | Path):
+        return sight.decode_file(str(image))
     try:
-        if isinstance(image, str | Path):
-            return sight.decode_file(str(image))
         pixels = np.asarray(to_rgb(image) if isinstance(image, Image.Image) else image)
         return decode_array(pixels, sight.known.stored_side).pixels
     except (OSError, ValueError) as error:

@@ -10,14 +10,13 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from semifine.data.reading import problem_in_words
+from semifine.data.in_order import usable_cores
 from semifine.errors import UserError
 from semifine.inference.journal import Journal, Record
 from semifine.inference.model import Model
 from semifine.inference.prediction import Prediction, Questions, predict_from_logits
 from semifine.inference.stream import answer
 from semifine.inference.tables import as_record, check_suffix, written_table
-from semifine.inference.view import Pixels
 
 
 @dataclass
@@ -45,14 +44,8 @@ def predict_files(
             names.append(file)
             yield file
 
-    def decode(file: str) -> Pixels | str:
-        try:
-            return model.sight.decode_file(file)
-        except OSError as error:
-            return problem_in_words(error)
-
-    at_once, in_order = batch or model.batch_size, model.sight.files_in_order
-    for answered in answer(model.logits, model.sight, remembered(), decode, at_once, workers, in_order):
+    groups = model.sight.gather_files(remembered(), workers or usable_cores())
+    for answered in answer(model.logits, model.sight, groups, batch or model.batch_size):
         predictions = iter(predict_from_logits(answered.logits, model.knowledge, questions))
         for place in range(answered.size):
             problem = answered.problems.get(place)

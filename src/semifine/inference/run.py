@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +29,7 @@ from semifine.inference.calibrating import calibration_of, weights_identity
 from semifine.inference.calibration import Calibration
 from semifine.inference.candidates import Chosen, ClassClusters, Probabilities, candidates
 from semifine.inference.device_sight import DeviceSight
-from semifine.inference.images import ImageInput, decode_given
+from semifine.inference.images import ImageInput, gather_given
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.prediction import Prediction, Questions, predict_from_logits
 from semifine.inference.sight import HostSight, Sight
@@ -214,8 +214,8 @@ class Run:
         ranks = read_taxonomy(Path(taxonomy), self.class_names) if taxonomy else None
         questions = Questions(top=top, coverage=coverage, taxonomy=ranks)
         predictions: list[Prediction] = []
-        decode = partial(decode_given, self.sight)
-        for answered in stream.answer(self.logits, self.sight, images, decode, self.batch_size):
+        groups = gather_given(self.sight, images)
+        for answered in stream.answer(self.logits, self.sight, groups, self.batch_size):
             for place, reason in answered.problems.items():
                 raise UserError(f"Image {len(predictions) + place} cannot be used: {reason}.")
             predictions += predict_from_logits(answered.logits, self.knowledge, questions)

@@ -1,12 +1,12 @@
-"""How a model comes to see images: from files to pixels, from pixels to the views that its network takes."""
+"""How a model gets to see images. Needs numpy and Pillow alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from semifine.data.in_order import InOrder, map_in_order
-from semifine.data.reading import decode_file
+from semifine.data.reading import decode_or_reason
+from semifine.inference.gathering import Group, gather_items
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.view import Pixels, central_view
 
@@ -18,17 +18,16 @@ class Sight(Protocol):
     together: int
     """Images that had best be handled at a time."""
 
-    @property
-    def files_in_order(self) -> InOrder:
-        """How all cores had best decode files."""
-        ...
-
-    def decode_file(self, file: str) -> Pixels:
-        """The pixels of a file, at least as many as its view needs; raises OSError that names the file."""
+    def decode_file(self, file: str) -> Pixels | str:
+        """The pixels of a file, at least as many as its view needs, or the reason why there are none."""
         ...
 
     def gather(self, images: Sequence[Pixels]) -> Any:
-        """What the core that decoded them does with some images before they are handed over."""
+        """What the core that decoded some images does with them before they are handed over."""
+        ...
+
+    def gather_files(self, files: Iterable[str], workers: int) -> Iterator[Group]:
+        """Any number of files decoded and gathered, in their order, on as many cores."""
         ...
 
     def views(self, gathered: Any) -> Sequence[Any]:
@@ -43,13 +42,15 @@ class HostSight:
 
     def __init__(self, known: Knowledge) -> None:
         self.known = known
-        self.files_in_order: InOrder = map_in_order
 
-    def decode_file(self, file: str) -> Pixels:
-        return decode_file(file, self.known.stored_side).pixels
+    def decode_file(self, file: str) -> Pixels | str:
+        return decode_or_reason(file, self.known.stored_side)
 
     def gather(self, images: Sequence[Pixels]) -> Sequence[Pixels]:
         return [central_view(image, self.known.image_size) for image in images]
+
+    def gather_files(self, files: Iterable[str], workers: int) -> Iterator[Group]:
+        return gather_items(files, self.decode_file, self, workers)
 
     def views(self, gathered: Sequence[Pixels]) -> Sequence[Pixels]:
         return gathered

@@ -1,0 +1,169 @@
+"""Files decoded by processes: in order, the images of ``data.reading``, and a clear word when a process is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from semifine.data import decode_pool
+from semifine.data.decode_pool import IN_FLIGHT_PER_PROCESS, Reasons, decode_in_processes, processes_can_share
+from semifine.data.packing import Packed
+from semifine.data.reading import decode_or_reason
+from semifine.errors import UserError
+
+pytestmark = pytest.mark.skipif(not processes_can_share(), reason="this system has no memory for processes to share")
+SIDE, LEFT_ALONE = 16, 40 * 30
+Taken = tuple[list[np.ndarray | None], Reasons]
+
+decode = partial(decode_in_processes, shorter_side=SIDE, left_alone=LEFT_ALONE, most=3, workers=2)
+
+
+def take(packed: Packed, reasons: Reasons) -> Taken:
+    """The images of a group in the order of their files."""
+    readable: dict[int, np.ndarray] = {}
+    start = 0
+    for place, (height, width) in zip(packed.places, packed.shapes, strict=True):
+        end = start + height * width * 3
+        readable[place] = packed.levels[start:end].reshape(height, width, 3).copy()
+        start = end
+    images = iter(readable[place] for place in sorted(readable))
+    return [next(images) if reason is None else None for reason in reasons], reasons
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Of any size and name, the largest that the memory must hold among them; some cannot be read."""
+    folder, random = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    names = [f"{number}.png" for number in range(10)] + ["Grünspecht ♀.png", 'quoted "name"\nof two lines.png']
+    sizes = [(40, 30), (30, 40), (200, 50), (17, 400), (5, 5), (64, 64), (16, 64), (64, 16), (31, 40), (90, 80)] + [
+        (20, 20)
+    ] * 2
+    for name, (width, height) in zip(names, sizes, strict=True):
+        Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(folder / name)
+    (folder / "3.5.png").write_bytes(b"no image")
+    with open(os.fsencode(folder) + b"/no utf-8 \xff.png", "wb") as strange:
+        strange.write((folder / "0.png").read_bytes())
+    return [*sorted(str(file) for file in folder.iterdir()), str(folder / "missing.png")]
+
+
+def in_groups(files: list[str], count: int = 3) -> list[list[str]]:
+    return [files[start : start + count] for start in range(0, len(files), count)]
+
+
+def test_images_are_those_of_reading(files: list[str]) -> None:
+    expected = [decode_or_reason(file, SIDE, LEFT_ALONE) for file in files]
+    groups = list(decode(in_groups(files), take))
+    images = [image for group, _ in groups for image in group]
+    reasons = [reason for _, group in groups for reason in group]
+    assert len(images) == len(files)
+    assert sum(reason is not None for reason in reasons) == 2
+    for wanted, image, reason in zip(expected, images, reasons, strict=True):
+        if isinstance(wanted, str):
+            assert (image, reason) == (None, wanted)
+        else:
+            np.testing.assert_array_equal(image, wanted)
+
+
+def test_order_is_kept_over_many_groups(files: list[str]) -> None:
+    once = [len(group) for group, _ in decode(in_groups(files), take)]
+    assert [len(group) for group, _ in decode(in_groups(files) * 20, take)] == once * 20
+    assert list(decode([], take)) == []
+
+
+def test_an_endless_stream_is_read_a_bounded_part_ahead(files: list[str]) -> None:
+    begun = 0
+
+    def endless() -> Iterator[list[str]]:
+        nonlocal begun
+        while True:
+            begun += 1
+            yield files[:1]
+
+    results = decode(endless(), take)
+    for done in range(1, 20):
+        next(results)
+        assert begun <= done + 2 * IN_FLIGHT_PER_PROCESS
+    results.close()  # type: ignore[attr-defined]
+
+
+def test_what_goes_wrong_here_is_told(files: list[str]) -> None:
+    def fail(packed: Packed, reasons: Reasons) -> Taken:
+        raise ValueError(f"{len(packed.places)} of {len(reasons)} files")
+
+    with pytest.raises(ValueError, match="3 of 3 files"):
+        list(decode(in_groups(files), fail))
+
+
+def test_no_process_stays(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Noted(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **options)  # type: ignore[call-overload]
+            started.append(self)
+
+    monkeypatch.setattr(decode_pool.subprocess, "Popen", Noted)
+    results = decode(in_groups(files), take)
+    next(results)
+    assert [process.poll() for process in started] == [None, None]
+    results.close()  # type: ignore[attr-defined]
+    assert len(started) == 2
+    assert None not in [process.poll() for process in started]
+
+
+def test_a_process_that_is_killed_is_told(files: list[str]) -> None:
+    def kill(packed: Packed, reasons: Reasons) -> Taken:
+        for child in children():
+            os.kill(child, signal.SIGKILL)
+        return take(packed, reasons)
+
+    with pytest.raises(UserError, match="--resume"):
+        list(decode(in_groups(files) * 20, kill))
+
+
+def children() -> list[int]:
+    """The decoding processes of this one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue  # ended meanwhile
+        if parent == os.getpid() and b"semifine.data.decode_process" in command:
+            found.append(int(folder.name))
+    return found
+
+
+def test_processes_end_with_the_one_that_started_them(files: list[str]) -> None:
+    program = f"""
+import os
+from semifine.data.decode_pool import decode_in_processes
+results = decode_in_processes([{files[:1]!r}] * 50, lambda *_: None, shorter_side=8, left_alone=0, most=1, workers=1)
+next(results)
+print(open(f"/proc/self/task/{{os.getpid()}}/children").read(), flush=True)
+os.kill(os.getpid(), 9)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False, text=True, timeout=60)
+    (child,) = ended.stdout.split()
+    assert ended.returncode == -9
+    # its end of the pipe was held by nobody else, so the child is at the end of its input
+    for _ in range(200):
+        if not Path(f"/proc/{child}").exists() or "\nState:\tZ" in Path(f"/proc/{child}/status").read_text():
+            return
+        signal.sigtimedwait([], 0.05)
+    pytest.fail("the decoding process lives on")
+
+
+def test_without_shared_memory_there_are_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(decode_pool.os, "memfd_create")
+    assert not processes_can_share()
