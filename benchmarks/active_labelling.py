@@ -68,7 +68,10 @@ def give_answers(insight: Insight, way: str, answers: int, seed: int, file: Path
 
 
 def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[dict[str, Any]]:
-    """One seed: the first run, and a continuation for each way of choosing images."""
+    """One seed: the first run, and a continuation for each way of choosing images; kept when it is complete."""
+    kept = options.runs / f"seed-{seed}.json"
+    if kept.exists():
+        return list(json.loads(kept.read_text()))
     first = options.runs / f"first-{seed}"
     command = [
         sys.executable,
@@ -94,6 +97,7 @@ def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[di
         after = train(training_command(first, out, file, request), out)
         found.append({"seed": seed, "way": way, "top1": after["top1"], "top5": after["top5"], **given})
         print(f"seed {seed}, {way}: top-1 {after['top1']:.2f}", file=sys.stderr)
+    kept.write_text(json.dumps(found))
     return found
 
 

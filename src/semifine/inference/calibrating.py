@@ -53,8 +53,9 @@ def fit_on_validation(run: Run) -> Calibration:
         decoded = try_decode(catalog.reader, row, run.sight.known.stored_side)
         return decoded if isinstance(decoded, str) else decoded.pixels
 
+    groups = gather_items(rows.tolist(), decode, run.sight)
     logits, readable = [], []
-    for answered in answer(run.logits, run.sight, gather_items(rows.tolist(), decode, run.sight)):
+    for answered in answer(run.logits, run.sight, groups, run.batch_size):
         logits.append(answered.logits)
         readable += [place not in answered.problems for place in range(answered.size)]
     return calibrate(np.concatenate(logits), catalog.label[rows[np.array(readable)]])

@@ -32,7 +32,7 @@ MANY = 500
 class DeviceSight:
     """Levels are those of ``HostSight`` but for rounding: a test allows two of 255."""
 
-    together = 32  # each time takes dozens of small operations on the GPU
+    together = 64  # each time takes dozens of small operations on the GPU
 
     def __init__(self, known: Knowledge, device: torch.device) -> None:
         self.known = known

@@ -28,6 +28,7 @@ from semifine.inference import stream
 from semifine.inference.calibrating import calibration_of, weights_identity
 from semifine.inference.calibration import Calibration
 from semifine.inference.candidates import Chosen, ClassClusters, Probabilities, candidates
+from semifine.inference.device_network import DeviceNetwork
 from semifine.inference.device_sight import DeviceSight
 from semifine.inference.images import ImageInput, gather_given
 from semifine.inference.knowledge import Knowledge
@@ -159,30 +160,24 @@ class Run:
         return self._fabric.device.type == "cuda"
 
     def logits(self, views: Sequence[Pixels | Tensor]) -> NDArray[np.float32]:
-        """N views of its sight, (S, S, 3) levels each -> (N, K).
-
-        On a GPU in float16, which is nearer to float32 than bf16; a network whose numbers are too large for it answers
-        in float32.
-        """
+        """N views of its sight, (S, S, 3) levels each -> (N, K)."""
         self._check_classifier()
-        stacked = torch.stack([torch.as_tensor(view) for view in views])
-        if self._on_gpu:
-            with torch.autocast("cuda", torch.float16):
-                found = self._forward(stacked)
-            if np.isfinite(found).all():
-                return found
-        return self._forward(stacked)
+        tensors = [torch.as_tensor(view) for view in views]
+        return self._device_network.logits(tensors) if self._on_gpu else self._logits_of_few(tensors)
 
     @torch.inference_mode()
-    def _forward(self, views: Tensor) -> NDArray[np.float32]:
-        device = self._fabric.device
-        at_once = images_at_once(len(views), self.settings.image_size, device)
-        parts = [self.view_classifier(part.to(device))[1] for part in views.split(at_once)]
-        found: NDArray[np.float32] = torch.cat(parts).cpu().numpy()
+    def _logits_of_few(self, views: list[Tensor]) -> NDArray[np.float32]:
+        at_once = images_at_once(len(views), self.settings.image_size, self._fabric.device)
+        parts = [self._view_classifier(part)[1] for part in torch.stack(views).split(at_once)]
+        found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 
     @cached_property
-    def view_classifier(self) -> ViewClassifier:
+    def _device_network(self) -> DeviceNetwork:
+        return DeviceNetwork(self._view_classifier, self._fabric.device)
+
+    @cached_property
+    def _view_classifier(self) -> ViewClassifier:
         """The network with the normalisation before it, in eval mode."""
         classifier = ViewClassifier(self.network).to(self._fabric.device)
         return classifier.to(memory_format=torch.channels_last).eval()

@@ -14,7 +14,7 @@ from semifine.inference.gathering import Group, several
 from semifine.inference.sight import Sight
 
 BATCH = 64
-GROUPS_AHEAD = 2
+GROUPS_AHEAD = 8
 """Groups of decoded images whose views are under way."""
 BATCHES_AHEAD = 2
 """Batches that the network may be ahead of what is made of their logits."""
