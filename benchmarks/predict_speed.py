@@ -3,8 +3,8 @@
     python benchmarks/predict_speed.py --images 10000 --device cuda --out benchmarks/results/predict-speed-cuda.json
 
 Both read the same files and write a table; loading the network and a first batch do not count. The plain loop is what
-people write: ImageFolder, the usual transforms, a DataLoader with one worker a core, float32. semifine runs with its own
-defaults, on a CPU its exported ONNX file, too. A further pass shows where its time goes.
+people write: ImageFolder, the usual transforms, a DataLoader with one worker a core, float32. semifine runs with its
+own defaults, on a CPU its exported ONNX file, too. A further pass shows where its time goes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -97,32 +99,33 @@ def onnx_seconds(run: Run, photos: Path, folder: Path, workers: int) -> float:
     return time.perf_counter() - started
 
 
-def watch(owner: object, name: str, seconds: list[float]) -> None:
+def watched(owner: object, name: str, seconds: list[float]) -> AbstractContextManager[object]:
     """Has a method note how long it takes, which may be in several threads."""
     function = getattr(owner, name)
 
-    def watched(argument: Any) -> Any:
+    def timed(argument: Any) -> Any:
         started = time.perf_counter()
         try:
             return function(argument)
         finally:
             seconds.append(time.perf_counter() - started)
 
-    setattr(owner, name, watched)
+    return mock.patch.object(owner, name, timed)
 
 
 def where_time_goes(run: Run, photos: Path, out: Path, workers: int) -> dict[str, float]:
     """The share of the time, in percent, that each stage's threads or processes are at work, or wait for another's."""
     stages: dict[str, list[float]] = {"read and decode": [], "views": [], "network": []}
-    for owner, name, stage in (
-        (run.sight, "decode_file", "read and decode"),
-        (run.sight, "gather", "read and decode"),
-        (run.sight, "views", "views"),
-        (run, "logits", "network"),
-    ):
-        watch(owner, name, stages[stage])
-    started, main_started, processes_started = time.perf_counter(), time.thread_time(), children_seconds()
-    predict_into(out, run, find_files([str(photos)]), Questions(), workers=workers)
+    with ExitStack() as watching:
+        for owner, name, stage in (
+            (run.sight, "decode_file", "read and decode"),
+            (run.sight, "gather", "read and decode"),
+            (run.sight, "views", "views"),
+            (run, "logits", "network"),
+        ):
+            watching.enter_context(watched(owner, name, stages[stage]))
+        started, main_started, processes_started = time.perf_counter(), time.thread_time(), children_seconds()
+        predict_into(out, run, find_files([str(photos)]), Questions(), workers=workers)
     wall, main = time.perf_counter() - started, time.thread_time() - main_started
     stages["read and decode"].append(children_seconds() - processes_started)
     shares = {stage: sum(seconds) / wall for stage, seconds in stages.items()}
