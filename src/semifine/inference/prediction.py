@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semifine.errors import UserError
 from semifine.inference.calibration import Logits, softmax, strangeness
@@ -62,28 +65,32 @@ class Prediction:
 
 def predict_from_logits(logits: Logits, knowledge: Knowledge, questions: Questions) -> list[Prediction]:
     """One prediction for each row of (N, K) logits."""
-    names, calibration = np.array(knowledge.class_names, dtype=object), knowledge.calibration
+    names, calibration = knowledge.class_names, knowledge.calibration
     probs = calibration.probabilities(logits)
     order = np.argsort(-probs, axis=1, kind="stable")
+    first = order[:, : questions.top]
     # SoC's clusters are chosen by the confidence that training knew, which no temperature had changed.
-    plausible = candidates(softmax(logits), knowledge.clusters)
+    plausible = _listed(candidates(softmax(logits), knowledge.clusters), order, names)
     conformal = calibration.conformal_set(probs, questions.coverage)
     scores = strangeness(logits)
     flags = calibration.is_strange(scores, questions.false_alarms)
-    taxa = questions.taxonomy.name(probs, questions.sure) if questions.taxonomy else [None] * len(probs)
+    unknown = [None] * len(probs)
+    columns = zip(
+        first.tolist(),
+        np.take_along_axis(probs, first, axis=1).tolist(),
+        plausible,
+        unknown if conformal is None else _listed(conformal, order, names),
+        scores.tolist(),
+        unknown if flags is None else flags.tolist(),
+        questions.taxonomy.name(probs, questions.sure) if questions.taxonomy else unknown,
+        strict=True,
+    )
+    return [Prediction([names[place] for place in ranking], *rest) for ranking, *rest in columns]
 
-    def listed(image: int, chosen: Chosen) -> list[str]:
-        return [str(name) for name in names[order[image][chosen[image][order[image]]]]]
 
-    return [
-        Prediction(
-            names=[str(name) for name in names[ranking[: questions.top]]],
-            probabilities=probs[image][ranking[: questions.top]].tolist(),
-            candidates=listed(image, plausible),
-            conformal_set=None if conformal is None else listed(image, conformal),
-            ood_score=float(scores[image]),
-            is_ood=None if flags is None else bool(flags[image]),
-            taxon=taxa[image],
-        )
-        for image, ranking in enumerate(order)
-    ]
+def _listed(chosen: Chosen, order: NDArray[np.int64], names: Sequence[str]) -> list[list[str]]:
+    """(N, K) which classes -> their names for each image, in the given order of all classes."""
+    images, ranks = np.nonzero(np.take_along_axis(chosen, order, axis=1))
+    listed = [names[place] for place in order[images, ranks].tolist()]
+    ends = np.cumsum(chosen.sum(axis=1)).tolist()
+    return [listed[start:end] for start, end in pairwise([0, *ends])]

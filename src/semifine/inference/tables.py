@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -62,15 +62,20 @@ def written_table(records: Iterable[Record], out: Path) -> Iterator[None]:
 def _write_csv(records: Iterator[Record], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        columns = tuple(_schema())
-        writer.writerow(columns)
-        writer.writerows([_as_cell(record[name]) for name in columns] for record in records)
+        writer.writerow(_schema())
+        as_cell = [(name, _CELLS.get(kind)) for name, kind in _schema().items()]
+        writer.writerows(
+            [write(record[name]) if write and record[name] is not None else record[name] for name, write in as_cell]
+            for record in records
+        )
 
 
-def _as_cell(value: Any) -> Any:
-    if isinstance(value, list):
-        return SEPARATOR.join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else value
+_CELLS: dict[str, Callable[[Any], str]] = {
+    "texts": SEPARATOR.join,
+    "numbers": lambda values: SEPARATOR.join(map(str, values)),
+    "flag": lambda value: str(value).lower(),
+}
+"""How values of a kind that CSV does not know are written."""
 
 
 def _write_jsonl(records: Iterator[Record], path: Path) -> None:
