@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from semifine.cli.main import main as semifine
 from semifine.labelling.log import LabelLog
 from semifine.studio.desk import Desk, Said
 from semifine.studio.insight import Insight, gain_insight
@@ -29,10 +30,15 @@ from semifine.studio.retraining import Request, training_command
 WAYS = ("none", "random", "studio")
 
 
-def train(command: list[str], out: Path) -> dict[str, Any]:
-    """Runs a training, or goes on with it, and returns its result."""
-    with out.with_name(out.name + ".log").open("w") as log:
-        subprocess.run([*command, "--resume"], stdout=log, stderr=subprocess.STDOUT, check=True)
+def train(arguments: list[str], out: Path) -> dict[str, Any]:
+    """Runs a training, or goes on with it, and returns its result.
+
+    In this process, so that all after the first start at once.
+    """
+    with out.with_name(out.name + ".log").open("w") as log, redirect_stdout(log), redirect_stderr(log):
+        code = semifine([*arguments, "--resume"])
+    if code:
+        sys.exit(f"{out} failed: see {log.name}")
     result: dict[str, Any] = json.loads((out / "result.json").read_text())
     return result
 
@@ -73,20 +79,9 @@ def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[di
     if kept.exists():
         return list(json.loads(kept.read_text()))
     first = options.runs / f"first-{seed}"
-    command = [
-        sys.executable,
-        "-m",
-        "semifine",
-        "train",
-        options.data,
-        "--seed",
-        str(seed),
-        "--out",
-        str(first),
-        *extra,
-    ]
-    command += ["--preset", options.preset] if options.preset else []
-    before = train(command, first)
+    arguments = ["train", options.data, "--seed", str(seed), "--out", str(first), *extra]
+    arguments += ["--preset", options.preset] if options.preset else []
+    before = train(arguments, first)
     insight = gain_insight(first, "auto")
     found = [{"seed": seed, "way": "before", "top1": before["top1"], "top5": before["top5"]}]
     # Trained anew without labels, the first run would come out again.
@@ -94,7 +89,8 @@ def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[di
         out, file = options.runs / f"{way}-{seed}", options.runs / f"{way}-{seed}.db"
         given = give_answers(insight, way, options.answers, seed, file)
         request = Request(from_weights=not options.from_start, iterations=options.more_steps)
-        after = train(training_command(first, out, file, request), out)
+        _, _, _, *arguments = training_command(first, out, file, request)
+        after = train(arguments, out)
         found.append({"seed": seed, "way": way, "top1": after["top1"], "top5": after["top5"], **given})
         print(f"seed {seed}, {way}: top-1 {after['top1']:.2f}", file=sys.stderr)
     kept.write_text(json.dumps(found))

@@ -33,7 +33,11 @@ IN_FLIGHT_PER_PROCESS = 2
 
 def processes_can_share() -> bool:
     """Linux can; its memory of this kind is not bounded as /dev/shm is, of which Docker gives 64 MB."""
-    return hasattr(os, "memfd_create") and bool(sys.executable)
+    try:
+        os.close(os.memfd_create("a trial"))
+    except (AttributeError, OSError):
+        return False
+    return bool(sys.executable)
 
 
 def decode_in_processes(
