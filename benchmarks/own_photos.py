@@ -4,8 +4,9 @@
 
 SEMI_CUB holds the lists of Semi-CUB in ``splits`` and its images in ``images`` (or in images-*.tar). A folder is made
 of them as somebody's own photos would be, ten labels a class; one command each trains, predicts and exports.
-Measured on test images: accuracy, calibration error, coverage of the conformal sets, and how well the flag tells birds
-of other species (u_train_out, which the network never saw) from test images. Other options go to semifine train.
+Measured on test images, for several seeds: accuracy, calibration error and what that of honest confidences would be on
+so few images, coverage of the conformal sets, and how well the flag tells birds of other species (u_train_out, which
+the network never saw) from test images. Other options go to semifine train.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semifine.cli.main import main as semifine
 from semifine.inference.calibration import BINS
@@ -67,19 +69,32 @@ def auroc(ordinary: list[float], strange: list[float]) -> float:
     return float((ranks[len(ordinary) :].sum() - n * (n + 1) / 2) / (n * len(ordinary)))
 
 
+def calibration_error(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float:
+    """In percent."""
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, confidence - correct, minlength=BINS)
+    return 100 * float(np.abs(gaps).sum() / len(confidence))
+
+
+def error_by_chance(confidence: NDArray[np.float64]) -> float:
+    """The calibration error, in percent, that these confidences have on average when they are exactly right."""
+    random = np.random.default_rng(0)
+    draws = [calibration_error(confidence, random.random(len(confidence)) < confidence) for _ in range(200)]
+    return float(np.mean(draws))
+
+
 def measure(tested: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, float]:
     truth = [Path(record["path"]).parent.name for record in tested]
     correct = np.array([record["name"] == name for record, name in zip(tested, truth, strict=True)])
     confidence = np.array([record["probability"] for record in tested])
-    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    gaps = np.bincount(bins, confidence - correct, minlength=BINS)
 
     def share(column: str) -> float:
         return float(np.mean([name in record[column] for record, name in zip(tested, truth, strict=True)]))
 
     return {
         "top1": 100 * float(correct.mean()),
-        "calibration_error": 100 * float(np.abs(gaps).sum() / len(tested)),
+        "calibration_error": calibration_error(confidence, correct),
+        "calibration_error_by_chance": error_by_chance(confidence),
         "conformal_coverage": 100 * share("conformal_set"),
         "conformal_size": float(np.mean([len(record["conformal_set"]) for record in tested])),
         "candidate_hit_rate": 100 * share("candidates"),
@@ -103,36 +118,49 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("source", type=Path, metavar="SEMI_CUB")
-    parser.add_argument("--work", type=Path, required=True, help="folder for photos, run and predictions")
-    parser.add_argument("--others", type=int, default=1000, help="images of other species")
-    parser.add_argument("--preset", default="lite0-imagenet")
-    parser.add_argument("--out", type=Path, help="JSON file for the result")
-    options, extra = parser.parse_known_args()
-    work = options.work
-    photos = make_folder(options.source, work, options.others)
-    run, onnx = str(work / "run"), str(work / "model.onnx")
+def go_through(photos: Path, others: Path, work: Path, arguments: list[str]) -> dict[str, Any]:
+    """One run, from the folder of photos to predictions."""
+    work.mkdir()
+    run, onnx, test = str(work / "run"), str(work / "model.onnx"), str(photos / "test")
     seconds = {
-        "train": step("train", str(photos), "--preset", options.preset, "--out", run, *extra),
+        "train": step("train", str(photos), "--out", run, *arguments),
         "export": step("export", run, "--out", onnx),
-        "predict": step("predict", run, str(photos / "test"), "--out", str(work / "test.jsonl"), "--quiet"),
-        "predict_others": step("predict", run, str(work / "others"), "--out", str(work / "others.jsonl"), "--quiet"),
-        "predict_onnx": step("predict", onnx, str(photos / "test"), "--out", str(work / "onnx.jsonl"), "--quiet"),
+        "predict": step("predict", run, test, "--out", str(work / "test.jsonl"), "--quiet"),
+        "predict_others": step("predict", run, str(others), "--out", str(work / "others.jsonl"), "--quiet"),
+        "predict_onnx": step("predict", onnx, test, "--out", str(work / "onnx.jsonl"), "--quiet"),
     }
     tested, by_onnx = read_records(work / "test.jsonl"), read_records(work / "onnx.jsonl")
     result = measure(tested, read_records(work / "others.jsonl"))
     same = np.mean([a["name"] == b["name"] for a, b in zip(tested, by_onnx, strict=True)])
     (calibration,) = json.loads((work / "run" / "calibration.json").read_text()).values()
     result |= {"onnx_same_prediction": 100 * float(same), "validation_images": calibration["images"]}
-    result |= {"temperature": calibration["temperature"], "ece_before_on_val": 100 * calibration["ece_before"]}
-    print("\n".join(["| measured | value |", "|---|---|", *(f"| {n} | {v:.3g} |" for n, v in result.items())]))
+    result |= {"temperature": calibration["temperature"], "error_before_on_val": 100 * calibration["ece_before"]}
+    trained = json.loads((work / "run" / "result.json").read_text())
+    of_the_run = {key: trained[key] for key in ("method", "seed", "iterations", "images", "environment")}
+    return {"measured": result, "seconds": seconds, "run": of_the_run}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("source", type=Path, metavar="SEMI_CUB")
+    parser.add_argument("--work", type=Path, required=True, help="folder for photos, runs and predictions")
+    parser.add_argument("--others", type=int, default=1000, help="images of other species")
+    parser.add_argument("--preset", default="lite0-imagenet")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--out", type=Path, help="JSON file for the result")
+    options, extra = parser.parse_known_args()
+    photos = make_folder(options.source, options.work, options.others)
+    results = []
+    for seed in options.seeds:
+        arguments = ["--preset", options.preset, "--seed", str(seed), *extra]
+        results.append(go_through(photos, options.work / "others", options.work / f"seed-{seed}", arguments))
+    print("| measured | mean | " + " | ".join(f"seed {seed}" for seed in options.seeds) + " |")
+    print("|---" * (2 + len(results)) + "|")
+    for name in results[0]["measured"]:
+        values = [result["measured"][name] for result in results]
+        print(f"| {name} | {np.mean(values):.3g} | " + " | ".join(f"{value:.3g}" for value in values) + " |")
     if options.out:
-        trained = json.loads((work / "run" / "result.json").read_text())
-        of_the_run = {key: trained[key] for key in ("method", "seed", "iterations", "images", "environment")}
-        record = {"command": " ".join(sys.argv), **result, "seconds": seconds, "run": of_the_run}
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
+        options.out.write_text(json.dumps({"command": " ".join(sys.argv), "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
