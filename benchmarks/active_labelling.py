@@ -76,14 +76,18 @@ def give_answers(insight: Insight, way: str, answers: int, seed: int, file: Path
 def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[dict[str, Any]]:
     """One seed: the first run, and a continuation for each way of choosing images; kept when it is complete."""
     kept = options.runs / f"seed-{seed}.json"
+    asked = [options.data, options.preset, options.answers, options.more_steps, options.from_start, extra]
     if kept.exists():
-        return list(json.loads(kept.read_text()))
+        before = json.loads(kept.read_text())
+        if before["asked"] != asked:
+            sys.exit(f"{kept} is of other options: give the same ones, or other --runs.")
+        return list(before["found"])
     first = options.runs / f"first-{seed}"
     arguments = ["train", options.data, "--seed", str(seed), "--out", str(first), *extra]
     arguments += ["--preset", options.preset] if options.preset else []
-    before = train(arguments, first)
+    trained = train(arguments, first)
     insight = gain_insight(first, "auto")
-    found = [{"seed": seed, "way": "before", "top1": before["top1"], "top5": before["top5"]}]
+    found = [{"seed": seed, "way": "before", "top1": trained["top1"], "top5": trained["top5"]}]
     # Trained anew without labels, the first run would come out again.
     for way in WAYS[1:] if options.from_start else WAYS:
         out, file = options.runs / f"{way}-{seed}", options.runs / f"{way}-{seed}.db"
@@ -93,7 +97,7 @@ def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[di
         after = train(arguments, out)
         found.append({"seed": seed, "way": way, "top1": after["top1"], "top5": after["top5"], **given})
         print(f"seed {seed}, {way}: top-1 {after['top1']:.2f}", file=sys.stderr)
-    kept.write_text(json.dumps(found))
+    kept.write_text(json.dumps({"asked": asked, "found": found}))
     return found
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.cli.main import main as semifine
-from semifine.inference.calibration import BINS
+from semifine.inference.calibration import confidence_error
 
 
 def read_list(source: Path, name: str) -> list[tuple[str, str]]:
@@ -69,18 +69,11 @@ def auroc(ordinary: list[float], strange: list[float]) -> float:
     return float((ranks[len(ordinary) :].sum() - n * (n + 1) / 2) / (n * len(ordinary)))
 
 
-def calibration_error(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float:
-    """In percent."""
-    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    gaps = np.bincount(bins, confidence - correct, minlength=BINS)
-    return 100 * float(np.abs(gaps).sum() / len(confidence))
-
-
 def error_by_chance(confidence: NDArray[np.float64]) -> float:
     """The calibration error, in percent, that these confidences have on average when they are exactly right."""
     random = np.random.default_rng(0)
-    draws = [calibration_error(confidence, random.random(len(confidence)) < confidence) for _ in range(200)]
-    return float(np.mean(draws))
+    draws = [confidence_error(confidence, random.random(len(confidence)) < confidence) for _ in range(200)]
+    return 100 * float(np.mean(draws))
 
 
 def measure(tested: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, float]:
@@ -93,7 +86,7 @@ def measure(tested: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[
 
     return {
         "top1": 100 * float(correct.mean()),
-        "calibration_error": calibration_error(confidence, correct),
+        "calibration_error": 100 * confidence_error(confidence, correct),
         "calibration_error_by_chance": error_by_chance(confidence),
         "conformal_coverage": 100 * share("conformal_set"),
         "conformal_size": float(np.mean([len(record["conformal_set"]) for record in tested])),

@@ -122,10 +122,14 @@ def fit_temperature(logits: Logits, label: NDArray[np.int64]) -> float:
 
 def calibration_error(probs: Probabilities, label: NDArray[np.int64]) -> float:
     """Expected calibration error: mean gap between confidence and accuracy over 15 equal bins of confidence."""
-    confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == label
+    return confidence_error(probs.max(axis=1), probs.argmax(axis=1) == label)
+
+
+def confidence_error(confidence: Scores, correct: NDArray[np.bool_]) -> float:
+    """The same of (N,) confidences and whether each prediction is right."""
     bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
     gap = np.bincount(bins, confidence - correct, minlength=BINS)
-    return float(np.abs(gap).sum() / len(label))
+    return float(np.abs(gap).sum() / len(confidence))
 
 
 def nonconformity(probs: Probabilities) -> Scores:

@@ -32,7 +32,7 @@ MANY = 500
 class DeviceSight:
     """Levels are those of ``HostSight`` but for rounding: a test allows two of 255."""
 
-    together = 64  # each time takes dozens of small operations on the GPU
+    together = 32  # each time takes dozens of small operations; more would fill a small GPU with photos that wait
 
     def __init__(self, known: Knowledge, device: torch.device) -> None:
         self.known = known

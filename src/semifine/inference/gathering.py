@@ -35,7 +35,8 @@ def gather_items(
         reasons = [pixels if isinstance(pixels, str) else None for pixels in decoded]
         return Group(sight.gather([pixels for pixels in decoded if not isinstance(pixels, str)]), reasons)
 
-    return map_in_order(gathered, several(items, sight.together), workers or usable_cores())
+    at_work = workers or usable_cores()
+    return map_in_order(gathered, several(items, sight.together), at_work, in_flight=2 * at_work)
 
 
 def several(items: Iterable[ItemT], count: int) -> Iterator[list[ItemT]]:

@@ -163,10 +163,10 @@ class Run:
         """N views of its sight, (S, S, 3) levels each -> (N, K)."""
         self._check_classifier()
         tensors = [torch.as_tensor(view) for view in views]
-        return self._device_network.logits(tensors) if self._on_gpu else self._logits_of_few(tensors)
+        return self._device_network.logits(tensors) if self._on_gpu else self._logits_on_cpu(tensors)
 
     @torch.inference_mode()
-    def _logits_of_few(self, views: list[Tensor]) -> NDArray[np.float32]:
+    def _logits_on_cpu(self, views: list[Tensor]) -> NDArray[np.float32]:
         at_once = images_at_once(len(views), self.settings.image_size, self._fabric.device)
         parts = [self._view_classifier(part)[1] for part in torch.stack(views).split(at_once)]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
