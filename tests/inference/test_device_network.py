@@ -1,4 +1,4 @@
-"""A network that any thread may ask, here with the CPU in the place of the GPU."""
+"""A network that any thread may ask, mostly with the CPU in the place of the GPU."""
 
 from __future__ import annotations
 
@@ -28,15 +28,23 @@ class Witness:
     def __call__(self, levels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         self.threads.add(threading.get_ident())
         self.sizes.append(len(levels))
-        self.in_half.append(torch.is_autocast_enabled("cpu"))
+        self.in_half.append(torch.is_autocast_enabled(levels.device.type))
         logits = levels[:, 0, 0, :2].float()
         if self.in_half[-1]:
-            logits[logits > self.most] = float("inf")
+            logits = logits.masked_fill(logits > self.most, float("inf"))
         return logits, logits, logits
 
 
-def network_of(witness: Witness) -> DeviceNetwork:
-    return DeviceNetwork(cast(ViewClassifier, witness), torch.device("cpu"))
+class Waiting(Witness):
+    """Looks at its numbers on their way, which no recording can hold."""
+
+    def __call__(self, levels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        assert levels.max().item() >= 0
+        return super().__call__(levels)
+
+
+def network_of(witness: Witness, device: str = "cpu") -> DeviceNetwork:
+    return DeviceNetwork(cast(ViewClassifier, witness), torch.device(device))
 
 
 def views(*levels: int) -> list[Tensor]:
@@ -78,3 +86,32 @@ def test_logits_too_large_for_half_precision_are_asked_for_again_once() -> None:
 def test_what_goes_wrong_is_told() -> None:
     with pytest.raises(RuntimeError, match="stack"):
         network_of(Witness()).logits([torch.zeros(4, 4, 3), torch.zeros(5, 5, 3)])
+
+
+@pytest.mark.gpu
+def test_what_comes_back_on_a_gpu_is_recorded() -> None:
+    witness = Witness()
+    network = network_of(witness, "cuda")
+    for first in (5, 90, 7, 200):
+        for count in (1, 4, 16, 3):
+            levels = range(first, first + count)
+            assert network.logits(views(*levels))[:, 1].tolist() == list(levels)
+    assert witness.sizes == [1, 4, 16, 4, 1, 16]  # the first time as it is, the second time for the recording
+
+
+@pytest.mark.gpu
+def test_recordings_in_half_precision_end_with_it() -> None:
+    witness = Witness(most=9)
+    network = network_of(witness, "cuda")
+    for level in (5, 6, 200, 7, 201, 8):
+        assert network.logits(views(level))[0, 0] == level
+    assert witness.in_half == [True, True, False, False]
+
+
+@pytest.mark.gpu
+def test_a_network_that_cannot_be_recorded_goes_on_as_it_is() -> None:
+    witness = Waiting()
+    network = network_of(witness, "cuda")
+    for count in (4, 4, 4, 16, 16):
+        assert network.logits(views(*range(count)))[:, 0].tolist() == list(range(count))
+    assert witness.sizes == [4, 4, 4, 16, 16]

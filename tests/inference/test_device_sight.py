@@ -16,7 +16,7 @@ from semifine.inference.device_sight import DeviceSight
 from semifine.inference.export import export
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.prediction import Questions
-from semifine.inference.run import Run, load
+from semifine.inference.run import load
 from semifine.inference.sight import HostSight
 
 DEVICES: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
@@ -114,8 +114,11 @@ def test_no_images_have_no_views() -> None:
     assert len(sight.views(sight.gather([]))) == 0
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("spread", ["threads", "processes"])
-def test_tables_agree(soc_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: str) -> None:
+def test_tables_agree(
+    soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: str, device: Literal["cpu", "cuda"]
+) -> None:
     monkeypatch.setattr(device_sight, "MANY", 41 if spread == "threads" else 40)
     folder = tmp_path / "photos"
     folder.mkdir()
@@ -124,18 +127,19 @@ def test_tables_agree(soc_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (folder / "17.jpg").write_bytes(b"no image")
     photos = sorted(map(str, folder.iterdir()))
     tables = []
-    for sight in (soc_run.sight, DeviceSight(soc_run.uncalibrated, torch.device("cpu"))):
-        monkeypatch.setattr(soc_run, "sight", sight)
-        out = tmp_path / f"{type(sight).__name__}.csv"
-        tally = predicting.predict_into(out, soc_run, photos, Questions(top=6), batch=8, workers=3)
+    plain, other = load(soc_folder, device="cpu"), load(soc_folder, device=device)
+    monkeypatch.setattr(other, "sight", DeviceSight(other.uncalibrated, torch.device(device)))
+    for run in (plain, other):
+        out = tmp_path / f"{type(run.sight).__name__}.csv"
+        tally = predicting.predict_into(out, run, photos, Questions(top=6), batch=8, workers=3)
         assert (tally.images, tally.unreadable) == (40, 1)
         with out.open(encoding="utf-8", newline="") as file:
             tables.append(list(csv.DictReader(file)))
-    for host, device in zip(*tables, strict=True):
-        assert host["path"] == device["path"]
+    for host, found in zip(*tables, strict=True):
+        assert host["path"] == found["path"]
         first, second = (
             dict(zip(row["names"].split("|"), map(float, row["probabilities"].split("|")), strict=True))
-            for row in (host, device)
+            for row in (host, found)
         )
         assert first == pytest.approx(second, abs=0.02)
 
