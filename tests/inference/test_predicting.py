@@ -65,6 +65,7 @@ def test_a_stopped_job_goes_on_to_the_same_table(
 ) -> None:
     files = list(find_files([str(photos)]))
     predicting.predict_into(tmp_path / "whole.csv", soc_run, files, QUESTIONS, batch=8)
+    whole = {path.name for path in tmp_path.iterdir()}
     out = tmp_path / "p.csv"
 
     class PowerCut(Exception):
@@ -76,7 +77,8 @@ def test_a_stopped_job_goes_on_to_the_same_table(
 
     with pytest.raises(PowerCut):
         predicting.predict_into(out, soc_run, files, QUESTIONS, batch=8, progress=cut)
-    assert not out.exists()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name not in whole) == ["p.csv.unfinished"]
+    (tmp_path / ".p.csv.partial").write_text("of a program that was killed\n")
     with (tmp_path / "p.csv.unfinished").open("a") as journal:
         journal.write('{"path": "torn')
     with pytest.raises(UserError, match="--resume"):
@@ -92,6 +94,7 @@ def test_a_stopped_job_goes_on_to_the_same_table(
     assert sorted(decoded) == sorted(files[16:]), "what was done is not done again"
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert not (tmp_path / "p.csv.unfinished").exists()
+    assert not (tmp_path / ".p.csv.partial").exists()
     with pytest.raises(UserError, match="exists already"):
         predicting.predict_into(out, soc_run, files, QUESTIONS)
 

@@ -19,47 +19,35 @@ class Journal:
     def __init__(self, out: Path) -> None:
         self.out = out
         self.path = out.with_name(out.name + ".unfinished")
-        self.done = 0
-        """Records that the journal holds."""
 
     def begin(self, asked: Record, resume: bool) -> None:
         """Starts the journal, or goes on with the one that is there; nothing is ever overwritten."""
         if self.out.exists():
             raise UserError(f"{self.out} exists already; choose another --out.")
         if not self.path.exists() or not self.path.stat().st_size:
-            self._append([asked])
+            self.append([asked])
             return
         if not resume:
             raise UserError(f"{self.path} holds unfinished predictions: go on with --resume, or remove it.")
-        records = self._whole_lines()
-        begun = next(records, None)
-        if begun != asked:
+        if next(self._whole_lines(), None) != asked:
             raise UserError(f"{self.path} was begun with another model or other options: repeat them, or remove it.")
-        self.done = sum(1 for _ in records)
 
     def append(self, records: list[Record]) -> None:
         """Keeps a batch, whatever becomes of this program.
 
         Nothing waits for the disk: after a power failure the last seconds' images are predicted again.
         """
-        self._append(records)
-        self.done += len(records)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
 
     def records(self) -> Iterator[Record]:
-        """All records so far, one after the other."""
+        """All records so far, one after the other; a torn end is cut off when they have been read."""
         lines = self._whole_lines()
         next(lines, None)
         return lines
 
-    def paths(self) -> Iterator[str]:
-        return (str(record["path"]) for record in self.records())
-
     def finish(self) -> None:
         self.path.unlink()
-
-    def _append(self, records: list[Record]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
 
     def _whole_lines(self) -> Iterator[Record]:
         """The records; a torn end is cut off, so that the next batch begins on a line of its own."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 
 from semifine.data.in_order import usable_cores
 from semifine.errors import UserError
+from semifine.inference.gathering import several
 from semifine.inference.journal import Journal, Record
 from semifine.inference.model import Model
 from semifine.inference.prediction import Prediction, Questions, predict_from_logits
 from semifine.inference.stream import answer
-from semifine.inference.tables import as_record, check_suffix, written_table
+from semifine.inference.tables import ROWS, as_record, check_suffix, written_table
 
 
 @dataclass
@@ -73,13 +73,31 @@ def predict_into(
     started = time.perf_counter()
     journal = Journal(out)
     journal.begin({"model": model.identity, **_as_plain(questions)}, resume)
-    rest = _skip_done(journal, iter(files))
-    predicted = predict_files(model, rest, questions, batch, workers)
-    while some := list(islice(predicted, batch or model.batch_size)):
-        journal.append([_record(file, result) for file, result in some])
-        if progress is not None:
-            progress(journal.done)
-    tally = _write(journal, out, also)
+    tally, problems, rest = Tally(), list[Record](), iter(files)
+    with written_table(out) as add_rows:
+
+        def take(records: Sequence[Record]) -> None:
+            readable = [record for record in records if "error" not in record]
+            add_rows(readable)
+            problems.extend(record for record in records if "error" in record)
+            tally.images += len(records)
+            tally.strange += sum(bool(record["is_ood"]) for record in readable)
+            if progress is not None:
+                progress(tally.images)
+
+        for done in several(_done_before(journal, rest), ROWS):
+            take(done)
+        predicted = predict_files(model, rest, questions, batch, workers)
+        for some in several(predicted, batch or model.batch_size):
+            records = [_record(file, result) for file, result in some]
+            journal.append(records)
+            take(records)
+        tally.unreadable = len(problems)
+        if problems:
+            _write_unreadable(problems, unreadable_list(out))
+        if also is not None:
+            also(record for record in journal.records() if "error" not in record)
+    journal.finish()
     tally.seconds = time.perf_counter() - started
     return tally
 
@@ -100,16 +118,16 @@ def _record(file: str, result: Prediction | str) -> Record:
     return as_record(as_text(file), result)
 
 
-def _skip_done(journal: Journal, files: Iterator[str]) -> Iterator[str]:
-    """The files after those of the journal, which must be the same as before."""
-    for before in journal.paths() if journal.done else ():
+def _done_before(journal: Journal, files: Iterator[str]) -> Iterator[Record]:
+    """The records of an earlier, stopped job, whose files must be the first ones now."""
+    for record in journal.records():
         now = next(files, None)
-        if now is None or as_text(now) != before:
+        if now is None or as_text(now) != record["path"]:
             raise UserError(
-                f"{journal.path} was begun with other files: after {before} now comes {now or 'nothing'}; "
+                f"{journal.path} was begun with other files: after {record['path']} now comes {now or 'nothing'}; "
                 "give the same ones, or remove it."
             )
-    return files
+        yield record
 
 
 def _as_plain(questions: Questions) -> Record:
@@ -117,29 +135,6 @@ def _as_plain(questions: Questions) -> Record:
     taxonomy = questions.taxonomy
     plain["taxonomy"] = [level.rank for level in taxonomy.levels] if taxonomy else None
     return plain
-
-
-def _write(journal: Journal, out: Path, also: Callable[[Iterator[Record]], object] | None) -> Tally:
-    problems: list[Record] = []
-    tally = Tally(journal.done)
-
-    def readable() -> Iterator[Record]:
-        """Counts on the way: the journal of a million images is read once."""
-        for record in journal.records():
-            if "error" in record:
-                problems.append(record)
-            else:
-                tally.strange += bool(record["is_ood"])
-                yield record
-
-    with written_table(readable(), out):
-        tally.unreadable = len(problems)
-        if problems:
-            _write_unreadable(problems, unreadable_list(out))
-        if also is not None:
-            also(record for record in journal.records() if "error" not in record)
-    journal.finish()
-    return tally
 
 
 def _write_unreadable(problems: Iterable[Record], path: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 SEPARATOR = "|"
 """Between the names of a list in CSV."""
 ROWS = 10_000
-"""Rows of a Parquet group."""
+"""Rows of a Parquet group, at least."""
+
+AddRows = Callable[[Sequence[Record]], object]
 
 
 def check_suffix(out: Path) -> None:
@@ -49,22 +50,26 @@ def as_record(path: str, prediction: Prediction) -> Record:
 
 
 @contextmanager
-def written_table(records: Iterable[Record], out: Path) -> Iterator[None]:
-    """Written beside, and moved when the block has ended, so that nobody sees half a table or one without what
-    belongs to it."""
-    write = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}[out.suffix.lower()]
+def written_table(out: Path) -> Iterator[AddRows]:
+    """Gives a function that adds rows. They are written beside, and moved when the block has ended, so that nobody sees
+    half a table or one without what belongs to it."""
+    write = {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}[out.suffix.lower()]
     partial = out.with_name(f".{out.name}.partial")
-    write(iter(records), partial)
-    yield
-    os.replace(partial, out)
+    try:
+        with write(partial) as add:
+            yield add
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
-def _write_csv(records: Iterator[Record], path: Path) -> None:
+@contextmanager
+def _csv_rows(path: Path) -> Iterator[AddRows]:
+    as_cell = [(name, _CELLS.get(kind)) for name, kind in _schema().items()]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(_schema())
-        as_cell = [(name, _CELLS.get(kind)) for name, kind in _schema().items()]
-        writer.writerows(
+        yield lambda records: writer.writerows(
             [write(record[name]) if write and record[name] is not None else record[name] for name, write in as_cell]
             for record in records
         )
@@ -78,21 +83,34 @@ _CELLS: dict[str, Callable[[Any], str]] = {
 """How values of a kind that CSV does not know are written."""
 
 
-def _write_jsonl(records: Iterator[Record], path: Path) -> None:
+@contextmanager
+def _jsonl_rows(path: Path) -> Iterator[AddRows]:
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        yield lambda records: file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
-def _write_parquet(records: Iterator[Record], path: Path) -> None:
+@contextmanager
+def _parquet_rows(path: Path) -> Iterator[AddRows]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     kinds = {"text": pa.string(), "texts": pa.list_(pa.string()), "number": pa.float64(), "flag": pa.bool_()}
     kinds["numbers"] = pa.list_(pa.float64())
     schema = pa.schema([(name, kinds[kind]) for name, kind in _schema().items()])
+    waiting: list[Record] = []
+
+    def write_group() -> None:
+        writer.write_table(pa.Table.from_pylist(waiting, schema=schema))
+        waiting.clear()
+
+    def add(records: Sequence[Record]) -> None:
+        waiting.extend(records)
+        if len(waiting) >= ROWS:
+            write_group()
+
     with pq.ParquetWriter(path, schema) as writer:
-        while some := list(islice(records, ROWS)):
-            writer.write_table(pa.Table.from_pylist(some, schema=schema))
+        yield add
+        write_group()
 
 
 def _schema() -> dict[str, str]:
