@@ -107,65 +107,70 @@ def test_what_goes_wrong_here_is_told(files: list[str]) -> None:
         list(decode(in_groups(files), fail))
 
 
-def test_no_process_stays(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[subprocess.Popen[bytes]] = []
-
-    class Noted(subprocess.Popen):  # type: ignore[type-arg]
-        def __init__(self, *arguments: object, **options: object) -> None:
-            super().__init__(*arguments, **options)  # type: ignore[call-overload]
-            started.append(self)
-
-    monkeypatch.setattr(decode_pool.subprocess, "Popen", Noted)
+def test_no_process_stays(files: list[str]) -> None:
     results = decode(in_groups(files), take)
     next(results)
-    assert [process.poll() for process in started] == [None, None]
+    (program,) = children(os.getpid())
+    processes = children(program)
+    assert len(processes) == 2
+    open_before = len(os.listdir("/proc/self/fd"))
     results.close()  # type: ignore[attr-defined]
-    assert len(started) == 2
-    assert None not in [process.poll() for process in started]
+    assert not any(lives(process) for process in (program, *processes))
+    assert len(os.listdir("/proc/self/fd")) == open_before - 2 * len(processes), "a socket and memory each"
 
 
-def test_a_process_that_is_killed_is_told(files: list[str]) -> None:
+@pytest.mark.parametrize("who", ["a process", "all processes", "the program"])
+def test_what_is_killed_is_told_or_not_missed(files: list[str], who: str) -> None:
+    killed: list[int] = []
+
     def kill(packed: Packed, reasons: Reasons) -> Taken:
-        for child in children():
-            os.kill(child, signal.SIGKILL)
+        if not killed:
+            (program,) = children(os.getpid())
+            killed.extend({"a process": children(program)[:1], "all processes": children(program)}.get(who, [program]))
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
         return take(packed, reasons)
 
-    with pytest.raises(UserError, match="--resume"):
-        list(decode(in_groups(files) * 20, kill))
+    results = decode(in_groups(files) * 20, kill)
+    if who == "the program":  # its part was to start the others
+        assert len(list(results)) == 20 * len(in_groups(files))
+    else:
+        with pytest.raises(UserError, match="--resume"):
+            list(results)
+    assert not any(map(lives, killed))
 
 
-def children() -> list[int]:
-    """The decoding processes of this one."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue  # ended meanwhile
-        if parent == os.getpid() and b"semifine.data.decode_process" in command:
-            found.append(int(folder.name))
-    return found
+def children(parent: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def lives(process: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
 
 
 def test_processes_end_with_the_one_that_started_them(files: list[str]) -> None:
     program = f"""
 import os
 from semifine.data.decode_pool import decode_in_processes
-results = decode_in_processes([{files[:1]!r}] * 50, lambda *_: None, shorter_side=8, left_alone=0, most=1, workers=1)
+results = decode_in_processes([{files[:1]!r}] * 50, lambda *_: None, shorter_side=8, left_alone=0, most=1, workers=2)
 next(results)
-print(open(f"/proc/self/task/{{os.getpid()}}/children").read(), flush=True)
+children = open(f"/proc/self/task/{{os.getpid()}}/children").read().strip()
+print(children, open(f"/proc/{{children}}/task/{{children}}/children").read(), flush=True)
 os.kill(os.getpid(), 9)
 """
     ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False, text=True, timeout=60)
-    (child,) = ended.stdout.split()
+    processes = [int(process) for process in ended.stdout.split()]
+    assert len(processes) == 3
     assert ended.returncode == -9
-    # its end of the pipe was held by nobody else, so the child is at the end of its input
+    # their sockets' other ends were held by nobody else, so they are at the end of their input
     for _ in range(200):
-        if not Path(f"/proc/{child}").exists() or "\nState:\tZ" in Path(f"/proc/{child}/status").read_text():
+        if not any(map(lives, processes)):
             return
         time.sleep(0.05)
-    pytest.fail("the decoding process lives on")
+    pytest.fail("a decoding process lives on")
 
 
 def test_without_shared_memory_there_are_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Image files decoded by processes: Python's threads would wait for each other, and others for them.
 
-The processes know numpy and Pillow alone, so they start at once; as they are not forked they share neither locks nor a
-GPU with this one, only a piece of memory each.
+The processes know numpy and Pillow alone, so they start at once; as they are not forked from this one they share
+neither locks nor a GPU with it, only a piece of memory each.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from itertools import chain
 from queue import SimpleQueue
+from socket import socketpair
 from types import TracebackType
 from typing import TypeVar
 
@@ -64,40 +67,28 @@ def decode_in_processes(
             idle.put(decoder)
 
     with ExitStack() as open_ones:
-        for _ in range(workers):
-            idle.put(open_ones.enter_context(_Decoder(room, shorter_side, left_alone)))
+        decoders = [open_ones.enter_context(_Decoder(room)) for _ in range(workers)]
+        open_ones.enter_context(_started(decoders, shorter_side, left_alone))
+        for decoder in decoders:
+            idle.put(decoder)
         yield from map_in_order(decode, groups, workers, in_flight=workers * IN_FLIGHT_PER_PROCESS)
 
 
 class _Decoder:
-    """One process, and the memory that it shares with this one."""
+    """One process as it is seen from here: the memory that it shares, and a socket to talk to it."""
 
-    def __init__(self, room: int, shorter_side: int, left_alone: int) -> None:
-        descriptor = os.memfd_create("decoded images")
-        try:
-            os.ftruncate(descriptor, room)  # takes memory where it is written to, not before
-            self._levels = np.frombuffer(mmap.mmap(descriptor, room), np.uint8)
-            arguments = [str(number) for number in (descriptor, shorter_side, left_alone)]
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "semifine.data.decode_process", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=[descriptor],
-                process_group=0,  # Ctrl-C is for this process, which ends the others
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"},
-            )
-        finally:
-            os.close(descriptor)
+    def __init__(self, room: int) -> None:
+        self._socket, self.its_socket = socketpair()
+        self.its_memory = os.memfd_create("decoded images")
+        os.ftruncate(self.its_memory, room)  # takes memory where it is written to, not before
+        self._levels = np.frombuffer(mmap.mmap(self.its_memory, room), np.uint8)
+        self._answers = self._socket.makefile("rb")
 
     def decode(self, files: Sequence[str]) -> tuple[Packed, Reasons]:
-        questions, answers = self._process.stdin, self._process.stdout
-        assert questions is not None
-        assert answers is not None
         try:
-            questions.write(json.dumps(files).encode() + b"\n")
-            questions.flush()
-            shapes, places, reasons = json.loads(answers.readline())
-        except (BrokenPipeError, ValueError) as error:
+            self._socket.sendall(json.dumps(files).encode() + b"\n")
+            shapes, places, reasons = json.loads(self._answers.readline())
+        except (OSError, ValueError) as error:
             raise UserError(
                 "A process that decodes images was ended from outside, perhaps for want of memory. Go on with "
                 "--resume, with fewer --workers if it happens again."
@@ -105,11 +96,40 @@ class _Decoder:
         used = sum(height * width * 3 for height, width in shapes)
         return Packed(self._levels[:used], [(height, width) for height, width in shapes], places), reasons
 
+    def hand_over(self) -> None:
+        """The process alone holds its ends from now on."""
+        os.close(self.its_memory)
+        self.its_socket.close()
+
     def __enter__(self) -> _Decoder:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.terminate()
-        self._process.communicate()
+        self._answers.close()
+        self._socket.close()
+
+
+@contextmanager
+def _started(decoders: Sequence[_Decoder], shorter_side: int, left_alone: int) -> Iterator[None]:
+    """Their processes, for as long as the block lasts."""
+    ends = [(decoder.its_memory, decoder.its_socket.fileno()) for decoder in decoders]
+    arguments = [str(shorter_side), str(left_alone), *(f"{memory}:{socket}" for memory, socket in ends)]
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "semifine.data.decode_process", *arguments],
+            stdin=subprocess.DEVNULL,
+            pass_fds=list(chain.from_iterable(ends)),
+            process_group=0,  # Ctrl-C is for this process, which ends the others
+            # numpy with one thread, as a process with several cannot safely divide
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"},
+        )
+    finally:
+        for decoder in decoders:
+            decoder.hand_over()
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()

@@ -37,8 +37,9 @@ class DeviceSight:
     def __init__(self, known: Knowledge, device: torch.device) -> None:
         self.known = known
         self._device = device
-        # A stream of its own: small copies wait for what is before them, which must not be the network's work.
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        # A stream of its own, before others: small copies wait for what is before them, which must not be the network's
+        # work.
+        self._stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
 
     def decode_file(self, file: str) -> Pixels | str:
         """Nothing is shrunk that the GPU can shrink."""
