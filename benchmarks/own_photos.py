@@ -8,7 +8,8 @@ Measured on test images, for several seeds, of training and of the choice of val
 error and what that of honest confidences would be on so few images, coverage of the conformal sets, and how well the
 flag tells birds of other species (u_train_out, which the network never saw) from test images. Both calibration error
 and coverage depend on which images happened to be held out; "redrawn" is their mean, and the spread of the coverage,
-when as many are drawn again and again from validation and test images together, and measured on those that are left.
+when as many are drawn again and again from validation and test images together, and measured on those that are left;
+so it says nothing about a difference between the two.
 Other options go to semifine train.
 """
 

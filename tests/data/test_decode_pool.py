@@ -110,9 +110,7 @@ def test_what_goes_wrong_here_is_told(files: list[str]) -> None:
 def test_no_process_stays(files: list[str]) -> None:
     results = decode(in_groups(files), take)
     next(results)
-    (program,) = children(os.getpid())
-    processes = children(program)
-    assert len(processes) == 2
+    program, *processes = decoding()
     open_before = len(os.listdir("/proc/self/fd"))
     results.close()  # type: ignore[attr-defined]
     assert not any(lives(process) for process in (program, *processes))
@@ -125,8 +123,8 @@ def test_what_is_killed_is_told_or_not_missed(files: list[str], who: str) -> Non
 
     def kill(packed: Packed, reasons: Reasons) -> Taken:
         if not killed:
-            (program,) = children(os.getpid())
-            killed.extend({"a process": children(program)[:1], "all processes": children(program)}.get(who, [program]))
+            program, *processes = decoding()
+            killed.extend({"a process": processes[:1], "all processes": processes}.get(who, [program]))
             for process in killed:
                 os.kill(process, signal.SIGKILL)
         return take(packed, reasons)
@@ -140,8 +138,32 @@ def test_what_is_killed_is_told_or_not_missed(files: list[str], who: str) -> Non
     assert not any(map(lives, killed))
 
 
+def decoding(parent: int | None = None) -> list[int]:
+    """The program that divides, and the two processes that it becomes, as soon as they are there."""
+    (program,) = [child for child in children(parent or os.getpid()) if b"decode_process" in command_of(child)]
+    for _ in range(200):
+        if len(children(program)) == 2:
+            break
+        time.sleep(0.05)
+    processes = children(program)
+    assert len(processes) == 2
+    return [program, *processes]
+
+
 def children(parent: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def command_of(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def test_processes_end_where_sigterm_is_ignored(files: list[str]) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert len(list(decode(in_groups(files), take))) == len(in_groups(files))
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def lives(process: int) -> bool:
@@ -153,18 +175,16 @@ def lives(process: int) -> bool:
 
 def test_processes_end_with_the_one_that_started_them(files: list[str]) -> None:
     program = f"""
-import os
 from semifine.data.decode_pool import decode_in_processes
 results = decode_in_processes([{files[:1]!r}] * 50, lambda *_: None, shorter_side=8, left_alone=0, most=1, workers=2)
-next(results)
-children = open(f"/proc/self/task/{{os.getpid()}}/children").read().strip()
-print(children, open(f"/proc/{{children}}/task/{{children}}/children").read(), flush=True)
-os.kill(os.getpid(), 9)
+print(next(results), flush=True)
+input()
 """
-    ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False, text=True, timeout=60)
-    processes = [int(process) for process in ended.stdout.split()]
-    assert len(processes) == 3
-    assert ended.returncode == -9
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        processes = decoding(other.pid)
+        other.kill()
     # their sockets' other ends were held by nobody else, so they are at the end of their input
     for _ in range(200):
         if not any(map(lives, processes)):

@@ -115,3 +115,14 @@ def test_a_network_that_cannot_be_recorded_goes_on_as_it_is() -> None:
     for count in (4, 4, 4, 16, 16):
         assert network.logits(views(*range(count)))[:, 0].tolist() == list(range(count))
     assert witness.sizes == [4, 4, 4, 16, 16]
+
+
+@pytest.mark.gpu
+def test_several_networks_are_recorded_side_by_side() -> None:
+    networks = [network_of(Witness(), "cuda") for _ in range(4)]
+
+    def ask(network: DeviceNetwork) -> list[list[float]]:
+        return [network.logits(views(*range(count)))[:, 0].tolist() for count in (8, 8, 16, 16, 8)]
+
+    for found in map_in_order(ask, networks * 5, workers=4):
+        assert found == [list(range(count)) for count in (8, 8, 16, 16, 8)]

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from semifine.data.catalog import Split
 from semifine.errors import UserError
 from semifine.inference import predicting
 from semifine.inference.inputs import find_files
+from semifine.inference.journal import Record
 from semifine.inference.prediction import Questions
 from semifine.inference.run import Run
 
@@ -97,6 +99,21 @@ def test_a_stopped_job_goes_on_to_the_same_table(
     assert not (tmp_path / ".p.csv.partial").exists()
     with pytest.raises(UserError, match="exists already"):
         predicting.predict_into(out, soc_run, files, QUESTIONS)
+
+
+def test_what_goes_with_a_table_is_written_when_the_table_is_complete(
+    soc_run: Run, photos: Path, tmp_path: Path
+) -> None:
+    files, rows = list(find_files([str(photos)])), []
+
+    def also(records: Iterator[Record]) -> None:
+        rows.append((len(list(records)), pq.read_table(tmp_path / ".p.parquet.partial").num_rows))
+
+    tally = predicting.predict_into(tmp_path / "p.parquet", soc_run, files, QUESTIONS, batch=7, also=also)
+    readable = tally.images - tally.unreadable
+    assert rows == [(readable, readable)]
+    predicting.predict_into(tmp_path / "empty.parquet", soc_run, ["none.jpg"], QUESTIONS)
+    assert pq.ParquetFile(tmp_path / "empty.parquet").num_row_groups == 0
 
 
 def test_a_journal_that_never_reached_the_disk_is_begun_anew_and_a_file_that_is_none_stays(

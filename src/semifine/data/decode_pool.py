@@ -14,10 +14,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from io import FileIO
 from itertools import chain
 from queue import SimpleQueue
-from socket import socketpair
-from types import TracebackType
+from socket import socket, socketpair
 from typing import TypeVar
 
 import numpy as np
@@ -66,9 +66,7 @@ def decode_in_processes(
         finally:
             idle.put(decoder)
 
-    with ExitStack() as open_ones:
-        decoders = [open_ones.enter_context(_Decoder(room)) for _ in range(workers)]
-        open_ones.enter_context(_started(decoders, shorter_side, left_alone))
+    with _started(workers, room, shorter_side, left_alone) as decoders:
         for decoder in decoders:
             idle.put(decoder)
         yield from map_in_order(decode, groups, workers, in_flight=workers * IN_FLIGHT_PER_PROCESS)
@@ -77,12 +75,10 @@ def decode_in_processes(
 class _Decoder:
     """One process as it is seen from here: the memory that it shares, and a socket to talk to it."""
 
-    def __init__(self, room: int) -> None:
-        self._socket, self.its_socket = socketpair()
-        self.its_memory = os.memfd_create("decoded images")
-        os.ftruncate(self.its_memory, room)  # takes memory where it is written to, not before
-        self._levels = np.frombuffer(mmap.mmap(self.its_memory, room), np.uint8)
-        self._answers = self._socket.makefile("rb")
+    def __init__(self, memory: FileIO, room: int, socket: socket) -> None:
+        self._levels = np.frombuffer(mmap.mmap(memory.fileno(), room), np.uint8)
+        self._socket = socket
+        self._answers = socket.makefile("rb")
 
     def decode(self, files: Sequence[str]) -> tuple[Packed, Reasons]:
         try:
@@ -96,40 +92,44 @@ class _Decoder:
         used = sum(height * width * 3 for height, width in shapes)
         return Packed(self._levels[:used], [(height, width) for height, width in shapes], places), reasons
 
-    def hand_over(self) -> None:
-        """The process alone holds its ends from now on."""
-        os.close(self.its_memory)
-        self.its_socket.close()
-
-    def __enter__(self) -> _Decoder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """The process is at the end of its input then."""
         self._answers.close()
         self._socket.close()
 
 
 @contextmanager
-def _started(decoders: Sequence[_Decoder], shorter_side: int, left_alone: int) -> Iterator[None]:
-    """Their processes, for as long as the block lasts."""
-    ends = [(decoder.its_memory, decoder.its_socket.fileno()) for decoder in decoders]
+def _started(count: int, room: int, shorter_side: int, left_alone: int) -> Iterator[list[_Decoder]]:
+    """So many processes, for as long as the block lasts."""
+    with ExitStack() as ours:
+        with ExitStack() as theirs:  # which the processes alone hold when they have started
+            ends = []
+            for _ in range(count):
+                here, there = socketpair()
+                ours.enter_context(here)
+                theirs.enter_context(there)
+                memory = theirs.enter_context(FileIO(os.memfd_create("decoded images"), "r+"))
+                memory.truncate(room)  # takes memory where it is written to, not before
+                ends.append((here, there, memory))
+            process = _start(shorter_side, left_alone, [(memory.fileno(), there.fileno()) for _, there, memory in ends])
+            ours.callback(process.wait)
+            ours.callback(os.killpg, process.pid, signal.SIGTERM)
+            decoders = []
+            for here, there, memory in ends:
+                decoders.append(_Decoder(memory, room, here))
+                ours.callback(decoders[-1].close)  # ends them even where SIGTERM is ignored
+                there.close()
+                memory.close()  # one by one: a mapping takes a descriptor, too
+        yield decoders
+
+
+def _start(shorter_side: int, left_alone: int, ends: Sequence[tuple[int, int]]) -> subprocess.Popen[bytes]:
     arguments = [str(shorter_side), str(left_alone), *(f"{memory}:{socket}" for memory, socket in ends)]
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "semifine.data.decode_process", *arguments],
-            stdin=subprocess.DEVNULL,
-            pass_fds=list(chain.from_iterable(ends)),
-            process_group=0,  # Ctrl-C is for this process, which ends the others
-            # numpy with one thread, as a process with several cannot safely divide
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"},
-        )
-    finally:
-        for decoder in decoders:
-            decoder.hand_over()
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "semifine.data.decode_process", *arguments],
+        stdin=subprocess.DEVNULL,
+        pass_fds=list(chain.from_iterable(ends)),
+        process_group=0,  # Ctrl-C is for this process, which ends the others
+        # numpy with one thread, as a process with several cannot safely divide
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"},
+    )

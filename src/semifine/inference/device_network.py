@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
 import numpy as np
 import torch
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from semifine.inference.view_classifier import ViewClassifier
+
+_ONE_AT_A_TIME = Lock()
+"""Torch records all graphs of a process on one stream."""
 
 
 class DeviceNetwork:
@@ -79,7 +83,7 @@ class _Recording:
         self._levels = levels.clone()
         self._graph = torch.cuda.CUDAGraph()
         # Other threads go on meanwhile with what no recording may hold: they copy images and wait for them.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with _ONE_AT_A_TIME, torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._logits = launch(self._levels)
 
     def replay(self, levels: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from semifine.inference.journal import Journal, Record
 from semifine.inference.model import Model
 from semifine.inference.prediction import Prediction, Questions, predict_from_logits
 from semifine.inference.stream import answer
-from semifine.inference.tables import ROWS, as_record, check_suffix, written_table
+from semifine.inference.tables import ROWS, as_record, check_suffix, put_in_place, table_rows
 
 
 @dataclass
@@ -74,24 +74,25 @@ def predict_into(
     journal = Journal(out)
     journal.begin({"model": model.identity, **_as_plain(questions)}, resume)
     tally, problems, rest = Tally(), list[Record](), iter(files)
-    with written_table(out) as add_rows:
+    with put_in_place(out) as partial:
+        with table_rows(partial, out.suffix) as add_rows:
 
-        def take(records: Sequence[Record]) -> None:
-            readable = [record for record in records if "error" not in record]
-            add_rows(readable)
-            problems.extend(record for record in records if "error" in record)
-            tally.images += len(records)
-            tally.strange += sum(bool(record["is_ood"]) for record in readable)
-            if progress is not None:
-                progress(tally.images)
+            def take(records: Sequence[Record]) -> None:
+                readable = [record for record in records if "error" not in record]
+                add_rows(readable)
+                problems.extend(record for record in records if "error" in record)
+                tally.images += len(records)
+                tally.strange += sum(bool(record["is_ood"]) for record in readable)
+                if progress is not None:
+                    progress(tally.images)
 
-        for done in several(_done_before(journal, rest), ROWS):
-            take(done)
-        predicted = predict_files(model, rest, questions, batch, workers)
-        for some in several(predicted, batch or model.batch_size):
-            records = [_record(file, result) for file, result in some]
-            journal.append(records)
-            take(records)
+            for done in several(_done_before(journal, rest), ROWS):
+                take(done)
+            predicted = predict_files(model, rest, questions, batch, workers)
+            for some in several(predicted, batch or model.batch_size):
+                records = [_record(file, result) for file, result in some]
+                journal.append(records)
+                take(records)
         tally.unreadable = len(problems)
         if problems:
             _write_unreadable(problems, unreadable_list(out))

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 SEPARATOR = "|"
 """Between the names of a list in CSV."""
 ROWS = 10_000
-"""Rows of a Parquet group, at least."""
+"""Rows of a Parquet group, at least, but for the last."""
 
 AddRows = Callable[[Sequence[Record]], object]
 
@@ -50,17 +50,20 @@ def as_record(path: str, prediction: Prediction) -> Record:
 
 
 @contextmanager
-def written_table(out: Path) -> Iterator[AddRows]:
-    """Gives a function that adds rows. They are written beside, and moved when the block has ended, so that nobody sees
-    half a table or one without what belongs to it."""
-    write = {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}[out.suffix.lower()]
+def put_in_place(out: Path) -> Iterator[Path]:
+    """A file beside it to write to, which is moved when the block has ended, so that nobody sees half a table or one
+    without what belongs to it."""
     partial = out.with_name(f".{out.name}.partial")
     try:
-        with write(partial) as add:
-            yield add
+        yield partial
         os.replace(partial, out)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def table_rows(path: Path, suffix: str) -> AbstractContextManager[AddRows]:
+    """Gives a function that adds rows to a new table; it is complete when the block has ended."""
+    return {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}[suffix.lower()](path)
 
 
 @contextmanager
@@ -110,7 +113,8 @@ def _parquet_rows(path: Path) -> Iterator[AddRows]:
 
     with pq.ParquetWriter(path, schema) as writer:
         yield add
-        write_group()
+        if waiting:
+            write_group()
 
 
 def _schema() -> dict[str, str]:
