@@ -2,9 +2,10 @@
 
     python benchmarks/predict_speed.py --images 10000 --device cuda --out benchmarks/results/predict-speed-cuda.json
 
-Both read the same files and write a table; loading the network and a first batch do not count. The plain loop is what
-people write: ImageFolder, the usual transforms, a DataLoader with one worker a core, float32. semifine runs with its
-own defaults, on a CPU its exported ONNX file, too. A further pass shows where its time goes.
+Both read the same files and write a table, one after the other, ``--repeats`` times; loading the network and a first
+batch do not count, and the median does. The plain loop is what people write: ImageFolder, the usual transforms, a
+DataLoader with one worker a core, float32. semifine runs with its own defaults, on a CPU its exported ONNX file, too. A
+further pass shows where its time goes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import copy
 import csv
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -91,11 +93,14 @@ def plain_loop(
     return found
 
 
-def onnx_seconds(run: Run, photos: Path, folder: Path, workers: int) -> float:
+def exported_to_onnx(run: Run, folder: Path) -> OnnxModel:
     export(run, folder / "model.onnx", "onnx")
-    exported = OnnxModel(folder / "model.onnx", "cpu")
+    return OnnxModel(folder / "model.onnx", "cpu")
+
+
+def prediction_seconds(model: Run | OnnxModel, photos: Path, out: Path, workers: int) -> float:
     started = time.perf_counter()
-    predict_into(folder / "o.csv", exported, find_files([str(photos)]), Questions(), workers=workers)
+    predict_into(out, model, find_files([str(photos)]), Questions(), workers=workers)
     return time.perf_counter() - started
 
 
@@ -164,25 +169,25 @@ def measure(run: Run, size: str, options: argparse.Namespace, folder: Path) -> d
     device = next(run.network.parameters()).device
     warm = list(find_files([str(photos)]))[: run.batch_size]
     predict_into(folder / "warm.csv", run, warm, Questions(), workers=workers)
-    started = time.perf_counter()
-    predict_into(folder / "p.csv", run, find_files([str(photos)]), Questions(), workers=workers)
-    ours = time.perf_counter() - started
-
     network = plain_network(run, options.batch_size, device)
-    started = time.perf_counter()
-    classes = plain_loop(run, network, photos, folder / "plain.csv", options.batch_size, workers, device)
-    plain = time.perf_counter() - started
-    by_onnx = onnx_seconds(run, photos, folder, workers) if options.device == "cpu" else None
-    with (folder / "p.csv").open(encoding="utf-8", newline="") as file:
+    exported = exported_to_onnx(run, folder) if options.device == "cpu" else None
+    seconds: dict[str, list[float]] = {"semifine": [], "onnx": [], "plain": []}
+    for turn in range(options.repeats):
+        seconds["semifine"].append(prediction_seconds(run, photos, folder / f"{turn}.csv", workers))
+        started = time.perf_counter()
+        classes = plain_loop(run, network, photos, folder / "plain.csv", options.batch_size, workers, device)
+        seconds["plain"].append(time.perf_counter() - started)
+        if exported:
+            seconds["onnx"].append(prediction_seconds(exported, photos, folder / f"{turn}-onnx.csv", workers))
+    with (folder / "0.csv").open(encoding="utf-8", newline="") as file:
         names = [row["name"] for row in csv.DictReader(file)]
     agreement = np.mean([name == run.class_names[c] for name, c in zip(names, classes, strict=True)])
+    typical = {what: statistics.median(times) for what, times in seconds.items() if times}
     return {
         "photos": size,
-        "semifine_images_per_second": round(options.images / ours, 1),
-        "onnx_images_per_second": by_onnx and round(options.images / by_onnx, 1),
-        "plain_images_per_second": round(options.images / plain, 1),
-        "ratio": round(plain / ours, 2),
-        "onnx_ratio": by_onnx and round(plain / by_onnx, 2),
+        "images_per_second": {what: round(options.images / time, 1) for what, time in typical.items()},
+        "ratio": {what: round(typical["plain"] / time, 2) for what, time in typical.items()},
+        "seconds": {what: [round(time, 3) for time in times] for what, times in seconds.items() if times},
         "percent_of_time": where_time_goes(run, photos, folder / "w.csv", workers),
         "same_prediction": round(float(agreement), 4),
     }
@@ -192,10 +197,9 @@ def show(result: dict[str, Any]) -> None:
     print(f"photos of {result['photos']} pixels")
     print("| | images/s | against the plain loop |")
     print("|---|---|---|")
-    print(f"| run folder | {result['semifine_images_per_second']} | {result['ratio']} |")
-    if result["onnx_ratio"]:
-        print(f"| exported to ONNX | {result['onnx_images_per_second']} | {result['onnx_ratio']} |")
-    print(f"| plain loop | {result['plain_images_per_second']} | 1 |")
+    titles = {"semifine": "run folder", "onnx": "exported to ONNX", "plain": "plain loop"}
+    for what, ratio in result["ratio"].items():
+        print(f"| {titles[what]} | {result['images_per_second'][what]} | {ratio} |")
     shares = ", ".join(f"{stage} {share} %" for stage, share in result["percent_of_time"].items())
     print(f"where the time of the run folder's goes (each stage at work): {shares}")
     print(f"same prediction as the plain loop: {100 * result['same_prediction']:.1f} %", flush=True)
@@ -205,6 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--photos", nargs="+", default=["500x375", "1600x1200"], metavar="WIDTHxHEIGHT")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--backbone", default="resnet50")
     parser.add_argument("--image-size", type=int, default=224)
@@ -221,7 +226,7 @@ def main() -> None:
             results.append(measure(run, size, options, Path(folder) / size))
             show(results[-1])
     if options.out:
-        setting = {key: getattr(options, key) for key in ("images", "backbone", "image_size", "workers")}
+        setting = {key: getattr(options, key) for key in ("images", "repeats", "backbone", "image_size", "workers")}
         origin = {"semifine": code_version(), "environment": environment}
         record = {"command": " ".join(sys.argv), **setting, "results": results, **origin}
         options.out.write_text(json.dumps(record, indent=1) + "\n")
