@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import semifine
 from semifine.cli.main import main as command
 from semifine.data.catalog import Split
-from semifine.inference.calibration import calibrate, calibration_error, confidence_error
+from semifine.inference.calibration import calibrate, calibration_error, confidence_error, error_by_chance
 
 COVERAGE = 0.9
 REDRAWS = 100
@@ -78,13 +77,6 @@ def auroc(ordinary: list[float], strange: list[float]) -> float:
     return float((ranks[len(ordinary) :].sum() - n * (n + 1) / 2) / (n * len(ordinary)))
 
 
-def error_by_chance(confidence: NDArray[np.float64]) -> float:
-    """The calibration error, in percent, that these confidences have on average when they are exactly right."""
-    random = np.random.default_rng(0)
-    draws = [confidence_error(confidence, random.random(len(confidence)) < confidence) for _ in range(200)]
-    return 100 * float(np.mean(draws))
-
-
 def measure(tested: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, float]:
     truth = [Path(record["path"]).parent.name for record in tested]
     correct = np.array([record["name"] == name for record, name in zip(tested, truth, strict=True)])
@@ -96,7 +88,7 @@ def measure(tested: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[
     return {
         "top1": 100 * float(correct.mean()),
         "calibration_error": 100 * confidence_error(confidence, correct),
-        "calibration_error_by_chance": error_by_chance(confidence),
+        "calibration_error_by_chance": 100 * error_by_chance(confidence),
         "conformal_coverage": 100 * share("conformal_set"),
         "conformal_size": float(np.mean([len(record["conformal_set"]) for record in tested])),
         "candidate_hit_rate": 100 * share("candidates"),

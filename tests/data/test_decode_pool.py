@@ -16,16 +16,17 @@ import pytest
 from PIL import Image
 
 from semifine.data import decode_pool
-from semifine.data.decode_pool import IN_FLIGHT_PER_PROCESS, Reasons, decode_in_processes, processes_can_share
+from semifine.data.decode_pool import Reasons, decode_in_processes, processes_can_share
 from semifine.data.packing import Packed
 from semifine.data.reading import decode_or_reason
 from semifine.errors import UserError
 
 pytestmark = pytest.mark.skipif(not processes_can_share(), reason="this system has no memory for processes to share")
 SIDE, LEFT_ALONE = 16, 40 * 30
+WORKERS = 2
 Taken = tuple[list[np.ndarray | None], Reasons]
 
-decode = partial(decode_in_processes, shorter_side=SIDE, left_alone=LEFT_ALONE, most=3, workers=2)
+decode = partial(decode_in_processes, shorter_side=SIDE, left_alone=LEFT_ALONE, most=3, workers=WORKERS)
 
 
 def take(packed: Packed, reasons: Reasons) -> Taken:
@@ -95,7 +96,7 @@ def test_an_endless_stream_is_read_a_bounded_part_ahead(files: list[str]) -> Non
     results = decode(endless(), take)
     for done in range(1, 20):
         next(results)
-        assert begun <= done + 2 * IN_FLIGHT_PER_PROCESS
+        assert begun <= done + 2 * WORKERS
     results.close()  # type: ignore[attr-defined]
 
 

@@ -9,6 +9,8 @@ from semifine.inference.calibration import (
     Calibration,
     calibrate,
     calibration_error,
+    confidence_error,
+    error_by_chance,
     fit_temperature,
     softmax,
     strangeness,
@@ -47,6 +49,22 @@ def test_calibration_error_equals_a_slow_one() -> None:
         if inside.any():
             slow += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
     assert calibration_error(probs, label) == pytest.approx(slow, abs=1e-9)
+
+
+@pytest.mark.parametrize("images", [200, 2000])
+def test_what_chance_adds_to_the_error_equals_that_of_drawn_labels(images: int) -> None:
+    random = np.random.default_rng(images)
+    confidence = random.beta(2, 1.5, images)
+    drawn = [confidence_error(confidence, random.random(images) < confidence) for _ in range(300)]
+    assert error_by_chance(confidence) == pytest.approx(np.mean(drawn), rel=0.05)
+    said = calibrate(*draw(images, 4)).describe()
+    assert "% after (exactly right confidences show about" in said
+
+
+def test_a_calibration_of_an_earlier_version_is_understood() -> None:
+    kept = calibrate(*draw(100, 5)).as_dict()
+    del kept["ece_by_chance"]
+    assert Calibration.from_dict(kept).describe().endswith("% after")
 
 
 def test_scaling_mends_an_overconfident_model() -> None:

@@ -31,7 +31,13 @@ ResultT = TypeVar("ResultT")
 Reasons = list[str | None]
 """Of each file why it could not be read, if so."""
 
-IN_FLIGHT_PER_PROCESS = 2
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",  # as a process with several threads cannot safely divide
+    # The C library keeps up to 64 MB for the next image: to ask the system for new memory each time takes as long as a
+    # tenth of the decoding.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
 
 
 def processes_can_share() -> bool:
@@ -52,10 +58,11 @@ def decode_in_processes(
     most: int,
     workers: int,
 ) -> Iterator[ResultT]:
-    """Groups of at most ``most`` files, as ``data.reading.decode_image`` decodes them, in their order.
+    """Groups of at most ``most`` files, as ``data.reading.decode_pixels`` decodes them, in their order.
 
     ``take`` gets the readable images of a group and makes a copy of them, since the memory is used again.
     """
+    in_flight = workers + workers // 2 + 1  # with those that wait for an earlier group
     room = most * max(left_alone, MAX_ASPECT * shorter_side**2) * 3
     idle: SimpleQueue[_Decoder] = SimpleQueue()
 
@@ -69,7 +76,7 @@ def decode_in_processes(
     with _started(workers, room, shorter_side, left_alone) as decoders:
         for decoder in decoders:
             idle.put(decoder)
-        yield from map_in_order(decode, groups, workers, in_flight=workers * IN_FLIGHT_PER_PROCESS)
+        yield from map_in_order(decode, groups, workers, in_flight=in_flight)
 
 
 class _Decoder:
@@ -130,6 +137,5 @@ def _start(shorter_side: int, left_alone: int, ends: Sequence[tuple[int, int]]) 
         stdin=subprocess.DEVNULL,
         pass_fds=list(chain.from_iterable(ends)),
         process_group=0,  # Ctrl-C is for this process, which ends the others
-        # numpy with one thread, as a process with several cannot safely divide
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **_ENVIRONMENT},
     )

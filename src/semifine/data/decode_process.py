@@ -15,6 +15,7 @@ import sys
 from contextlib import suppress
 
 import numpy as np
+from PIL import Image
 
 from semifine.data.packing import pack
 from semifine.data.reading import decode_or_reason
@@ -23,6 +24,7 @@ from semifine.data.reading import decode_or_reason
 def main() -> None:
     shorter_side, left_alone = map(int, sys.argv[1:3])
     pairs = [tuple(map(int, pair.split(":"))) for pair in sys.argv[3:]]
+    Image.preinit()  # loads Pillow's usual formats once, not in each process
     for place, (memory, socket) in enumerate(pairs):
         if os.fork() == 0:
             for _, of_another in pairs[place + 1 :]:

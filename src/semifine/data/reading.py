@@ -19,6 +19,7 @@ from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 from semifine.data.paths import PathColumn
 
 ResultT = TypeVar("ResultT")
+Pixels = NDArray[np.uint8]
 
 MISSING = "missing"
 DIGEST_BYTES = 16
@@ -48,7 +49,7 @@ _UPRIGHT = {
 class Decoded:
     """Pixels, and what is known of the image before it was made smaller."""
 
-    pixels: NDArray[np.uint8]
+    pixels: Pixels
     """(height, width, 3) RGB."""
     original_height: int
     original_width: int
@@ -75,7 +76,7 @@ class FileReader:
         """Where the image of a row is."""
         return os.path.join(self.folders[self.folder_of[row]], self.paths[row])
 
-    def read(self, row: int) -> NDArray[np.uint8]:
+    def read(self, row: int) -> Pixels:
         """The whole image in full size."""
         return self.decode(row, None).pixels
 
@@ -109,23 +110,27 @@ def problem_in_words(error: OSError | ValueError) -> str:
     return str(error) or type(error).__name__
 
 
-def decode_file(file: str, shorter_side: int | None, left_alone: int = 0) -> Decoded:
+def decode_file(file: str, shorter_side: int | None) -> Decoded:
     """The image in a file, see ``decode_image``; raises OSError that names the file."""
+    return _decode(file, lambda data: decode_image(data, shorter_side))
+
+
+def decode_or_reason(file: str, shorter_side: int, left_alone: int = 0) -> Pixels | str:
+    """The pixels of a file, see ``decode_pixels``, or the reason why it cannot be read."""
+    try:
+        return _decode(file, lambda data: decode_pixels(data, shorter_side, left_alone)[0])
+    except OSError as error:
+        return problem_in_words(error)
+
+
+def _decode(file: str, decode: Callable[[bytes], ResultT]) -> ResultT:
     with open(file, "rb") as opened:
         data = opened.read()
     try:
         _learn_format(data)
-        return decode_image(data, shorter_side, left_alone)
+        return decode(data)
     except Exception as error:  # a broken file can fail in Pillow's plugins in a dozen ways
         raise OSError(f"{file} cannot be read as an image ({_reason(error)})") from error
-
-
-def decode_or_reason(file: str, shorter_side: int, left_alone: int = 0) -> NDArray[np.uint8] | str:
-    """The pixels of a file, or the reason why it cannot be read."""
-    try:
-        return decode_file(file, shorter_side, left_alone).pixels
-    except OSError as error:
-        return problem_in_words(error)
 
 
 def read_exif(file: str) -> Image.Exif | None:
@@ -172,8 +177,14 @@ def _learn_heif() -> None:
     register_heif_opener()
 
 
-def decode_image(data: bytes, shorter_side: int | None, left_alone: int = 0) -> Decoded:
-    """Decodes the bytes of an image file: upright, RGB, shrunk to the shorter side where that is given.
+def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
+    """Decodes the bytes of an image file, see ``decode_pixels``."""
+    pixels, height, width = decode_pixels(data, shorter_side)
+    return Decoded(pixels, height, width, digest_of(data))
+
+
+def decode_pixels(data: bytes, shorter_side: int | None, left_alone: int = 0) -> tuple[Pixels, int, int]:
+    """Upright, RGB, shrunk to the shorter side where that is given; and the height and width before. To read only.
 
     An image of no more than ``left_alone`` pixels stays as it is where the caller, too, can shrink it: by a bicubic
     resize of the whole, and no more than six times. Pillow itself refuses decompression bombs (DecompressionBombError).
@@ -190,7 +201,7 @@ def decode_image(data: bytes, shorter_side: int | None, left_alone: int = 0) -> 
         upright = upright.transpose(_UPRIGHT[orientation])
     if orientation >= 5:
         width, height = height, width
-    return Decoded(np.array(upright), height, width, digest_of(data))
+    return np.asarray(upright), height, width
 
 
 def _may_stay(size: tuple[int, int], shorter_side: int | None, left_alone: int) -> bool:
@@ -206,13 +217,13 @@ def draft_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
     return max(1, int(size[0] * scale)), max(1, int(size[1] * scale))
 
 
-def decode_array(pixels: NDArray[np.uint8], shorter_side: int | None) -> Decoded:
-    """The same for an image that is already decoded; its hash is that of the pixels."""
+def decode_array(pixels: Pixels, shorter_side: int | None) -> Decoded:
+    """The same as ``decode_image`` for an image that is already decoded; its hash is that of the pixels."""
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
         raise ValueError(f"an image must be (height, width, 3) uint8, not {pixels.shape} {pixels.dtype}")
     height, width, _ = pixels.shape
     small = shrink(Image.fromarray(np.ascontiguousarray(pixels)), shorter_side)
-    return Decoded(np.array(small), height, width, digest_of(np.ascontiguousarray(pixels).data))
+    return Decoded(np.asarray(small), height, width, digest_of(np.ascontiguousarray(pixels).data))
 
 
 def digest_of(data: bytes | memoryview) -> bytes:
@@ -254,7 +265,8 @@ def shrunk_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Any mode as RGB; what is transparent shows white."""
     if image.mode == "RGB" and "transparency" not in image.info:
-        return image.convert("RGB")  # loads the pixels
+        image.load()
+        return image
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return _deep_grey_to_rgb(image)
     if image.mode == "LAB":

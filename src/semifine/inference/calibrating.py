@@ -12,13 +12,13 @@ import numpy as np
 
 from semifine.config import read_run_settings
 from semifine.data.catalog import Split
+from semifine.data.reading import Pixels
 from semifine.data.sources import load_catalog
 from semifine.data.store_build import try_decode
 from semifine.errors import UserError
 from semifine.inference.calibration import FEWEST_IMAGES, Calibration, calibrate
 from semifine.inference.gathering import gather_items
 from semifine.inference.stream import answer
-from semifine.inference.view import Pixels
 from semifine.run_folder import write_atomically
 
 if TYPE_CHECKING:

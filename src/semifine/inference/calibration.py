@@ -34,6 +34,8 @@ class Calibration:
     """Expected calibration error, 0..1, of the plain probabilities."""
     ece_after: float | None = None
     """The same at the fitted temperature; each fold is measured at the temperature of the others."""
+    ece_by_chance: float | None = None
+    """What it would be, on as few images, if the confidences were exactly right."""
     nonconformity: tuple[float, ...] = ()
     """Nonconformity of the true class of each validation image, rising."""
     strangeness: tuple[float, ...] = ()
@@ -69,10 +71,13 @@ class Calibration:
                 f"not calibrated: the data of the run has fewer than {FEWEST_IMAGES} validation images, so confidences "
                 "are as the network gives them, and no coverage is promised"
             )
-        return (
+        said = (
             f"calibrated on {self.images} validation images: temperature {self.temperature:.2f}, expected calibration "
             f"error {100 * self.ece_before:.1f} % before, {100 * self.ece_after:.1f} % after"
         )
+        if self.ece_by_chance is None:  # of a calibration that an earlier version kept
+            return said
+        return f"{said} (exactly right confidences show about {100 * self.ece_by_chance:.1f} % on so few)"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,6 +99,7 @@ def calibrate(logits: Logits, label: NDArray[np.int64]) -> Calibration:
         images=len(label),
         ece_before=calibration_error(softmax(logits), label),
         ece_after=_error_across_folds(logits, label),
+        ece_by_chance=error_by_chance(probs.max(axis=1)),
         nonconformity=_rising(nonconformity(probs)[np.arange(len(label)), label]),
         strangeness=_rising(strangeness(logits)),
     )
@@ -127,9 +133,21 @@ def calibration_error(probs: Probabilities, label: NDArray[np.int64]) -> float:
 
 def confidence_error(confidence: Scores, correct: NDArray[np.bool_]) -> float:
     """The same of (N,) confidences and whether each prediction is right."""
-    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
-    gap = np.bincount(bins, confidence - correct, minlength=BINS)
+    gap = np.bincount(_bins(confidence), confidence - correct, minlength=BINS)
     return float(np.abs(gap).sum() / len(confidence))
+
+
+def error_by_chance(confidence: Scores) -> float:
+    """The calibration error that (N,) exactly right confidences show on average, since each bin holds few images.
+
+    The number of right predictions in a bin is nearly normal, and the mean of |x| is √(2/π) standard deviations.
+    """
+    variance = np.bincount(_bins(confidence), confidence * (1 - confidence), minlength=BINS)
+    return float(np.sqrt(2 / np.pi) * np.sqrt(variance).sum() / len(confidence))
+
+
+def _bins(confidence: Scores) -> NDArray[np.int64]:
+    return np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
 
 
 def nonconformity(probs: Probabilities) -> Scores:

@@ -16,15 +16,17 @@ from torch.nn.functional import interpolate
 
 from semifine.data.decode_pool import Reasons, decode_in_processes, processes_can_share
 from semifine.data.packing import Packed, pack
-from semifine.data.reading import decode_or_reason, shrunk_size
+from semifine.data.reading import Pixels, decode_or_reason, shrunk_size
 from semifine.inference.gathering import Group, gather_items, several
 from semifine.inference.knowledge import Knowledge
-from semifine.inference.view import Pixels, oversampling
+from semifine.inference.view import oversampling
 from semifine.views.crops import centre_crop, render_crop
 from semifine.views.images import CHANNELS, ImageTable, image_batch
 
 MOST_PIXELS = 1_000_000
 """Larger images, which would take much memory and time to move, are shrunk where they are decoded."""
+ROOMY = 16 << 30
+"""Memory of a GPU where many photos may wait."""
 MANY = 500
 """From this number of files on it pays to start processes."""
 
@@ -32,11 +34,10 @@ MANY = 500
 class DeviceSight:
     """Levels are those of ``HostSight`` but for rounding: a test allows two of 255."""
 
-    together = 32  # each time takes dozens of small operations; more would fill a small GPU with photos that wait
-
     def __init__(self, known: Knowledge, device: torch.device) -> None:
         self.known = known
         self._device = device
+        self.together = 64 if _memory(device) >= ROOMY else 32  # each time takes dozens of small operations
         # A stream of its own, before others: small copies wait for what is before them, which must not be the network's
         # work.
         self._stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
@@ -106,6 +107,11 @@ class DeviceSight:
             squares = levels.add_(0.5).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
             views |= zip(rows.tolist(), squares.unbind(), strict=True)
         return [views[row] for row in range(len(samples))]
+
+
+def _memory(device: torch.device) -> int:
+    """Of a GPU, in bytes."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
 
 
 def _resized(stack: Tensor, size: tuple[int, int]) -> Tensor:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 from torch import nn
 
+from semifine.data.reading import Pixels
 from semifine.errors import UserError
 from semifine.inference.calibration import softmax
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.onnx_model import METADATA, OnnxModel
 from semifine.inference.run import Run
-from semifine.inference.view import Pixels
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import create_classifier
 from semifine.run_folder import damage_told

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from PIL import Image
 
 from semifine.data.in_order import map_in_order, usable_cores
-from semifine.inference.view import Pixels
+from semifine.data.reading import Pixels
 
 if TYPE_CHECKING:
     from semifine.inference.sight import Sight

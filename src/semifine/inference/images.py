@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data.reading import decode_array, to_rgb
+from semifine.data.reading import Pixels, decode_array, to_rgb
 from semifine.inference.gathering import Group, gather_items
 from semifine.inference.sight import Sight
-from semifine.inference.view import Pixels
 
 ImageInput = str | Path | Image.Image | NDArray[np.uint8]
 

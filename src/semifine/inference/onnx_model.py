@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from semifine.data.reading import Pixels
 from semifine.errors import UserError
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.sight import HostSight
 from semifine.inference.stream import BATCH
-from semifine.inference.view import Pixels
 
 METADATA = "semifine"
 """The key of the file's metadata that holds the model's knowledge as JSON."""

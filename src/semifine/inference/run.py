@@ -16,6 +16,7 @@ from torch import Tensor
 
 from semifine.config import read_run_settings, read_train_settings
 from semifine.data.catalog import Split
+from semifine.data.reading import Pixels
 from semifine.data.store import ImageStore
 from semifine.engine.dataset import Dataset, open_dataset
 from semifine.engine.devices import create_fabric
@@ -35,7 +36,6 @@ from semifine.inference.knowledge import Knowledge
 from semifine.inference.prediction import Prediction, Questions, predict_from_logits
 from semifine.inference.sight import HostSight, Sight
 from semifine.inference.taxonomy import read_taxonomy
-from semifine.inference.view import Pixels
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import normalisation
 from semifine.models.portions import images_at_once

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from semifine.data.reading import decode_or_reason
+from semifine.data.reading import Pixels, decode_or_reason
 from semifine.inference.gathering import Group, gather_items
 from semifine.inference.knowledge import Knowledge
-from semifine.inference.view import Pixels, central_view
+from semifine.inference.view import central_view
 
 
 class Sight(Protocol):

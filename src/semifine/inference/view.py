@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Pixels = NDArray[np.uint8]
+from semifine.data.reading import Pixels
 
 # Both as views/maker.py has them; a test compares the two.
 LARGEST_SHRINK = 1.5
