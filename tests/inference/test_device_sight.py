@@ -88,7 +88,10 @@ def test_levels_are_those_of_the_host(files: dict[str, str], device: str, size: 
     for kind, wanted, view in zip(files, expected, found, strict=True):
         assert view.shape == (size, size, 3)
         assert view.dtype == torch.uint8
-        assert np.abs(view.cpu().numpy().astype(int) - wanted).max() <= 2, kind
+        apart = np.abs(view.cpu().numpy().astype(int) - wanted)
+        assert apart.max() <= 1, kind
+        # The host shrinks before it turns, so that the two axes are rounded in the other order.
+        assert apart.mean() < (0.3 if kind == "turned" else 0.02), kind
 
 
 @pytest.mark.parametrize("kind", KINDS)

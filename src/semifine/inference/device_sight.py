@@ -32,7 +32,7 @@ MANY = 500
 
 
 class DeviceSight:
-    """Levels are those of ``HostSight`` but for rounding: a test allows two of 255."""
+    """Levels are those of ``HostSight`` but for rounding: a test allows one of 255, of few pixels."""
 
     def __init__(self, known: Knowledge, device: torch.device) -> None:
         self.known = known
@@ -115,6 +115,8 @@ def _memory(device: torch.device) -> int:
 
 
 def _resized(stack: Tensor, size: tuple[int, int]) -> Tensor:
-    """(n, H, W, 3) levels -> those of another height and width."""
-    small = interpolate(stack.permute(0, 3, 1, 2).float(), size, mode="bicubic", antialias=True)
-    return small.add_(0.5).clamp_(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+    """(n, H, W, 3) levels -> those of another height and width; along each axis rounded to levels, as Pillow does."""
+    levels = stack.permute(0, 3, 1, 2).float()
+    for between in ((stack.shape[1], size[1]), size):
+        levels = interpolate(levels, between, mode="bicubic", antialias=True).add_(0.5).clamp_(0, 255).floor_()
+    return levels.to(torch.uint8).permute(0, 2, 3, 1)
