@@ -10,7 +10,7 @@
       result.json          the final numbers, honestly named
       classes.json         class names and, where known, their groups
       weights.json         which tensors the network started from, where it did not start fresh
-      labels.csv           the labels that people had given in the studio when the run began, where it uses them
+      labels.csv           the further labels (--labels) as they were when the run began, where it uses some
       classes.safetensors  confusion matrix on test, what the method learnt about classes, entropy of labels by k
       calibration.json     temperature and thresholds, fitted on validation images, for each set of weights
       data.json            what is in the data and what was found to be wrong with it
@@ -27,8 +27,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,16 @@ class RunFolder:
             raise UserError(f"{self.classes} is damaged: it has no list of names.")
         return [str(name) for name in names]
 
+    def check_classes(self, names: Sequence[str]) -> None:
+        """What the run calls class 3 must still be that in its data, where folders may have come or gone."""
+        pairs = zip_longest(self.read_class_names(), names)
+        then, now = next(((then, now) for then, now in pairs if then != now), (None, None))
+        if then != now:
+            raise UserError(
+                f"The data of the run in {self.path} has other classes than it learnt (then: {then or 'no more'}, "
+                f"now: {now or 'no more'}): bring them back, or train another run."
+            )
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """What a JSON file of ours holds; a clear UserError where it is damaged."""
@@ -128,6 +139,8 @@ def damage_told(path: Path) -> Iterator[None]:
     """Whatever goes wrong while a file of ours is read is told as one sentence about that file."""
     try:
         yield
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
     except Exception as error:  # JSON, safetensors and Parquet have kinds of their own

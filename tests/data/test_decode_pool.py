@@ -197,3 +197,12 @@ input()
 def test_without_shared_memory_there_are_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(decode_pool.os, "memfd_create")
     assert not processes_can_share()
+
+
+def test_no_more_processes_than_there_are_descriptors(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (decode_pool.DESCRIPTORS_LEFT + 7, -1))
+    assert decode_pool._most_processes() == 2
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (10, 10))
+    assert len(list(decode(in_groups(files), take, workers=300))) == len(in_groups(files))

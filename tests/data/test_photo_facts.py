@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from PIL.TiffImagePlugin import IFDRational
 
 from semifine.data.grouping import burst_groups
 from semifine.data.photo_facts import photo_facts, taken_at
@@ -55,3 +56,21 @@ def test_a_photo_that_does_not_say_its_time_has_that_of_its_file(tmp_path: Path)
     facts = photo_facts(str(tmp_path / "a.jpg"))
     assert not facts.is_camera_time
     assert facts.time.timestamp() == int((tmp_path / "a.jpg").stat().st_mtime)
+
+
+def test_a_clock_that_was_never_set_says_no_time(tmp_path: Path) -> None:
+    file = tmp_path / "a.jpg"
+    exif = Image.Exif()
+    exif.get_ifd(0x8769)[0x9003] = "0001:01:01 00:00:00"
+    Image.new("RGB", (20, 20)).save(file, exif=exif.tobytes())
+    assert not photo_facts(str(file)).is_camera_time
+    assert len(burst_groups(FileReader([str(file)]), 1.0)) == 1
+
+
+def test_coordinates_without_satellites_are_no_place(tmp_path: Path) -> None:
+    file = tmp_path / "a.jpg"
+    exif = Image.Exif()
+    nowhere = (IFDRational(0, 0), IFDRational(0, 0), IFDRational(0, 0))
+    exif.get_ifd(0x8825).update({1: "N", 2: nowhere, 3: "E", 4: nowhere})
+    Image.new("RGB", (20, 20)).save(file, exif=exif.tobytes())
+    assert photo_facts(str(file)).place is None

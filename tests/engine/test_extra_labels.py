@@ -11,6 +11,7 @@ from semifine.engine.dataset import open_dataset
 from semifine.engine.display import Display
 from semifine.engine.training import train
 from semifine.errors import UserError
+from semifine.inference.run import load
 from semifine.labelling.events import LABEL, UNDO, Event
 from semifine.labelling.log import LabelLog
 from tests.conftest import tiny_settings
@@ -38,13 +39,6 @@ def test_labels_of_the_log_are_learnt_without_conflicts_and_strangers(
     assert len(catalog) == len(plain) + 2
     assert sorted(catalog.paths[row] for row in added) == sorted(paths[2:4])
     assert catalog.label[added].tolist() == [3, 3]
-
-
-def test_an_unknown_class_in_the_log_is_named(tmp_path: Path, images: tuple[list[str], tuple[str, ...]]) -> None:
-    log = LabelLog(tmp_path / "studio.db")
-    log.append([Event("Ada", images[0][0], LABEL, "Dodo")])
-    with pytest.raises(UserError, match="'Dodo', which is no class"):
-        open_dataset(tiny_settings(labels=str(log.file)), QUIET)
 
 
 def test_a_table_may_be_half_filled_and_repeat_itself(
@@ -110,4 +104,34 @@ def test_what_an_attempt_left_is_no_obstacle(tmp_path: Path, images: tuple[list[
     (out / ".settings.yaml.partial").write_text("")
     table.write_text(f"path,label\n{images[0][0]},{images[1][0]}\n")
     assert train(settings, out, display=QUIET)["images"]["labelled"] == 19
-    assert not (out / "labels.csv").exists(), "a table needs no copy"
+
+
+def test_a_run_keeps_a_copy_of_a_table_that_may_change_or_go(
+    tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
+) -> None:
+    (path, *_), names = images
+    table, out = tmp_path / "mine.csv", tmp_path / "run"
+    table.write_text(f"path,label\n{path},{names[0]}\n")
+    settings = tiny_settings("supervised", labels=str(table), iterations=1)
+    train(settings, out, display=QUIET)
+    table.write_text(f"path,label\n{path},{names[1]}\n")
+    (out / "result.json").unlink()
+    train(settings, out, resume=True, display=QUIET)
+    table.unlink()
+    catalog = load(out, device="cpu").dataset.catalog
+    assert catalog.class_names[catalog.label[-1]] == names[0]
+
+
+def test_a_class_that_is_gone_is_left_out_of_a_log_and_an_error_in_a_table(
+    tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
+) -> None:
+    paths, names = images
+    log = LabelLog(tmp_path / "studio.db")
+    log.append([Event("Ada", paths[0], LABEL, "dodo"), Event("Ada", paths[1], LABEL, names[0])])
+    dataset = open_dataset(tiny_settings(labels=str(log.file)), QUIET)
+    assert dataset.catalog.paths[len(dataset.catalog) - 1] == paths[1]
+    assert len(dataset.catalog) == len(open_dataset(tiny_settings(), QUIET).catalog) + 1
+    table = tmp_path / "labels.csv"
+    table.write_text(f"path,label\n{paths[0]},dodo\n")
+    with pytest.raises(UserError, match="'dodo', which is no class"):
+        open_dataset(tiny_settings(labels=str(table)), QUIET)

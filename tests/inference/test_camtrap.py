@@ -13,7 +13,9 @@ import pytest
 from PIL import Image
 
 from semifine.cli.main import main
+from semifine.data.photo_facts import PhotoFacts, photo_facts
 from semifine.errors import UserError
+from semifine.inference import camtrap
 from semifine.inference.camtrap import check_folder, write_package
 
 FILE_PATH = r"^(?=^[^./~])(^((?!\.{2}).)*$).*$"
@@ -136,3 +138,26 @@ def test_a_package_beside_its_photos_names_them_by_their_place_in_it(tmp_path: P
     assert any("2 photos are not in the package" in gap for gap in gaps)
     with pytest.raises(UserError, match=r"holds datapackage\.json already"):
         check_folder(tmp_path / "card")
+
+
+def test_a_package_is_whole_or_absent(
+    soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for second in (3, 9):
+        shoot(tmp_path / "card" / f"{second}.jpg", second)
+    card, package = tmp_path / "card", tmp_path / "package"
+    command = ["predict", str(soc_folder), str(card), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]
+    command += ["--camtrap-dp", str(package), "--resume"]
+
+    def stop(file: str) -> PhotoFacts:
+        if file.endswith("9.jpg"):
+            raise KeyboardInterrupt
+        return photo_facts(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(camtrap, "photo_facts", stop)
+        assert main(command) == 130
+    assert "repeat the command with --resume" in capsys.readouterr().err
+    assert not list(package.iterdir())
+    assert main(command) == 0
+    assert len(read(package / "media.csv")) == 2

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from PIL import Image
 
 from semifine.cli.main import main
 from semifine.errors import UserError
 from semifine.inference import export as exporting
 from semifine.inference.export import export
 from semifine.inference.knowledge import Knowledge
-from semifine.inference.onnx_model import OnnxModel
+from semifine.inference.onnx_model import METADATA, OnnxModel
 from semifine.inference.run import Run
 
 ROOT = Path(__file__).parents[2]
@@ -96,3 +99,36 @@ def test_files_that_are_no_model_of_ours_are_refused(tmp_path: Path, capsys: pyt
     for name in ("model.onnx", "none.onnx"):
         assert main(["predict", str(tmp_path / name), "a.jpg"]) == 2
         assert name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("described", "part"),
+    [
+        ("{}", "is damaged"),
+        ("[1]", "is damaged"),
+        ("no JSON", "is damaged"),
+        ('{"semifine_model": 99}', "later version"),
+    ],
+)
+def test_a_description_that_is_not_understood_is_told(
+    onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], described: str, part: str
+) -> None:
+    model = onnx.load(onnx_file)
+    (entry,) = (entry for entry in model.metadata_props if entry.key == METADATA)
+    entry.value = described
+    onnx.save(model, tmp_path / "model.onnx")
+    assert main(["predict", str(tmp_path / "model.onnx"), "a.jpg"]) == 2
+    assert part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content", ["5", "[1]", "{", '{"%s": 5}', '{"%s": {"temperature": 1}}', '{"%s": {"later": 1}}']
+)
+def test_a_calibration_that_is_not_understood_is_told(
+    soc_folder: Path, soc_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    copied = Path(shutil.copytree(soc_folder, tmp_path / "run", symlinks=True))
+    (copied / "calibration.json").write_text(content % soc_run.identity if "%s" in content else content)
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
+    assert main(["predict", str(copied), str(tmp_path / "a.png"), "--device", "cpu"]) == 2
+    assert "calibration.json is damaged, or of a later version: remove it" in capsys.readouterr().err

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image, ImageOps
 
 from semifine.cli.main import main
 from semifine.data.folder_writer import write_folder
 from semifine.data.sources import load_catalog, synthetic
+
+OPTIONS = ["--backbone", "test_resnet", "--iterations", "6", "--device", "cpu"]
 
 
 def test_from_folders_of_classes_to_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,7 +25,7 @@ def test_from_folders_of_classes_to_predictions(tmp_path: Path, capsys: pytest.C
     photos = tmp_path / "written" / "labeled"
     (tmp_path / "written" / "test").rename(photos / "test")
     out = tmp_path / "run"
-    options = ["--labels-per-class", "25", "--backbone", "test_resnet", "--iterations", "6", "--device", "cpu"]
+    options = ["--labels-per-class", "25", *OPTIONS]
     assert main(["train", str(photos), *options, "--cache", str(tmp_path / "cache"), "--out", str(out)]) == 0
     said = capsys.readouterr().err
     assert "4 classes, 80 labelled, 60 unlabelled, 20 val, 12 test" in said
@@ -34,3 +38,51 @@ def test_from_folders_of_classes_to_predictions(tmp_path: Path, capsys: pytest.C
     records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert len(records) == 12
     assert all(record["conformal_set"] and record["is_ood"] is not None for record in records)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Photos in a folder, and a run that learnt from them but was never calibrated."""
+    folder = tmp_path_factory.mktemp("own")
+    settings = synthetic.Settings(
+        genera=2, species=2, labelled_per_class=20, unlabelled_per_class=2, val_per_class=0, test_per_class=3
+    )
+    write_folder(load_catalog("synthetic", settings), folder / "photos")
+    assert main(["train", str(folder / "photos"), *OPTIONS, "--out", str(folder / "run")]) == 0
+    (folder / "run" / "calibration.json").unlink(missing_ok=True)
+    return folder / "photos", folder / "run"
+
+
+@pytest.mark.parametrize("change", ["renamed", "added"])
+def test_other_classes_than_those_that_were_learnt_are_noticed(
+    trained: tuple[Path, Path], tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, run = (Path(shutil.copytree(folder, tmp_path / folder.name, symlinks=True)) for folder in trained)
+    settings = run / "settings.yaml"
+    settings.write_text(settings.read_text().replace(str(trained[0]), str(photos)))
+    first, *_ = sorted(path.name for path in (photos / "labeled").iterdir())
+    for split in ("labeled", "test"):
+        if change == "renamed":
+            (photos / split / first).rename(photos / split / "Zebra")
+        else:
+            (photos / split / "Aardvark").mkdir()
+            for file in (photos / split / first).iterdir():
+                ImageOps.mirror(Image.open(file)).save(photos / split / "Aardvark" / file.name)
+    told = f"has other classes than it learnt (then: {first}, now: "
+    before = (run / "classes.json").read_bytes()
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--device", "cpu"]) == 2
+    assert told in capsys.readouterr().err
+    assert main(["predict", str(run), str(photos / "test"), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]) == 0
+    assert told in capsys.readouterr().err, "without calibration, and it says why"
+    assert not (run / "calibration.json").exists()
+    (run / "result.json").unlink()
+    assert main(["train", "--out", str(run), "--resume"]) == 2
+    assert told in capsys.readouterr().err
+    assert (run / "classes.json").read_bytes() == before
+
+
+def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--out", str(tmp_path / "tpyo"), "--resume"]) == 2
+    assert f"There is no run in {tmp_path / 'tpyo'}" in capsys.readouterr().err
+    assert not (tmp_path / "tpyo").exists()

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import csv
+import errno
 import io
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from semifine.cli.main import main
 from semifine.data.catalog import Split
 from semifine.errors import UserError
 from semifine.inference import predicting
+from semifine.inference.calibration import Calibration
 from semifine.inference.inputs import find_files
 from semifine.inference.journal import Record
 from semifine.inference.prediction import Questions
 from semifine.inference.run import Run
+from semifine.inference.taxonomy import read_taxonomy
 
 QUESTIONS = Questions()
 
@@ -221,3 +227,68 @@ def test_links_that_lead_nowhere_are_listed(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     os.mkfifo(tmp_path / "pipe.jpg")  # reading it would wait for ever
     assert list(find_files([str(tmp_path)])) == [str(tmp_path / "circle.jpg"), str(tmp_path / "gone.jpg")]
+
+
+def test_two_jobs_cannot_write_one_table(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+    out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
+
+    def another(done: int) -> None:  # noqa: ARG001
+        with pytest.raises(UserError, match="Another job is writing"):
+            predicting.predict_into(out, soc_run, files, QUESTIONS, resume=True)
+
+    assert predicting.predict_into(out, soc_run, files, QUESTIONS, batch=8, progress=another).images == len(files)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.csv.unreadable.csv"]
+
+
+def test_a_job_does_not_go_on_with_another_taxonomy_or_calibration(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+    out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
+
+    def about(genus: str) -> Questions:
+        table = tmp_path / "taxa.csv"
+        table.write_text("species,genus\n" + "".join(f"{name},{genus}\n" for name in soc_run.class_names))
+        return Questions(taxonomy=read_taxonomy(table, soc_run.class_names))
+
+    def stop(done: int) -> None:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predicting.predict_into(out, soc_run, files, about("Parus"), batch=8, progress=stop)
+    with pytest.raises(UserError, match="other options"):
+        predicting.predict_into(out, soc_run, files, about("Poecile"), batch=8, resume=True)
+    other = copy.copy(soc_run)
+    other.knowledge = replace(soc_run.knowledge, calibration=Calibration())
+    with pytest.raises(UserError, match="other options"):
+        predicting.predict_into(out, other, files, about("Parus"), batch=8, resume=True)
+    predicting.predict_into(out, soc_run, files, about("Parus"), batch=8, resume=True)
+
+
+def test_names_that_end_with_a_nul_need_the_option(
+    soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a.jpg\0b.jpg\0")))
+    assert main(["predict", str(soc_folder), "-", "--out", str(tmp_path / "p.csv"), "--device", "cpu"]) == 2
+    assert "add --null" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_must_not_be_looked_into_is_one_unreadable_thing(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = os.scandir
+
+    def closed(folder: Path) -> object:
+        if Path(folder).name == "wet day":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return original(folder)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    assert list(find_files([str(photos)])) == [str(photos / "broken.jpg"), str(photos / "wet day")]
+
+
+def test_a_pillow_image_is_turned_as_its_file_is(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    lying = tmp_path / "lying.jpg"
+    Image.open(photos / "wet day" / "mésange 00.PNG").convert("RGB").save(lying, exif=exif, quality=95)
+    by_file, by_image = soc_run.predict([lying, Image.open(lying)])
+    assert by_image.probabilities == pytest.approx(by_file.probabilities, abs=1e-6)

@@ -182,3 +182,11 @@ def test_a_log_of_a_later_version_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(UserError, match="update semifine"):
         LabelLog(tmp_path / "labels.db")
+
+
+def test_who_is_unsure_takes_the_own_label_back_and_nobody_elses() -> None:
+    unsure = Event("Ada", "a.jpg", UNSURE)
+    assert after(label("tit"), unsure).label is None
+    assert after(label("tit"), unsure, undo(2)).label == "tit"
+    assert after(label("tit"), label("tit", "Bo"), unsure).label == "tit"
+    assert after(label("tit"), Event("Ada", "a.jpg", SKIP)).label == "tit"

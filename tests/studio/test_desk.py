@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from semifine.errors import UserError
+from semifine.labelling.events import LABEL, Event
 from semifine.labelling.log import LabelLog
 from semifine.studio.desk import Desk, Said, Wanted
 from semifine.studio.insight import Insight
@@ -149,3 +150,12 @@ def test_nonsense_is_refused_and_not_logged(desk: Desk, said: Said, part: str) -
     with pytest.raises(UserError, match=part):
         desk.say(said)
     assert desk._log.events() == []
+
+
+def test_a_log_may_speak_of_classes_and_images_that_are_gone(desk: Desk) -> None:
+    say(desk, 3)
+    desk._log.append([Event("Ada", desk.path(4), LABEL, "dodo"), Event("Ada", "gone.jpg", LABEL, "dodo")])
+    desk.catch_up()
+    assert sum(shown["given"] for shown in show_overview(desk)["classes"]) == 1
+    assert desk.undo("Ada") == [4], "what was said of an image that is gone is not in the way"
+    assert desk.undo("Ada") == [3]

@@ -19,7 +19,7 @@ from semifine.labelling.log import LabelLog
 from semifine.run_folder import RunFolder
 from semifine.studio.insight import Insight
 from semifine.studio.logs import log_of_run
-from semifine.studio.retraining import Request, Retraining, next_folder, training_command
+from semifine.studio.retraining import Request, Retraining, _how_to_go_on, next_folder, training_command
 
 
 def finish(retraining: Retraining) -> dict[str, object]:
@@ -145,3 +145,7 @@ def test_without_the_web_server_the_extra_is_named(
     monkeypatch.setattr("semifine.cli.studio_command.find_spec", lambda _: None)
     assert main(["studio", str(studio_run), "--no-browser"]) == 2
     assert "semifine[studio]" in capsys.readouterr().err
+
+
+def test_a_training_that_was_stopped_before_it_began_cannot_be_resumed(tmp_path: Path) -> None:
+    assert _how_to_go_on(tmp_path / "run-studio-1") == "Stopped before it began."

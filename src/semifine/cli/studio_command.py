@@ -7,6 +7,7 @@ import webbrowser
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 
 from semifine.cli.main import Parser, add_device
 from semifine.errors import UserError
@@ -52,7 +53,8 @@ def run(arguments: Sequence[str]) -> int:
         print(f"Labels go to {file}. Stop with Ctrl-C.", file=sys.stderr)
         print(address, flush=True)
         if not options.no_browser:
-            webbrowser.open(address)
+            # In a thread: some browsers, such as w3m, keep whoever opens them waiting, and want to be served meanwhile.
+            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     with listen(options.port) as listening:
         if file.exists():

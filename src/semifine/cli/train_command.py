@@ -102,8 +102,11 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
     if options.method is not None:
         overrides["method.name"] = options.method
     layers: list[dict[str, Any]] = []
-    if getattr(options, "resume", False) and (begun := options.out / "settings.yaml").exists():
-        layers.append(flatten(read_run_settings(begun).as_dict()))
+    if getattr(options, "resume", False):
+        if (begun := options.out / "settings.yaml").exists():
+            layers.append(flatten(read_run_settings(begun).as_dict()))
+        elif not (options.config or options.preset or overrides or dotted):
+            raise UserError(f"There is no run in {options.out} to go on with; to begin one, say with which data.")
     layers += [read_preset(name) for name in options.preset]
     if options.config:
         layers.append(_settings_for(options.method, read_settings_file(options.config)))

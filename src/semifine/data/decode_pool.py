@@ -31,6 +31,7 @@ ResultT = TypeVar("ResultT")
 Reasons = list[str | None]
 """Of each file why it could not be read, if so."""
 
+DESCRIPTORS_LEFT = 200
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # as a process with several threads cannot safely divide
     # The C library keeps up to 64 MB for the next image: to ask the system for new memory each time takes as long as a
@@ -62,6 +63,7 @@ def decode_in_processes(
 
     ``take`` gets the readable images of a group and makes a copy of them, since the memory is used again.
     """
+    workers = min(workers, _most_processes())
     in_flight = workers + workers // 2 + 1  # with those that wait for an earlier group
     room = most * max(left_alone, MAX_ASPECT * shorter_side**2) * 3
     idle: SimpleQueue[_Decoder] = SimpleQueue()
@@ -77,6 +79,14 @@ def decode_in_processes(
         for decoder in decoders:
             idle.put(decoder)
         yield from map_in_order(decode, groups, workers, in_flight=in_flight)
+
+
+def _most_processes() -> int:
+    """Each takes three descriptors while it starts, and others need some."""
+    import resource  # of the systems that can share memory
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else max(1, (limit - DESCRIPTORS_LEFT) // 3)
 
 
 class _Decoder:

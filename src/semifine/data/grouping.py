@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,4 +53,4 @@ def _shot(file: str) -> tuple[str, float] | None:
     time = taken_at(exif) if exif is not None else None
     if exif is None or time is None:
         return None
-    return f"{camera_name(exif)} {camera_serial(exif)}", time.timestamp()
+    return f"{camera_name(exif)} {camera_serial(exif)}", (time - datetime(1970, 1, 1)).total_seconds()

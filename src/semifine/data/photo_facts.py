@@ -14,6 +14,9 @@ from semifine.data.reading import read_exif
 _MODEL, _MAKER, _EXIF, _GPS = 0x0110, 0x010F, 0x8769, 0x8825
 _TAKEN, _OFFSET, _SERIAL, _SUBSECOND = 0x9003, 0x9011, 0xA431, 0x9291
 
+FIRST_YEAR = 1900
+"""A clock that was never set says 0001."""
+
 
 @dataclass(frozen=True)
 class PhotoFacts:
@@ -42,6 +45,8 @@ def taken_at(exif: Image.Exif) -> datetime | None:
         time = datetime.strptime(str(details[_TAKEN]).strip("\0 "), "%Y:%m:%d %H:%M:%S")
     except (KeyError, ValueError):
         return None
+    if time.year < FIRST_YEAR:
+        return None
     decimals = str(details.get(_SUBSECOND, "")).strip("\0 ")  # cameras without them leave it blank
     return time.replace(microsecond=int(f"{decimals:0<6.6}")) if decimals.isdecimal() else time
 
@@ -66,9 +71,11 @@ def _with_zone(time: datetime, exif: Image.Exif) -> datetime:
 def _place(exif: Image.Exif) -> tuple[float, float] | None:
     gps = exif.get_ifd(_GPS)
     try:
-        return _degrees(gps[2], gps[1] in ("S", b"S")), _degrees(gps[4], gps[3] in ("W", b"W"))
+        place = _degrees(gps[2], gps[1] in ("S", b"S")), _degrees(gps[4], gps[3] in ("W", b"W"))
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
+    is_on_earth = abs(place[0]) <= 90 and abs(place[1]) <= 180  # no number at all where there were no satellites
+    return place if is_on_earth else None
 
 
 def _degrees(parts: Any, is_negative: bool) -> float:

@@ -119,7 +119,7 @@ def decode_or_reason(file: str, shorter_side: int, left_alone: int = 0) -> Pixel
     """The pixels of a file, see ``decode_pixels``, or the reason why it cannot be read."""
     try:
         return _decode(file, lambda data: decode_pixels(data, shorter_side, left_alone)[0])
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter of a name that no file can have
         return problem_in_words(error)
 
 
@@ -197,11 +197,9 @@ def decode_pixels(data: bytes, shorter_side: int | None, left_alone: int = 0) ->
         orientation = orientation_of(image)  # not before: Pillow turns a TIFF while it loads, and then says so
     if not _may_stay(upright.size, shorter_side, left_alone):
         upright = shrink(upright, shorter_side)
-    if orientation in _UPRIGHT:
-        upright = upright.transpose(_UPRIGHT[orientation])
     if orientation >= 5:
         width, height = height, width
-    return np.asarray(upright), height, width
+    return np.asarray(turned(upright, orientation)), height, width
 
 
 def _may_stay(size: tuple[int, int], shorter_side: int | None, left_alone: int) -> bool:
@@ -237,6 +235,11 @@ def orientation_of(image: Image.Image) -> int:
         return value if isinstance(value, int) and 1 <= value <= 8 else 1
     except Exception:  # broken metadata does not make the pixels unusable
         return 1
+
+
+def turned(image: Image.Image, orientation: int) -> Image.Image:
+    """Upright, if that is how the camera was held."""
+    return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
 
 
 def shrink(image: Image.Image, shorter_side: int | None) -> Image.Image:

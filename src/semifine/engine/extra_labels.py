@@ -29,8 +29,8 @@ class ExtraLabels:
     """Images that are not among the pairs, because people disagree about them."""
     blank: int = 0
     """Lines of a table that are not filled in yet."""
-    from_log: bool = False
-    """A log outlives its images: some may be gone from the data set. A table that names a wrong path is a mistake."""
+    is_lasting: bool = False
+    """A log outlives its images and classes: some may be gone from the data set. In a table that is a mistake."""
 
 
 def read_labels(file: Path) -> ExtraLabels:
@@ -41,7 +41,7 @@ def read_labels(file: Path) -> ExtraLabels:
     except OSError as error:
         raise UserError(f"Cannot read the labels {file}: {error.strerror or error}.") from error
     held = standings(read_events(file))
-    return ExtraLabels(file, agreed_labels(held), sum(here.in_conflict for here in held.values()), from_log=True)
+    return ExtraLabels(file, agreed_labels(held), sum(here.in_conflict for here in held.values()), is_lasting=True)
 
 
 def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tuple[Catalog, ImageStore, str]:
@@ -51,12 +51,12 @@ def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tupl
     """
     row_of = {str(catalog.paths[row]): int(row) for row in catalog.rows(Split.UNLABELLED)}
     class_of = {name: number for number, name in enumerate(catalog.class_names)}
-    pairs = [(path, name) for path, name in labels.pairs if path in row_of or not labels.from_log]
-    for path, name in pairs:
+    for path, name in labels.pairs if not labels.is_lasting else []:
         if path not in row_of:
             raise UserError(f"{labels.file} labels {path}, which is no unlabelled image of {catalog.name}.")
         if name not in class_of:
             raise UserError(f"{labels.file} gives {path} the label '{name}', which is no class of {catalog.name}.")
+    pairs = [(path, name) for path, name in labels.pairs if path in row_of and name in class_of]
     added = np.array([row_of[path] for path, _ in pairs], dtype=np.int64)
     given = np.array([class_of[name] for _, name in pairs], dtype=np.int64)
     rows = np.concatenate([np.arange(len(catalog)), added])
@@ -81,21 +81,21 @@ def _note(labels: ExtraLabels, catalog: Catalog, added: NDArray[np.int64]) -> st
     parts = [f"{len(added)} label{'' if len(added) == 1 else 's'} from {labels.file}"]
     if is_outside.any() and len(added):
         parts += [f"{is_outside[added].mean():.1%} of them for images of classes outside the label set"]
-    parts += [f"{absent} for images that are not in the data set left out"] if absent else []
+    parts += [f"{absent} for images or classes that are not in the data set left out"] if absent else []
     parts += [f"{labels.blank} that are not filled in left out"] if labels.blank else []
     parts += [f"{labels.conflicts} images with conflicting labels left out"] if labels.conflicts else []
     return ", ".join(parts)
 
 
-def freeze_log(labels: ExtraLabels | None, frozen: Path) -> None:
-    """Keeps what the studio's log says now, where the labels come from one; a table needs no copy."""
-    if labels is not None and labels.from_log and labels.file != frozen:
+def freeze_labels(labels: ExtraLabels | None, frozen: Path) -> None:
+    """Keeps what the labels are now: the run depends on them for as long as it is used."""
+    if labels is not None and labels.file != frozen:
         write_atomically(frozen, labels_as_csv(labels.pairs))
 
 
-def read_frozen_log(frozen: Path) -> ExtraLabels | None:
-    """What the log said when the run began, where its labels came from a log."""
-    return replace(read_labels(frozen), from_log=True) if frozen.exists() else None
+def read_frozen_labels(frozen: Path) -> ExtraLabels | None:
+    """The labels as they were when the run began, where it has some."""
+    return replace(read_labels(frozen), is_lasting=True) if frozen.exists() else None
 
 
 def labels_as_csv(pairs: Sequence[tuple[str, str]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import time
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from semifine.errors import UserError
+from semifine.file_lock import try_to_lock
 
 LOCK = ".lock"
 TRIES = 3
@@ -26,8 +26,11 @@ def locked(folder: Path, say: Callable[[str], object] = lambda _: None) -> Itera
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("a") as file:  # what the holder wrote stays when another one is refused
-        tries = (_try_to_lock(file.fileno(), fcntl.LOCK_EX, pause) for pause in (0.0, *[PAUSE] * (TRIES - 1)))
-        is_held = next((answer for answer in tries if answer is not False), False)
+        is_held = try_to_lock(file.fileno())
+        for _ in range(TRIES - 1):
+            if is_held is False:
+                time.sleep(PAUSE)
+                is_held = try_to_lock(file.fileno())
         if is_held is False:
             raise UserError(f"Another training is running in {folder}; wait for it, or choose another --out.")
         if is_held is None:
@@ -42,7 +45,7 @@ def is_locked(folder: Path) -> bool:
     """Whether a training is running in the folder now."""
     try:
         with (folder / LOCK).open("rb") as file:
-            return _try_to_lock(file.fileno(), fcntl.LOCK_SH) is False
+            return try_to_lock(file.fileno(), shared=True) is False
     except FileNotFoundError:
         return False
 
@@ -53,15 +56,3 @@ def holder(folder: Path) -> int | None:
         return None
     process, _, machine = (folder / LOCK).read_text(encoding="utf-8").strip().partition(" ")
     return int(process) if process.isdigit() and machine == socket.gethostname() else None
-
-
-def _try_to_lock(descriptor: int, kind: int, pause: float = 0.0) -> bool | None:
-    """Whether the lock is held now; None where the file system has no locks."""
-    time.sleep(pause)
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # NFS has either word for a lock that another one holds
-        return False
-    except OSError:
-        return None
-    return True

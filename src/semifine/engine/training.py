@@ -26,7 +26,7 @@ from semifine.engine.devices import (
     resolve_precision,
 )
 from semifine.engine.display import Display
-from semifine.engine.extra_labels import ExtraLabels, freeze_log, read_frozen_log, read_labels
+from semifine.engine.extra_labels import ExtraLabels, freeze_labels, read_frozen_labels, read_labels
 from semifine.engine.forecast import STEPS_WORTH_A_TRIAL, images_of_steps, memory_sentence, time_sentence
 from semifine.engine.interruption import Interrupted
 from semifine.engine.lock import LOCK, locked
@@ -107,6 +107,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     labels = _labels_of_the_run(settings, folder, fabric)
     dataset = open_dataset(settings, display, labels, look_alikes=fabric.is_global_zero)
     fabric.barrier()  # whoever decodes images, the others wait for it
+    if folder.settings.exists():
+        folder.check_classes(dataset.catalog.class_names)
     for remark in (describe(dataset.catalog), *settings.remarks):
         display.say(remark)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
@@ -119,7 +121,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
     if fabric.is_global_zero:
         _begin_folder(settings, folder, dataset, environment, report)
-        freeze_log(labels, folder.labels)
+        freeze_labels(labels, folder.labels)
     trainer.resume()
     names = logger_names if fabric.is_global_zero else []
     trainer.loggers = Loggers(names, settings, folder, trainer.step, display.say)
@@ -160,12 +162,12 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
 
 
 def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:
-    """Somebody may be labelling: all processes, and a resumed run, keep to what the log said when the run began."""
+    """Somebody may be labelling: all processes, and a resumed run, keep to what there was when the run began."""
     if not settings.train.labels:
         return None
     labels = None
     if fabric.is_global_zero:
-        labels = read_frozen_log(folder.labels) or read_labels(Path(settings.train.labels))
+        labels = read_frozen_labels(folder.labels) or read_labels(Path(settings.train.labels))
     return fabric.broadcast(labels)
 
 

@@ -29,15 +29,15 @@ def calibration_of(run: Run, identity: str) -> tuple[Calibration, str]:
     """The calibration of these weights, and one sentence about it."""
     kept = _read(run.folder.calibration)
     if identity in kept:
-        known = Calibration.from_dict(kept[identity])
-        return known, known.describe()
+        return kept[identity], kept[identity].describe()
     try:
         fitted = fit_on_validation(run)
     except UserError as error:
-        return Calibration(), f"not calibrated, because the data of the run cannot be opened: {error}"
+        return Calibration(), f"not calibrated, because the data of the run cannot be used: {error}"
     if fitted.is_fitted:
         with suppress(OSError):  # a folder that cannot be written to is fitted anew each time
-            write_atomically(run.folder.calibration, json.dumps({**kept, identity: fitted.as_dict()}) + "\n")
+            values = {of_weights: known.as_dict() for of_weights, known in {**kept, identity: fitted}.items()}
+            write_atomically(run.folder.calibration, json.dumps(values) + "\n")
     return fitted, fitted.describe()
 
 
@@ -45,6 +45,7 @@ def fit_on_validation(run: Run) -> Calibration:
     """Reads the validation images as predictions read theirs; test images are never looked at."""
     settings = read_run_settings(run.folder.settings)
     catalog = load_catalog(settings.data, settings.data_settings)
+    run.folder.check_classes(catalog.class_names)
     rows = catalog.rows(Split.VAL)
     if len(rows) < FEWEST_IMAGES:
         return Calibration()
@@ -67,10 +68,11 @@ def weights_identity(checkpoint: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
 
-def _read(path: Path) -> dict[str, dict[str, object]]:
+def _read(path: Path) -> dict[str, Calibration]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return {identity: Calibration.from_dict(values) for identity, values in kept.items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged: remove it, and it will be made anew.") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path} is damaged, or of a later version: remove it, and it will be made anew.") from error

@@ -15,6 +15,7 @@ from typing import Any
 from semifine.data.photo_facts import PhotoFacts, photo_facts
 from semifine.errors import UserError
 from semifine.inference.journal import Record
+from semifine.inference.tables import put_in_place
 from semifine.run_folder import write_json
 
 VERSION = "1.0.1"
@@ -86,9 +87,11 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
     deployments: dict[str, Deployment] = {}
     names: dict[str, str] = {}
     outside = 0
-    with ExitStack() as files:
-        media = _writer(files, folder / "media.csv", MEDIA)
-        observations = _writer(files, folder / "observations.csv", OBSERVATIONS)
+    with ExitStack() as package, ExitStack() as files:
+        # The description comes first here, so it is put in place last: all four are there, or none.
+        partial = {name: package.enter_context(put_in_place(folder / name)) for name in FILES}
+        media = _writer(files, partial["media.csv"], MEDIA)
+        observations = _writer(files, partial["observations.csv"], OBSERVATIONS)
         for number, record in enumerate(records, start=1):
             path = record["path"]
             facts = photo_facts(path)
@@ -115,9 +118,8 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
                     "classificationTimestamp": _in_words(now),
                 }
             )
-        table = _writer(files, folder / "deployments.csv", DEPLOYMENTS)
-        table.writerows(_deployments(deployments))
-    write_json(folder / "datapackage.json", _description(folder, deployments, list(_taxa(names, ranks)), now))
+        _writer(files, partial["deployments.csv"], DEPLOYMENTS).writerows(_deployments(deployments))
+        write_json(partial["datapackage.json"], _description(folder, deployments, list(_taxa(names, ranks)), now))
     return _gaps(deployments, outside)
 
 

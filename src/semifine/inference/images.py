@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data.reading import Pixels, decode_array, to_rgb
+from semifine.data.reading import Pixels, decode_array, orientation_of, to_rgb, turned
 from semifine.inference.gathering import Group, gather_items
 from semifine.inference.sight import Sight
 
@@ -27,7 +27,9 @@ def _decode(sight: Sight, image: ImageInput) -> Pixels | str:
     if isinstance(image, str | Path):
         return sight.decode_file(str(image))
     try:
-        pixels = np.asarray(to_rgb(image) if isinstance(image, Image.Image) else image)
+        if isinstance(image, Image.Image):
+            image = np.asarray(turned(to_rgb(image), orientation_of(image)))
+        pixels = np.asarray(image)
         return decode_array(pixels, sight.known.stored_side).pixels
     except (OSError, ValueError) as error:
         return str(error) or type(error).__name__

@@ -34,7 +34,8 @@ def find_files(paths: Iterable[str], separator: bytes = b"\n") -> Iterator[str]:
         if path == STANDARD_INPUT:
             yield from find_files(_names(sys.stdin.buffer, separator))
         elif os.path.isdir(path):
-            yield from (os.path.join(path, inside.removeprefix("./")) for inside in images_below(Path(path), "."))
+            found = images_below(Path(path), ".", with_closed=True)
+            yield from (os.path.join(path, inside.removeprefix("./")) for inside in found)
         else:
             yield path
 
@@ -50,6 +51,8 @@ def _names(stream: BinaryIO, separator: bytes) -> Iterator[str]:
 
 
 def _name(raw: bytes) -> str:
+    if b"\0" in raw:
+        raise UserError("The names on standard input end with a NUL, as find -print0 writes them: add --null.")
     name = os.fsdecode(raw.removesuffix(b"\r"))
     if name == STANDARD_INPUT:
         raise UserError("Standard input names '-' among the files: write './-' for a file of that name.")

@@ -6,25 +6,33 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from semifine.errors import UserError
+from semifine.file_lock import try_to_lock
 
 Record = dict[str, Any]
 
 
 class Journal:
-    """JSON lines beside the output: first what was asked for, then one record an image, in order."""
+    """JSON lines beside the output: first what was asked for, then one record an image, in order.
+
+    From its beginning until it is closed no other job can write to the same output.
+    """
 
     def __init__(self, out: Path) -> None:
         self.out = out
         self.path = out.with_name(out.name + ".unfinished")
+        self._file: TextIO | None = None
 
     def begin(self, asked: Record, resume: bool) -> None:
         """Starts the journal, or goes on with the one that is there; nothing is ever overwritten."""
-        if self.out.exists():
-            raise UserError(f"{self.out} exists already; choose another --out.")
-        if not self.path.exists() or not self.path.stat().st_size:
+        self._check_output()
+        self._file = self.path.open("a", encoding="utf-8")
+        if try_to_lock(self._file.fileno()) is False:
+            raise UserError(f"Another job is writing {self.out} now: wait for it, or choose another --out.")
+        self._check_output()  # a job that had the lock may have ended meanwhile
+        if not self.path.stat().st_size:
             self.append([asked])
             return
         if not resume:
@@ -37,8 +45,9 @@ class Journal:
 
         Nothing waits for the disk: after a power failure the last seconds' images are predicted again.
         """
-        with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
+        assert self._file is not None
+        self._file.writelines(json.dumps(record) + "\n" for record in records)
+        self._file.flush()
 
     def records(self) -> Iterator[Record]:
         """All records so far, one after the other; a torn end is cut off when they have been read."""
@@ -47,7 +56,16 @@ class Journal:
         return lines
 
     def finish(self) -> None:
+        """The output is complete."""
         self.path.unlink()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _check_output(self) -> None:
+        if self.out.exists():
+            raise UserError(f"{self.out} exists already; choose another --out.")
 
     def _whole_lines(self) -> Iterator[Record]:
         """The records; a torn end is cut off, so that the next batch begins on a line of its own."""

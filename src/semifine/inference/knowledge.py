@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from semifine.errors import UserError
 from semifine.inference.calibration import Calibration
 from semifine.inference.candidates import ClassClusters
 
@@ -47,6 +48,8 @@ class Knowledge:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Knowledge:
+        if values["semifine_model"] > FORMAT:
+            raise UserError("The model was exported by a later version of semifine: use that one.")
         clusters = values["clusters"]
         return cls(
             class_names=tuple(values["class_names"]),

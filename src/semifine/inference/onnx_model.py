@@ -17,6 +17,7 @@ from semifine.errors import UserError
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.sight import HostSight
 from semifine.inference.stream import BATCH
+from semifine.run_folder import damage_told
 
 METADATA = "semifine"
 """The key of the file's metadata that holds the model's knowledge as JSON."""
@@ -33,7 +34,8 @@ class OnnxModel:
         described = self.session.get_modelmeta().custom_metadata_map.get(METADATA)
         if described is None:
             raise UserError(f"{path} was not made by 'semifine export': its metadata say nothing of classes.")
-        self.knowledge = Knowledge.from_dict(json.loads(described))
+        with damage_told(path):
+            self.knowledge = Knowledge.from_dict(json.loads(described))
         self.sight = HostSight(self.knowledge)
         self.batch_size = BATCH
 

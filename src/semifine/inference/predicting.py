@@ -6,7 +6,8 @@ import csv
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from semifine.data.in_order import usable_cores
@@ -71,34 +72,34 @@ def predict_into(
     """
     check_suffix(out)
     started = time.perf_counter()
-    journal = Journal(out)
-    journal.begin({"model": model.identity, **_as_plain(questions)}, resume)
-    tally, problems, rest = Tally(), list[Record](), iter(files)
-    with put_in_place(out) as partial:
-        with table_rows(partial, out.suffix) as add_rows:
+    with closing(Journal(out)) as journal:
+        journal.begin(_asked(model, questions), resume)
+        tally, problems, rest = Tally(), list[Record](), iter(files)
+        with put_in_place(out) as partial:
+            with table_rows(partial, out.suffix) as add_rows:
 
-            def take(records: Sequence[Record]) -> None:
-                readable = [record for record in records if "error" not in record]
-                add_rows(readable)
-                problems.extend(record for record in records if "error" in record)
-                tally.images += len(records)
-                tally.strange += sum(bool(record["is_ood"]) for record in readable)
-                if progress is not None:
-                    progress(tally.images)
+                def take(records: Sequence[Record]) -> None:
+                    readable = [record for record in records if "error" not in record]
+                    add_rows(readable)
+                    problems.extend(record for record in records if "error" in record)
+                    tally.images += len(records)
+                    tally.strange += sum(bool(record["is_ood"]) for record in readable)
+                    if progress is not None:
+                        progress(tally.images)
 
-            for done in several(_done_before(journal, rest), ROWS):
-                take(done)
-            predicted = predict_files(model, rest, questions, batch, workers)
-            for some in several(predicted, batch or model.batch_size):
-                records = [_record(file, result) for file, result in some]
-                journal.append(records)
-                take(records)
-        tally.unreadable = len(problems)
-        if problems:
-            _write_unreadable(problems, unreadable_list(out))
-        if also is not None:
-            also(record for record in journal.records() if "error" not in record)
-    journal.finish()
+                for done in several(_done_before(journal, rest), ROWS):
+                    take(done)
+                predicted = predict_files(model, rest, questions, batch, workers)
+                for some in several(predicted, batch or model.batch_size):
+                    records = [_record(file, result) for file, result in some]
+                    journal.append(records)
+                    take(records)
+            tally.unreadable = len(problems)
+            if problems:
+                _write_unreadable(problems, unreadable_list(out))
+            if also is not None:
+                also(record for record in journal.records() if "error" not in record)
+        journal.finish()
     tally.seconds = time.perf_counter() - started
     return tally
 
@@ -131,11 +132,15 @@ def _done_before(journal: Journal, files: Iterator[str]) -> Iterator[Record]:
         yield record
 
 
-def _as_plain(questions: Questions) -> Record:
-    plain = asdict(questions)
-    taxonomy = questions.taxonomy
-    plain["taxonomy"] = [level.rank for level in taxonomy.levels] if taxonomy else None
-    return plain
+def _asked(model: Model, questions: Questions) -> Record:
+    """All that the predictions depend on beside the images."""
+    calibration, taxonomy = model.knowledge.calibration, questions.taxonomy
+    return {
+        "model": model.identity,
+        "calibration": [calibration.images, round(calibration.temperature, 2)],
+        **asdict(replace(questions, taxonomy=None)),
+        "taxonomy": taxonomy and taxonomy.identity,
+    }
 
 
 def _write_unreadable(problems: Iterable[Record], path: Path) -> None:

@@ -22,7 +22,7 @@ from semifine.engine.dataset import Dataset, open_dataset
 from semifine.engine.devices import create_fabric
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, accuracy
-from semifine.engine.extra_labels import read_frozen_log
+from semifine.engine.extra_labels import read_frozen_labels
 from semifine.engine.trained import load_trained
 from semifine.errors import UserError
 from semifine.inference import stream
@@ -82,7 +82,9 @@ class Run:
     def dataset(self) -> Dataset:
         """Catalog and decoded images that the run learnt from."""
         settings = read_run_settings(self.folder.settings)
-        return open_dataset(settings, Display(quiet=True), read_frozen_log(self.folder.labels))
+        dataset = open_dataset(settings, Display(quiet=True), read_frozen_labels(self.folder.labels))
+        self.folder.check_classes(dataset.catalog.class_names)
+        return dataset
 
     def scores(self, rows: NDArray[np.int64]) -> Iterator[Scores]:
         """Features and probabilities of rows of the run's own catalog, batch after batch, in their order."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,12 @@ class Taxonomy:
     """Ranks from the finest, the classes themselves, to the coarsest."""
 
     levels: tuple[Level, ...]
+
+    @property
+    def identity(self) -> str:
+        """A hash of all names and what belongs to what."""
+        content = [(level.rank, level.taxa, level.taxon_of.tolist()) for level in self.levels]
+        return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
     def name(self, probs: Probabilities, sure: float) -> list[Taxon | None]:
         """For each image the lowest taxon whose classes hold at least ``sure`` of the probability, if any."""

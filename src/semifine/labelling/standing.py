@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from semifine.labelling.events import LABEL, UNDO, Event
+from semifine.labelling.events import UNDO, UNSURE, Event
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def standing(events: Sequence[Event]) -> Standing:
     """Folds the events of one image, in the order of their numbers.
 
     A verdict replaces the person's own earlier one, and those of others that differ, were seen, and were meant to be
-    replaced. Other verdicts that differ both hold: that is a conflict, until somebody who sees it settles it. An event
-    that was taken back counts as if it had never been.
+    replaced. Who is unsure takes the own verdict back. Other verdicts that differ both hold: that is a conflict, until
+    somebody who sees it settles it. An event that was taken back counts as if it had never been.
     """
     undone = {event.undoes for event in events if event.kind == UNDO}
     said = [event for event in events if event.kind != UNDO and event.number not in undone]
@@ -66,8 +66,10 @@ def standing(events: Sequence[Event]) -> Standing:
             verdicts = [*(old for old in others if old not in gone), event]
             replaced = [earlier for earlier in replaced if earlier.old.person != event.person]
             replaced += [Replaced(old, event) for old in gone]
-        else:
-            passed[event.person] = event
+            continue
+        passed[event.person] = event
+        if event.kind == UNSURE:
+            verdicts = [old for old in verdicts if old.person != event.person]
     last = events[-1].number if events else 0
     return Standing(tuple(verdicts), tuple(replaced), tuple(passed.values()), last)
 
@@ -86,9 +88,4 @@ def standings(events: Iterable[Event]) -> dict[str, Standing]:
 
 def agreed_labels(held: dict[str, Standing]) -> list[tuple[str, str]]:
     """Path and class of every image that has one undisputed class, in the order of paths."""
-    return [
-        (path, verdict.class_name)
-        for path, here in sorted(held.items())
-        for verdict in here.verdicts[-1:]
-        if here.is_decided and verdict.kind == LABEL and verdict.class_name is not None
-    ]
+    return [(path, here.label) for path, here in sorted(held.items()) if here.label is not None]

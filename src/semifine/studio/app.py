@@ -115,11 +115,12 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
         """What happened since the page last asked, the work of other people included."""
         desk = studio.desk
         desk.catch_up()
+        last = desk.last  # before the events: what comes between is told twice then, and never left out
         after = number(request.query_params.get("after", "0"), "after")
-        touched = {desk.place_of(event.path) for event in studio.log.events(after)} if after < desk.last else set()
+        touched = {desk.place_of(event.path) for event in studio.log.events(after)} if after < last else set()
         return JSONResponse(
             {
-                "last": desk.last,
+                "last": last,
                 "run": desk.insight.run.name,
                 "counts": desk.counts(),
                 "images": {place: show_standing(desk.standing(place)) for place in touched if place is not None},

@@ -178,10 +178,10 @@ class Desk:
         with self._lock:
             said = self._said_by.get(person, [])
             undone = {event.undoes for event in said}
-            open_ones = [event for event in said if event.kind != UNDO and event.number not in undone]
+            here = [event for event in said if event.kind != UNDO and event.path in self._place_of]
+            open_ones = [event for event in here if event.number not in undone]
             # events of one action share their time
             last = [event for event in open_ones if event.time == open_ones[-1].time]
-            last = [event for event in last if event.path in self._place_of]
         if not last:
             return []
         self._append([Event(person, event.path, UNDO, seen=event.number, undoes=event.number) for event in last])

@@ -88,8 +88,7 @@ class Retraining:
         if state == "failed":
             status["message"] = last_line(messages_of(training.folder))
         if state == "stopped":
-            folder = shlex.quote(str(training.folder))
-            status["message"] = f"Stopped and saved. Go on with: semifine train --out {folder} --resume"
+            status["message"] = _how_to_go_on(training.folder)
         return status
 
     @property
@@ -97,6 +96,12 @@ class Retraining:
         """The folder of the new run, once it is finished."""
         training = self._known
         return training.folder if training is not None and training.state == "finished" else None
+
+
+def _how_to_go_on(folder: Path) -> str:
+    if not RunFolder(folder).settings.exists():
+        return "Stopped before it began."
+    return f"Stopped and saved. Go on with: semifine train --out {shlex.quote(str(folder))} --resume"
 
 
 def training_command(run: Path, out: Path, labels: Path, request: Request) -> list[str]:

@@ -88,8 +88,10 @@ def show_overview(desk: Desk) -> dict[str, Any]:
     prediction, confused = seen.prediction, seen.map
     came = np.bincount(seen.catalog.label[seen.known_rows], minlength=len(seen.class_names))
     given = np.zeros(len(seen.class_names), np.int64)
+    number_of = {name: number for number, name in enumerate(seen.class_names)}
     for _, name in desk.given_labels():
-        given[seen.class_names.index(name)] += 1
+        if name in number_of:  # the log may know classes of before
+            given[number_of[name]] += 1
     waits = desk.waiting()
     waiting = np.bincount(prediction[waits], minlength=len(seen.class_names))
     doubt = np.bincount(prediction[waits], weights=seen.doubt[waits], minlength=len(seen.class_names))

@@ -42,21 +42,31 @@ def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
     return entry.is_symlink() and not os.path.exists(entry.path)
 
 
-def images_below(root: Path, inside: str) -> list[str]:
-    """Paths, relative to ``root``, of all images in its folder ``inside`` and the folders below, sorted."""
-    return sorted(_walk(root, inside, set()))
+def images_below(root: Path, inside: str, with_closed: bool = False) -> list[str]:
+    """Paths, relative to ``root``, of all images in its folder ``inside`` and the folders below, sorted.
+
+    A folder that must not be looked into is an error; or, ``with_closed``, among the paths, and unreadable later.
+    """
+    return sorted(_walk(root, inside, set(), with_closed))
 
 
-def _walk(root: Path, inside: str, seen: set[tuple[int, int]]) -> Iterator[str]:
+def _walk(root: Path, inside: str, seen: set[tuple[int, int]], with_closed: bool) -> Iterator[str]:
     folder = root / inside
     status = folder.stat()
     if (status.st_dev, status.st_ino) in seen:
         return  # links to folders are followed, but not in circles
     seen.add((status.st_dev, status.st_ino))
-    for name in images_directly_in(folder):
+    try:
+        images, folders = images_directly_in(folder), subfolders(folder)
+    except PermissionError:
+        if not with_closed:
+            raise
+        yield inside
+        return
+    for name in images:
         yield f"{inside}/{name}"
-    for name in subfolders(folder):
-        yield from _walk(root, f"{inside}/{name}", seen)
+    for name in folders:
+        yield from _walk(root, f"{inside}/{name}", seen, with_closed)
 
 
 def checked_path(path: str, where: str) -> str:
