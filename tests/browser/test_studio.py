@@ -280,7 +280,8 @@ def _fits_every_screen(page: Page) -> None:
 def _map_can_be_read(page: Page) -> None:
     """Every name stands clear of all dots and other names, in letters of a fair size."""
     page.wait_for_selector("#map text")
-    names, dots = ([item.bounding_box() for item in page.locator(f"#map {tag}").all()] for tag in ("text", "circle"))
+    boxes = "items => items.map(item => item.getBoundingClientRect().toJSON())"  # at once: the map may be drawn anew
+    names, dots = (page.locator(f"#map {tag}").evaluate_all(boxes) for tag in ("text", "circle"))
     assert len(names) == len(dots) == 6
     assert min(name["height"] for name in names) >= 11
     for number, name in enumerate(names):
