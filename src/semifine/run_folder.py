@@ -29,7 +29,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +115,15 @@ class RunFolder:
 
     def check_classes(self, names: Sequence[str]) -> None:
         """What the run calls class 3 must still be that in its data, where folders may have come or gone."""
-        pairs = zip_longest(self.read_class_names(), names)
-        then, now = next(((then, now) for then, now in pairs if then != now), (None, None))
-        if then != now:
-            raise UserError(
-                f"The data of the run in {self.path} has other classes than it learnt (then: {then or 'no more'}, "
-                f"now: {now or 'no more'}): bring them back, or train another run."
-            )
+        learnt = self.read_class_names()
+        if learnt == list(names):
+            return
+        gone, new = sorted(set(learnt) - set(names))[:1], sorted(set(names) - set(learnt))[:1]
+        changes = [f"gone: {name}" for name in gone] + [f"new: {name}" for name in new] or ["their order"]
+        raise UserError(
+            f"The data of the run in {self.path} has other classes than it learnt ({', '.join(changes)}): bring them "
+            "back as they were, or train another run."
+        )
 
 
 def read_json(path: Path) -> dict[str, Any]:

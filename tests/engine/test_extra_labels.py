@@ -135,3 +135,11 @@ def test_a_class_that_is_gone_is_left_out_of_a_log_and_an_error_in_a_table(
     table.write_text(f"path,label\n{paths[0]},dodo\n")
     with pytest.raises(UserError, match="'dodo', which is no class"):
         open_dataset(tiny_settings(labels=str(table)), QUIET)
+
+
+@pytest.mark.parametrize("content", ["", "my notes\n", "path;label\n"])
+def test_what_is_neither_a_log_nor_a_table_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "notes.db"
+    file.write_text(content)
+    with pytest.raises(UserError, match=r"notes\.db is neither a log of the studio nor a CSV file"):
+        open_dataset(tiny_settings(labels=str(file)), QUIET)

@@ -237,3 +237,30 @@ def test_memory_that_does_not_suffice_says_what_to_lower(tmp_path: Path, monkeyp
     monkeypatch.setattr(FixMatch, "forward", exhausted)
     with pytest.raises(UserError, match="lower --batch-size, --mu or --image-size"):
         run(tmp_path / "run", method="fixmatch")
+
+
+@pytest.mark.parametrize("how", ["truncated", "missing link"])
+def test_a_finished_run_without_its_last_checkpoint_is_made_whole(
+    whole: Path, tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(whole, tmp_path / "run", symlinks=True))
+    if how == "truncated":
+        damage(out / "checkpoints" / "last" / "model.safetensors", how)
+    else:
+        (out / "checkpoints" / "last").unlink()
+    assert main(["evaluate", str(out), "--device", "cpu"]) == 2
+    assert "--resume" in capsys.readouterr().err
+    run(out, resume=True)
+    assert all((weights(out)[name] == tensor).all() for name, tensor in weights(whole).items())
+    assert main(["evaluate", str(out), "--device", "cpu"]) == 0
+
+
+@pytest.mark.parametrize(("name", "content"), [("classes.json", "{}"), ("settings.yaml", "")])
+def test_a_file_without_content_is_named(
+    whole: Path, tmp_path: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(whole, tmp_path / "run", symlinks=True))
+    (out / name).write_text(content)
+    for command in (["report", str(out)], ["evaluate", str(out), "--device", "cpu"]):
+        assert main(command) == 2
+        assert f"{out / name} is damaged" in capsys.readouterr().err.replace("The settings file ", "")

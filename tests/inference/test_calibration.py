@@ -125,3 +125,17 @@ def test_unsure_images_get_larger_sets_and_none_is_empty() -> None:
     sure, unsure = probs.max(1) > 0.9, probs.max(1) < 0.4
     assert chosen[sure].sum(1).mean() < 2 < chosen[unsure].sum(1).mean()
     assert (np.sort(np.where(chosen, probs, 2), axis=1)[:, 0] >= np.where(chosen, 0, probs).max(1)).all()
+
+
+def test_a_model_that_errs_on_none_of_few_images_is_not_taken_for_infallible() -> None:
+    logits, _ = draw(25, 7)
+    calibration = calibrate(logits, logits.argmax(axis=1))
+    assert 0.1 < calibration.temperature < 1
+    fresh, _ = draw(200, 8)
+    assert calibration.probabilities(fresh).max(axis=1).mean() < 0.99
+
+
+@pytest.mark.parametrize("temperature", [0.0, -3.0, float("nan"), float("inf")])
+def test_there_is_no_such_temperature(temperature: float) -> None:
+    with pytest.raises(ValueError, match="temperature"):
+        Calibration(temperature)

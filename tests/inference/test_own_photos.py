@@ -68,7 +68,8 @@ def test_other_classes_than_those_that_were_learnt_are_noticed(
             (photos / split / "Aardvark").mkdir()
             for file in (photos / split / first).iterdir():
                 ImageOps.mirror(Image.open(file)).save(photos / split / "Aardvark" / file.name)
-    told = f"has other classes than it learnt (then: {first}, now: "
+    changes = f"gone: {first}, new: Zebra" if change == "renamed" else "new: Aardvark"
+    told = f"has other classes than it learnt ({changes})"
     before = (run / "classes.json").read_bytes()
     capsys.readouterr()
     assert main(["evaluate", str(run), "--device", "cpu"]) == 2
@@ -86,3 +87,18 @@ def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["train", "--out", str(tmp_path / "tpyo"), "--resume"]) == 2
     assert f"There is no run in {tmp_path / 'tpyo'}" in capsys.readouterr().err
     assert not (tmp_path / "tpyo").exists()
+
+
+def test_a_run_goes_on_when_it_is_told_where_its_photos_are_now(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, run = (Path(shutil.copytree(folder, tmp_path / folder.name, symlinks=True)) for folder in trained)
+    settings = run / "settings.yaml"
+    settings.write_text(settings.read_text().replace(str(trained[0]), str(tmp_path / "where it was")))
+    assert main(["evaluate", str(run), "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert str(settings) in told
+    assert "say where it is now" in told
+    settings.write_text(settings.read_text().replace(str(tmp_path / "where it was"), str(photos)))
+    assert main(["evaluate", str(run), "--device", "cpu"]) == 0
+    assert main(["train", "--out", str(run), "--resume"]) == 0

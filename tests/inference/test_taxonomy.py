@@ -48,3 +48,12 @@ def test_doubt_rises_in_the_ranks(tmp_path: Path) -> None:
 def test_mistakes_are_named(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(UserError, match=named):
         read_taxonomy(write(tmp_path, text), CLASSES)
+
+
+def test_two_lines_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "taxa.csv"
+    file.write_text("species,genus\na,A\nb,B\na,A\n")
+    assert len(read_taxonomy(file, ["a", "b"]).levels) == 2
+    file.write_text("species,genus\na,A\nb,B\na,B\n")
+    with pytest.raises(UserError, match="two lines for 'a' that differ"):
+        read_taxonomy(file, ["a", "b"])

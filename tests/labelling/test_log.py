@@ -190,3 +190,12 @@ def test_who_is_unsure_takes_the_own_label_back_and_nobody_elses() -> None:
     assert after(label("tit"), unsure, undo(2)).label == "tit"
     assert after(label("tit"), label("tit", "Bo"), unsure).label == "tit"
     assert after(label("tit"), Event("Ada", "a.jpg", SKIP)).label == "tit"
+
+
+def test_a_copy_of_the_file_alone_holds_every_label(tmp_path: Path) -> None:
+    log = LabelLog(tmp_path / "labels.db")
+    for number in range(3):
+        log.append([label("tit", path=f"{number}.jpg")])
+    copy = tmp_path / "copy.db"  # as after a crash: nothing was closed, and what lies beside the file is forgotten
+    copy.write_bytes(log.file.read_bytes())
+    assert [event.path for event in read_events(copy)] == ["0.jpg", "1.jpg", "2.jpg"]

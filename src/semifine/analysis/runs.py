@@ -171,7 +171,7 @@ def read_run(path: Path) -> RunFacts:
     folder = RunFolder.open(path)
     result = folder.read_result()
     classes = read_json(folder.classes)
-    names = tuple(str(name) for name in classes["names"])
+    names = tuple(folder.read_class_names())
     groups = classes.get("groups")
     tensors = _read_tensors(folder.class_facts)
     matrices = _square_matrices(folder.class_facts, tensors, len(names))
@@ -257,6 +257,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not settings:
+            raise ValueError("it is empty")
+        return dict(settings)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError) as error:
         raise UserError(f"The settings file {path} is damaged: {' '.join(str(error).split())}.") from error

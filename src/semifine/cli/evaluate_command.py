@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,11 @@ def run(arguments: Sequence[str]) -> int:
 
     from semifine.inference.run import load
 
-    scores = load(options.run, checkpoint=options.checkpoint, device=options.device).evaluate(options.split)
+    run = load(options.run, checkpoint=options.checkpoint, device=options.device)
+    scores = run.evaluate(options.split)
+    then = run.result["images"].get(options.split) if run.folder.result.is_file() else None
+    if then not in (None, scores["images"]):
+        print(f"note: when the run was trained, its data had {then} {options.split} images", file=sys.stderr)
     if options.json:
         print(json.dumps(scores))
     else:

@@ -32,13 +32,14 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.analysis import read_run
     from semifine.report import write_page
 
-    out = options.out or options.runs[0] / "report.html"
-    page = write_page(options.runs, out, title=options.title, clusters=options.clusters)
+    paths = list(dict.fromkeys(path.resolve() for path in options.runs))  # one that is named twice counts once
+    out = options.out or paths[0] / "report.html"
+    page = write_page(paths, out, title=options.title, clusters=options.clusters)
     print(f"Report: {page}")
     if options.figures:
         from semifine.figures import write_figures
 
-        runs = [read_run(path) for path in options.runs]
+        runs = [read_run(path) for path in paths]
         written = write_figures(runs, options.figures, say=lambda text: print(text, file=sys.stderr))
         print(f"Figures: {len(written)} files in {options.figures}")
     return 0

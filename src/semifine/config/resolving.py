@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semifine.config.files import read_begun_settings, read_settings_file, source_defaults
+from semifine.config.files import read_begun_settings, source_defaults
 from semifine.config.schema import build, field_names, unknown_key
 from semifine.config.settings import RunSettings, TrainSettings
 from semifine.errors import UserError
@@ -93,8 +93,8 @@ def all_keys(data_settings_class: type, method_settings_class: type) -> list[str
 
 
 def read_train_settings(path: Path) -> TrainSettings:
-    """The training settings of a settings file alone: the data need not be there any more."""
-    values = {key: value for key, value in read_settings_file(path).items() if "." not in key}
+    """The training settings of a run alone: the data need not be there any more."""
+    values = {key: value for key, value in read_begun_settings(path).items() if "." not in key}
     try:
         return build(TrainSettings, values)
     except UserError as error:

@@ -91,6 +91,13 @@ def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     return None, remarks
 
 
+def point_last_at(checkpoint: Path) -> None:
+    """For a run whose link to its newest whole checkpoint was lost, or led to a damaged one."""
+    last = checkpoint.with_name("last")
+    if checkpoint != last and (not last.exists() or last.resolve() != checkpoint.resolve()):
+        _point_at(last, checkpoint.name)
+
+
 def _from_last_on(folder: Path) -> tuple[list[Path], list[str]]:
     """The checkpoint that ``last`` points at and all before it, newest first; without that link, all that there are."""
     last, steps = folder / "last", sorted(folder.glob("step-*"), reverse=True)
@@ -133,7 +140,8 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     """The evaluated model's weights of a checkpoint."""
     path = folder / WEIGHTS
     if not path.is_file():
-        raise UserError(f"There is no checkpoint {path}.")
+        way_out = "" if folder.name == BEST else ": 'semifine train --out RUN --resume' makes it anew"
+        raise UserError(f"There is no checkpoint {path}{way_out}.")
     check_whole(folder)
     try:
         return load_file(path)

@@ -108,11 +108,12 @@ def labels_as_csv(pairs: Sequence[tuple[str, str]]) -> str:
 def _read_table(file: Path) -> ExtraLabels:
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            lines = list(csv.DictReader(stream))
+            reader = csv.DictReader(stream)
+            columns, lines = reader.fieldnames or (), list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"The labels {file} are not a CSV file in UTF-8.") from error
-    if lines and not {"path", "label"} <= set(lines[0]):
-        raise UserError(f"The labels {file} need the columns path and label.")
+    if not {"path", "label"} <= set(columns):
+        raise UserError(f"{file} is neither a log of the studio nor a CSV file with the columns path and label.")
     label_of: dict[str, str] = {}
     filled = [(line["path"] or "", line["label"]) for line in lines if (line["label"] or "").strip()]
     for path, label in filled:

@@ -76,8 +76,12 @@ def train(
         if is_first and folder.settings.exists():
             _check_same_settings(settings, folder)
         if resume and folder.result.exists():
-            display.say(f"{out} is finished already.")
-            return folder.read_result()
+            if not newest_checkpoint(folder.checkpoints)[1]:
+                display.say(f"{out} is finished already.")
+                return folder.read_result()
+            display.say(
+                f"{out} was finished, but its last checkpoint is not whole: it goes on from the newest that is."
+            )
         try:
             with recording(folder.log, display, process_rank()), lost_processes_explained(folder.log, process_rank()):
                 return _train(settings, folder, display, started, profile)

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from semifine.data.catalog import Catalog, Split
-from semifine.engine.checkpoint import load_training_state, load_weights, newest_checkpoint, save_checkpoint
+from semifine.engine.checkpoint import (
+    load_training_state,
+    load_weights,
+    newest_checkpoint,
+    point_last_at,
+    save_checkpoint,
+)
 from semifine.engine.devices import Fabric
 from semifine.engine.learner import Learner
 from semifine.engine.meters import NumberMeter, PseudoLabelMeter
@@ -79,6 +85,8 @@ class TrainingState:
                 f"The checkpoint {newest} does not fit the run that {self._folder.settings} and the data describe: "
                 "they have changed since it was written."
             ) from error
+        if self._fabric.is_global_zero:
+            point_last_at(newest)
         seconds = state["seconds"]
         return state["step"], seconds if isinstance(seconds, dict) else {"steps": seconds}  # runs of before had the sum
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from semifine.errors import UserError
 from semifine.inference.calibration import Logits
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.sight import Sight
@@ -52,6 +53,8 @@ def open_model(path: Path, checkpoint: Literal["last", "best_val"], device: Devi
         from semifine.inference.onnx_model import OnnxModel
 
         return OnnxModel(path, device)
+    if path.is_file():
+        raise UserError(f"{path} cannot predict: give the folder of a run, or an .onnx file of 'semifine export'.")
     from semifine.inference.run import Run
 
     return Run(path, checkpoint, device)

@@ -16,7 +16,7 @@ from semifine.inference.prediction import Prediction
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 SEPARATOR = "|"
-"""Between the names of a list in CSV."""
+"""Between the names of a list in CSV; in a name a backslash stands before it."""
 ROWS = 10_000
 """Rows of a Parquet group, at least, but for the last."""
 
@@ -79,7 +79,7 @@ def _csv_rows(path: Path) -> Iterator[AddRows]:
 
 
 _CELLS: dict[str, Callable[[Any], str]] = {
-    "texts": SEPARATOR.join,
+    "texts": lambda names: SEPARATOR.join(name.replace(SEPARATOR, f"\\{SEPARATOR}") for name in names),
     "numbers": lambda values: SEPARATOR.join(map(str, values)),
     "flag": lambda value: str(value).lower(),
 }

@@ -64,10 +64,16 @@ def read_taxonomy(file: Path, class_names: Sequence[str]) -> Taxonomy:
     """A CSV file whose first column holds the classes and whose others hold ever higher ranks, named in its header."""
     header, lines = _read(file)
     if len(header) < 2:
-        raise UserError(f"{file} needs a column of classes and at least one of a higher rank, such as species,genus.")
+        raise UserError(
+            f"{file} needs a column of classes and at least one of a higher rank, such as species,genus; "
+            f"its first line is '{','.join(header)}'."
+        )
     if len(set(header)) < len(header):
         raise UserError(f"{file} has two columns of one name: name each by its rank, such as species,genus,family.")
-    ranks_of = {cells[0]: cells for cells in lines}
+    ranks_of: dict[str, list[str]] = {}
+    for cells in lines:
+        if ranks_of.setdefault(cells[0], cells) != cells:
+            raise UserError(f"{file} has two lines for '{cells[0]}' that differ: leave one.")
     missing = [name for name in class_names if name not in ranks_of]
     if missing:
         raise UserError(f"{file} has no line for the class '{missing[0]}' ({len(missing)} classes are missing).")

@@ -69,6 +69,8 @@ class LabelLog:
             self._connection.execute("COMMIT")
         # Only now, so that the marks of the file are in the file itself from the first moment.
         self._connection.execute("PRAGMA journal_mode = WAL")
+        # Into the file itself at every commit: somebody may copy it, and no other, after a crash.
+        self._connection.execute("PRAGMA wal_autocheckpoint = 1")
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         """Writes all of them or none, and returns them with their numbers and time."""

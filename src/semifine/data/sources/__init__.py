@@ -85,7 +85,9 @@ def _named_root(name: str, rest: str | None) -> Path | None:
         raise UserError(f"The data source '{name}' needs the {needs} of its data: write {name}:PATH.")
     root = _absolute(rest)
     if not (root.is_dir() if needs == "folder" else root.is_file()):
-        raise UserError(f"{rest}, given as {name}:PATH, is not an existing {needs}.")
+        raise UserError(
+            f"{rest}, given as {name}:PATH, is not an existing {needs}; if it was moved, say where it is now."
+        )
     return root
 
 

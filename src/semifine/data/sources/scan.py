@@ -14,18 +14,25 @@ IMAGE_SUFFIXES = (
 )
 
 
+NO_FOLDERS = ("@eaDir", "__MACOSX", "$RECYCLE.BIN", "System Volume Information", "lost+found")
+"""What storage systems put beside people's photos."""
+
+
 def is_image(name: str) -> bool:
     """Whether a file is to be taken for an image: by its extension, in any case; hidden files are not."""
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
 def subfolders(folder: Path) -> list[str]:
-    """Names of the folders in a folder, sorted, without hidden ones."""
+    """Names of the folders in a folder, sorted, without hidden ones and those of the system."""
     with os.scandir(folder) as entries:
         return sorted(
             entry.name
             for entry in entries
-            if not entry.name.startswith(".") and not _leads_nowhere(entry) and entry.is_dir()
+            if not entry.name.startswith(".")
+            and entry.name not in NO_FOLDERS
+            and not _leads_nowhere(entry)
+            and entry.is_dir()
         )
 
 
