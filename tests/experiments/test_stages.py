@@ -217,7 +217,7 @@ def test_labels_join_the_labelled_images_and_the_unlabelled_ones_stay(tmp_path: 
     ("text", "problem"),
     [
         ("path,label\nnowhere.jpg,x\n", "no unlabelled image"),
-        ("file,class\na,b\n", "need the columns path and label"),
+        ("file,class\na,b\n", "a CSV file with the columns path and label"),
     ],
 )
 def test_wrong_labels_are_named(text: str, problem: str, tmp_path: Path) -> None:
