@@ -25,9 +25,9 @@ def run(arguments: Sequence[str]) -> int:
 
     from semifine.inference.run import load
 
-    run = load(options.run, checkpoint=options.checkpoint, device=options.device)
-    scores = run.evaluate(options.split)
-    then = run.result["images"].get(options.split) if run.folder.result.is_file() else None
+    trained = load(options.run, checkpoint=options.checkpoint, device=options.device)
+    scores = trained.evaluate(options.split)
+    then = trained.result["images"].get(options.split) if trained.folder.result.is_file() else None
     if then not in (None, scores["images"]):
         print(f"note: when the run was trained, its data had {then} {options.split} images", file=sys.stderr)
     if options.json:

@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.analysis import read_run
     from semifine.report import write_page
 
-    paths = list(dict.fromkeys(path.resolve() for path in options.runs))  # one that is named twice counts once
+    paths = list({path.resolve(): path for path in options.runs}.values())  # one that is named twice counts once
     out = options.out or paths[0] / "report.html"
     page = write_page(paths, out, title=options.title, clusters=options.clusters)
     print(f"Report: {page}")
