@@ -52,5 +52,16 @@ def test_what_is_given_wins_and_written_settings_say_nothing_more(tmp_path: Path
     assert again.remarks == ()
 
 
+def test_labels_that_groups_hold_back_do_not_count(tmp_path: Path) -> None:
+    root = photos(tmp_path / "photos", 40, 10, 10)
+    assert "(16 labelled images)" in resolve([{"data.source": str(root)}]).remarks[0]
+    for name in ("a", "b"):
+        (root / "labeled" / name).rename(root / "site")
+        (root / "labeled" / name).mkdir()
+        (root / "site").rename(root / "labeled" / name / "site")
+    one_group_a_class = resolve([{"data.source": str(root), "data.group_by": "folder"}])
+    assert "(20 labelled images)" in one_group_a_class.remarks[0], "no class can give its only group"
+
+
 def test_known_data_sets_are_left_alone() -> None:
     assert resolve([]).remarks == ()

@@ -215,6 +215,15 @@ def test_a_test_image_among_the_training_images_is_an_error(tmp_path: Path, caps
     assert "leaked.jpg" in capsys.readouterr().err
 
 
+def test_a_misspelt_backbone_is_refused_before_images_are_decoded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, cache = make_photos(tmp_path / "photos"), tmp_path / "cache"
+    assert main(["train", str(photos), "--out", str(tmp_path / "run"), "--cache", str(cache), "--backbone", "r50"]) == 2
+    assert "Unknown backbone 'r50'" in capsys.readouterr().err
+    assert not cache.exists()
+
+
 def test_unreadable_images_are_set_aside_or_stop_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos = make_photos(tmp_path / "photos")
     common = [str(photos), "--cache", str(tmp_path / "cache"), "--image-size", "32", "--device", "cpu"]

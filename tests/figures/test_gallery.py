@@ -70,6 +70,19 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
         write_figures([run], tmp_path / "file")
 
 
+def test_files_of_others_are_not_drawn_over(runs: list[RunFacts], tmp_path: Path) -> None:
+    write_figures(runs, tmp_path / "figures")
+    again = write_figures(runs, tmp_path / "figures")
+    assert again, "figures of ours are drawn anew"
+    mine = again[-1]
+    mine.write_bytes(b"a drawing of my own")
+    before = again[0].stat().st_mtime_ns
+    with pytest.raises(UserError, match=f"{mine.name} exists and is no figure of semifine"):
+        write_figures(runs, tmp_path / "figures")
+    assert mine.read_bytes() == b"a drawing of my own"
+    assert again[0].stat().st_mtime_ns == before, "nothing is drawn where not all can be"
+
+
 def test_seeds_become_one_line_and_one_bar(runs: list[RunFacts]) -> None:
     groups = group_runs(runs)
     assert [(group.label, len(group.runs)) for group in groups] == [("Supervised", 1), ("FixMatch", 1), ("SoC", 3)]

@@ -40,7 +40,7 @@ def test_every_format_says_the_same_in_the_order_given(soc_run: Run, photos: Pat
     files = [*reversed(list(find_files([str(photos)]))), "not there.jpg"]
     for suffix in ("csv", "jsonl", "parquet"):
         tally = predicting.predict_into(tmp_path / f"p.{suffix}", soc_run, files, QUESTIONS, batch=7, workers=2)
-        assert (tally.images, tally.unreadable) == (27, 3)
+        assert (tally.predicted, tally.unreadable) == (24, 3)
     from_json = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
     from_csv = read_csv(tmp_path / "p.csv")
     assert pq.read_table(tmp_path / "p.parquet").to_pylist() == from_json
@@ -116,8 +116,7 @@ def test_what_goes_with_a_table_is_written_when_the_table_is_complete(
         rows.append((len(list(records)), pq.read_table(tmp_path / ".p.parquet.partial").num_rows))
 
     tally = predicting.predict_into(tmp_path / "p.parquet", soc_run, files, QUESTIONS, batch=7, also=also)
-    readable = tally.images - tally.unreadable
-    assert rows == [(readable, readable)]
+    assert rows == [(tally.predicted, tally.predicted)]
     predicting.predict_into(tmp_path / "empty.parquet", soc_run, ["none.jpg"], QUESTIONS)
     assert pq.ParquetFile(tmp_path / "empty.parquet").num_row_groups == 0
 
@@ -127,7 +126,7 @@ def test_a_journal_that_never_reached_the_disk_is_begun_anew_and_a_file_that_is_
 ) -> None:
     files = list(find_files([str(photos)]))[:4]
     (tmp_path / "p.csv.unfinished").touch()
-    assert predicting.predict_into(tmp_path / "p.csv", soc_run, files, QUESTIONS).images == 4
+    assert predicting.predict_into(tmp_path / "p.csv", soc_run, files, QUESTIONS).predicted == 2
     notes = tmp_path / "notes.csv.unfinished"
     notes.write_text("not\nours")
     with pytest.raises(UserError, match="remove it"):
@@ -145,7 +144,8 @@ def test_names_from_standard_input_may_hold_line_breaks(
     assert main(["predict", str(soc_folder), "-", "--null", "--out", str(out), "--json", "--device", "cpu"]) == 0
     assert json.loads(out.read_text(encoding="utf-8"))["path"] == str(odd)
     printed = capsys.readouterr()
-    assert json.loads(printed.out)["unreadable"] == 1
+    counts = json.loads(printed.out)
+    assert (counts["predicted"], counts["unreadable"]) == (1, 1)
     assert "p.jsonl.unreadable.csv names 1" in printed.err
     assert "calibrated on 36 validation images" in printed.err
 
@@ -236,7 +236,8 @@ def test_two_jobs_cannot_write_one_table(soc_run: Run, photos: Path, tmp_path: P
         with pytest.raises(UserError, match="Another job is writing"):
             predicting.predict_into(out, soc_run, files, QUESTIONS, resume=True)
 
-    assert predicting.predict_into(out, soc_run, files, QUESTIONS, batch=8, progress=another).images == len(files)
+    tally = predicting.predict_into(out, soc_run, files, QUESTIONS, batch=8, progress=another)
+    assert tally.predicted + tally.unreadable == len(files)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.csv.unreadable.csv"]
 
 

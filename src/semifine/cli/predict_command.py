@@ -176,10 +176,10 @@ def _write_table(
     if options.json:
         print(json.dumps({"out": str(options.out), **dataclasses.asdict(tally)}))
     else:
-        speed = tally.images / max(tally.seconds, 1e-9)
+        speed = (tally.predicted + tally.unreadable) / max(tally.seconds, 1e-9)
         flagged = f"{tally.strange} of them flagged as strange" if model.knowledge.calibration.is_fitted else "no flags"
         print(
-            f"{tally.images - tally.unreadable} images predicted, {flagged}, "
+            f"{tally.predicted} images predicted, {flagged}, "
             f"{tally.unreadable} unreadable; {speed:.0f} images/s. Table: {options.out}"
         )
-    return 0 if tally.images > tally.unreadable else NOTHING_READABLE
+    return 0 if tally.predicted else NOTHING_READABLE

@@ -62,13 +62,16 @@ def _suggestions(
     source_name: str, data: str, data_settings: Any, given: Mapping[str, Any], left_alone: set[str]
 ) -> Suggestions:
     """What suits somebody's own photos, for settings that nobody gave; other sources are known."""
+    from semifine.data.grouping import BURST
     from semifine.data.sources import OWN_PHOTOS, load_catalog
     from semifine.data.suggestions import SUGGESTED, Suggestions, suggest
 
     if source_name not in OWN_PHOTOS or given.keys() | left_alone >= SUGGESTED:
         return Suggestions()
+    if data_settings.group_by == BURST:  # which every file is read for; once is enough
+        data_settings = dataclasses.replace(data_settings, group_by=None)
     try:
-        catalog = load_catalog(data, dataclasses.replace(data_settings, group_by=None))
+        catalog = load_catalog(data, data_settings)
         named = ("batch_size", "mu", "iterations")
         numbers = build(TrainSettings, {name: given[name] for name in named if name in given})
     except UserError:  # it will be said when the data is opened

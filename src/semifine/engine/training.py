@@ -42,7 +42,7 @@ from semifine.engine.trainer import Trainer
 from semifine.engine.trial import seconds_an_image
 from semifine.errors import NO_MEMORY, UserError, exhausted_memory
 from semifine.methods import method_class
-from semifine.models.classifier import Classifier, check_takes, create_classifier
+from semifine.models.classifier import Classifier, check_backbone_name, check_takes, create_classifier
 from semifine.models.matching import LoadReport
 from semifine.run_folder import RunFolder, write_json
 from semifine.version import code_version
@@ -106,6 +106,7 @@ def train(
 
 def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
     logger_names = chosen_loggers(settings.train.loggers)
+    check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
     fabric = create_fabric(settings.train)
     fabric.launch()
     labels = _labels_of_the_run(settings, folder, fabric)

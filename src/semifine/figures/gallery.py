@@ -12,7 +12,7 @@ from semifine.figures.bars import draw_cost, draw_results
 from semifine.figures.entropies import draw_entropies, draw_entropy_by_k
 from semifine.figures.matrices import draw_matrices
 from semifine.figures.objectives import draw_objectives
-from semifine.figures.style import drawing, save
+from semifine.figures.style import SIGNATURE, drawing, files_of, save
 from semifine.figures.training import draw_training
 from semifine.report.groups import RunGroup, group_runs
 
@@ -28,20 +28,29 @@ BY_GROUP: tuple[tuple[str, Callable[[Sequence[RunGroup]], Figure | None], str], 
     ("tables-results", draw_results, "no run has test images"),
     ("cost", draw_cost, "no run recorded the time of its steps with unlabelled images"),
 )
+MATRICES = "fig6-matrices"
 
 
 def write_figures(runs: Sequence[RunFacts], folder: Path, say: Callable[[str], None] = print) -> list[Path]:
     """Writes the figures into the folder, and says which cannot be drawn and why."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; --figures names a folder.")
+    _check_files(folder, [name for name, _, _ in BY_GROUP] + [MATRICES])
     groups = group_runs(runs)
     written: list[Path] = []
     with drawing():
         for name, draw, reason in BY_GROUP:
             written += _write(draw(groups), folder, name, reason, say)
         matrices = draw_matrices(runs)
-        written += _write(matrices, folder, "fig6-matrices", "no run has transitions or test images", say)
+        written += _write(matrices, folder, MATRICES, "no run has transitions or test images", say)
     return written
+
+
+def _check_files(folder: Path, names: Sequence[str]) -> None:
+    """Raises where a file of somebody else has the name of a figure."""
+    for path in (path for name in names for path in files_of(folder, name)):
+        if path.exists() and SIGNATURE.encode() not in path.read_bytes():
+            raise UserError(f"{path} exists and is no figure of semifine: name another folder for --figures.")
 
 
 def _write(figure: Figure | None, folder: Path, name: str, reason: str, say: Callable[[str], None]) -> list[Path]:

@@ -21,6 +21,8 @@ FULL = 6.9
 GREY = "#6b7280"
 FAINT = "#d5d9de"
 FORMATS = ("png", "pdf")
+SIGNATURE = "Drawn by semifine"
+"""In each file: only files that have it are drawn anew."""
 
 _RC = {
     "font.size": 8.0,
@@ -76,16 +78,19 @@ def panels(
     return figure, axes[:number]
 
 
+def files_of(folder: Path, name: str) -> list[Path]:
+    """The files of a figure."""
+    return [folder / f"{name}.{kind}" for kind in FORMATS]
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Writes ``name.png`` and ``name.pdf``, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for kind in FORMATS:
-        path = folder / f"{name}.{kind}"
-        partial = folder / f".{name}.{kind}.partial"
+    written = files_of(folder, name)
+    for path, kind in zip(written, FORMATS, strict=True):
+        partial = folder / f".{path.name}.partial"
         # Without a date, so that the same runs give the same bytes.
-        metadata = {"CreationDate": None} if kind == "pdf" else {}
+        metadata = {"Creator": SIGNATURE, "CreationDate": None} if kind == "pdf" else {"Software": SIGNATURE}
         figure.savefig(partial, format=kind, metadata=metadata)
         os.replace(partial, path)
-        written.append(path)
     return written

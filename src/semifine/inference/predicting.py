@@ -24,7 +24,7 @@ from semifine.inference.tables import ROWS, as_record, check_suffix, put_in_plac
 class Tally:
     """What became of the images."""
 
-    images: int = 0
+    predicted: int = 0
     unreadable: int = 0
     strange: int = 0
     seconds: float = 0.0
@@ -82,10 +82,11 @@ def predict_into(
                     readable = [record for record in records if "error" not in record]
                     add_rows(readable)
                     problems.extend(record for record in records if "error" in record)
-                    tally.images += len(records)
+                    tally.predicted += len(readable)
+                    tally.unreadable = len(problems)
                     tally.strange += sum(bool(record["is_ood"]) for record in readable)
                     if progress is not None:
-                        progress(tally.images)
+                        progress(tally.predicted + tally.unreadable)
 
                 for done in several(_done_before(journal, rest), ROWS):
                     take(done)
@@ -94,7 +95,6 @@ def predict_into(
                     records = [_record(file, result) for file, result in some]
                     journal.append(records)
                     take(records)
-            tally.unreadable = len(problems)
             if problems:
                 _write_unreadable(problems, unreadable_list(out))
             if also is not None:
