@@ -31,3 +31,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'semifine' has no attribute '{name}'")
     module, attribute = _WHERE[name]
     return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})  # what is not loaded yet, too

@@ -15,7 +15,7 @@ from semifine.inference.run import Run, load
 
 def fit(
     data: str | Path | Mapping[str, Any] = "synthetic",
-    method: str | Mapping[str, Any] = "soc",
+    method: str | Path | Mapping[str, Any] = "soc",
     *,
     out: str | Path,
     preset: str | Sequence[str] = (),
@@ -27,6 +27,7 @@ def fit(
 
     ``data``, ``method`` and ``settings`` are those of the command line: ``iterations=500``,
     ``method={"name": "soc", "alpha": 4}``, ``data={"source": "semi_cub:/data/cub", "unlabelled": "inout"}``.
+    A method of your own is named by its file: ``method="my_method.py"``.
     """
     presets = [preset] if isinstance(preset, str) else preset
     own = flatten({"data": str(data) if isinstance(data, Path) else data, "method": method, **settings})

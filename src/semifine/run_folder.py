@@ -154,7 +154,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_atomically(path: Path, text: str) -> None:
     """The file holds either its old or its new content, whenever the machine stops."""
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")  # two programs may write the same file
     with partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

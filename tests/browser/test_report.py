@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
-from semifine.report import write_page
 from tests.analysis.fake_runs import make_groups, planted_counts, write_run
-from tests.report.test_page import SECTIONS, photos
+from tests.report.test_page import SECTIONS, photos, write_with_photos
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
@@ -30,7 +31,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table = pq.read_table(run / "samples.parquet")
         paths = [f"/home/ada/photos of the summer/trap {row % 7}/IMG_{row:04d}.JPG" for row in range(len(table))]
         pq.write_table(table.set_column(1, "path", [paths]), run / "samples.parquet")
-    return write_page(runs, root / "report.html", photos(16), title="Birds")
+    return write_with_photos(runs, root / "report.html", photos(16))
 
 
 class Opened:
@@ -259,3 +260,37 @@ def test_the_list_can_be_taken_away(opened: Opened) -> None:
     assert download.value.suggested_filename == "label-next.csv"
     assert lines[0] == "path,label,prediction,candidates"
     assert len(lines) > 20
+
+
+def test_curves_end_at_a_tick_above_their_values(opened: Opened) -> None:
+    for place in range(opened.page.locator("figure[data-curve]").count()):
+        plot = opened.page.locator(f"figure[data-curve='{place}'] .plot")
+        lines, points = plot.evaluate(
+            """(plot) => [
+                [...plot.querySelectorAll(".grid")].map((line) => +line.getAttribute("y1")),
+                [...plot.querySelectorAll("polyline")].flatMap((line) =>
+                  line.getAttribute("points").split(" ").map((point) => +point.split(",")[1])),
+            ]"""
+        )
+        assert 5 <= len(lines) <= 7
+        assert min(lines) <= min(points) + 0.1, "the highest line is not below the highest value"
+        assert min(lines) == pytest.approx(10), "and is where the figure ends"
+
+
+def test_a_table_that_goes_on_shows_that_it_does(phone: Opened) -> None:
+    table = phone.page.locator("#results .scroll").first
+    width, shown = table.evaluate("box => [box.scrollWidth, box.clientWidth]")
+    assert width > shown
+    table.scroll_into_view_if_needed()
+
+    def edge() -> list[int]:
+        """How light the right edge is in the empty part of the header, from the middle of the table outwards."""
+        picture = Image.open(io.BytesIO(table.screenshot())).convert("L")
+        return [picture.getpixel((x, 4)) for x in range(picture.width - 30, picture.width - 1)]
+
+    assert edge()[0] > edge()[-1] + 20, "a shade at the edge"
+    table.evaluate("box => { box.scrollLeft = box.scrollWidth }")
+    assert edge()[0] == pytest.approx(edge()[-2], abs=8), "none at the end"
+    name = table.locator("tbody th").first.bounding_box()
+    assert name["x"] == pytest.approx(table.bounding_box()["x"], abs=2), "the names stay in sight"
+    assert name["width"] < shown / 2

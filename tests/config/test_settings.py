@@ -53,6 +53,27 @@ def test_weights_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.M
     assert resolve([{"weights": "none"}]).train.weights is None
 
 
+def test_on_and_off_of_yaml_are_choices(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("compile: off\ncuda_graphs: on\n")
+    train = resolve([read_settings_file(tmp_path / "mine.yaml")]).train
+    assert (train.compile, train.cuda_graphs) == ("off", "on")
+
+
+def test_all_paths_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = resolve([{"method.name": "self_training", "method.teacher": "runs/first", "cache": "kept"}])
+    assert settings.method_settings.teacher == str(tmp_path / "runs" / "first")
+    assert settings.train.cache == str(tmp_path / "kept")
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if name != "lite0-imagenet"])
+def test_published_recipes_pass_all_views_at_once(name: str) -> None:
+    """In one pass, or as two GPUs would; only a method with views that make labels alone has the choice."""
+    settings = resolve([read_preset(name)])
+    if settings.method in ("soc", "fixmatch", "flexmatch"):
+        assert settings.train.forward == ("dp2" if "official-code" in name else "joint")
+
+
 def test_presets_read_expert_initialisation_as_paper_and_released_code_do() -> None:
     paper, code = (resolve([read_preset(f"soc-{name}-pretrained")]).train for name in ("paper", "official-code"))
     assert (paper.pretrained, paper.weights_head) == (True, "fresh")

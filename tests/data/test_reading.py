@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 
 from semifine.data import reading
-from semifine.data.reading import MISSING, FileReader, decode_array, decode_image, to_rgb
+from semifine.data.reading import MISSING, FileReader, decode_array, decode_image, read_exif, read_size, to_rgb
 
 from .conftest import SaveImage
 
@@ -172,6 +173,27 @@ def test_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(OSError, match=r"bomb\.png.*decompression bomb"):
         FileReader(["bomb.png"], [tmp_path]).read(0)
+
+
+def test_only_plain_files_of_a_data_set_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    reader = FileReader(["pipe.jpg"], [tmp_path])
+    with pytest.raises(OSError, match=r"pipe\.jpg is not a plain file"):
+        reader.read(0)
+    assert read_size(reader.file(0)) is None
+    assert read_exif(reader.file(0)) is None
+
+
+def test_a_pipe_that_somebody_names_is_read(tmp_path: Path, save_image: SaveImage) -> None:
+    """As the shell hands over the output of a program."""
+    pipe, image = tmp_path / "pipe", save_image("a.png")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(image.read_bytes()))
+    writer.start()
+    found = reading.decode_or_reason(str(pipe), 8)
+    writer.join()
+    assert not isinstance(found, str)
+    assert found.shape == (8, 10, 3)
 
 
 def test_fingerprint_follows_the_file(tmp_path: Path, save_image: SaveImage) -> None:

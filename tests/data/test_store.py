@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
 import multiprocessing
@@ -222,7 +224,11 @@ def test_two_processes_at_once(catalog: Catalog, cache: Path) -> None:
 
 def test_many_threads_without_locks(catalog: Catalog, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a network file system: all may build, the first one's store stays."""
-    monkeypatch.setattr(store_files, "fcntl", None)
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     stores: list[ImageStore] = []
     threads = [threading.Thread(target=lambda: stores.append(open_store(catalog, 20, cache))) for _ in range(4)]
     for thread in threads:

@@ -14,7 +14,8 @@ def photos(root: Path, side: int, labelled: int, unlabelled: int) -> Path:
     for number in range(labelled):
         for name in ("labeled/a", "labeled/b"):
             (root / name).mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (side + 20, side)).save(root / name / f"{number}.png")
+            colour = (number, number, 255 * (name == "labeled/a"))  # else they were copies, which are held together
+            Image.new("RGB", (side + 20, side), colour).save(root / name / f"{number}.png")
     (root / "unlabeled").mkdir()
     for number in range(unlabelled):
         (root / "unlabeled" / f"{number}.jpg").touch()

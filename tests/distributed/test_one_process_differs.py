@@ -32,7 +32,7 @@ def test_a_loss_that_is_no_number_in_one_process_is_skipped_in_both(runs: Path) 
     assert outcome(runs, "skipped")["codes"] == [0, 0]
     assert state(runs / "skipped")["nonfinite"]["count"] == 1
     torch.testing.assert_close(weights(runs / "skipped"), weights(runs / "skipped-by-one"), rtol=0, atol=1e-6)
-    assert "1 steps so far had a loss that is not finite" in (runs / "skipped" / "log.jsonl").read_text()
+    assert "1 step so far had a loss that is not finite" in (runs / "skipped" / "log.jsonl").read_text()
 
 
 def test_a_loss_that_is_no_number_in_one_process_stops_both_before_it_is_saved(runs: Path) -> None:

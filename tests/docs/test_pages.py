@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from semifine.cli.main import main
 
@@ -18,6 +19,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """The Python that the page has its reader save, under the name that stands in its first line."""
+    for block in blocks(page, "python"):
+        if name := re.match(r"# (\w+\.py)\n", block):
+            (folder / name[1]).write_text(block, encoding="utf-8")
 
 
 def run_command(arguments: list[str]) -> int:
@@ -32,6 +40,7 @@ def run_command(arguments: list[str]) -> int:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
 def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    write_files(page, tmp_path)
     for line in "".join(blocks(page, "console")).splitlines():
         program, *arguments = shlex.split(line.removeprefix("$ "))
         assert program == "semifine"
@@ -47,17 +56,19 @@ def test_python_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's file, put where it says, trains."""
+    """The guide's file, put where it says, trains, and its state is what it says."""
     import semifine.methods
     from semifine.engine.display import Display
     from semifine.engine.training import train
     from tests.conftest import tiny_settings
 
-    (tmp_path / "plain_soft.py").write_text(blocks(ROOT / "docs" / "add_a_method.md", "python")[0])
+    write_files(ROOT / "docs" / "add_a_method.md", tmp_path)
     monkeypatch.setattr(semifine.methods, "__path__", [*semifine.methods.__path__, str(tmp_path)])
-    settings = tiny_settings("plain_soft", method__weight=0.5)
+    settings = tiny_settings("balanced_soft", method__weight=0.5)
     result = train(settings, tmp_path / "run", display=Display(quiet=True))
-    assert result["unlabelled"]["candidates"] == 6, "plain soft labels keep every class"
+    assert result["unlabelled"]["candidates"] == 6, "soft labels without a threshold keep every class"
+    state = torch.load(tmp_path / "run" / "checkpoints" / "last" / "training.pt", weights_only=True)["method"]
+    assert state["mean"].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

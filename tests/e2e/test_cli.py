@@ -234,3 +234,18 @@ def test_unreadable_images_are_set_aside_or_stop_the_run(tmp_path: Path, capsys:
     assert main(["prepare", *common]) == 2
     assert "torn.jpg" in capsys.readouterr().err
     assert main(["prepare", *common, "--skip-unreadable"]) == 0
+
+
+def test_a_written_folder_is_whole_or_absent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos, out = make_photos(tmp_path / "photos"), tmp_path / "out"
+    (photos / "unlabeled" / "broken.jpg").write_bytes(b"not an image")
+    (photos / "labeled" / "Mésange bleue" / "torn.jpg").write_bytes(b"no image either")
+    writing = ["prepare", str(photos), "--write-folder", str(out)]
+    assert main(writing) == 2
+    assert "torn.jpg" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*writing, "--skip-unreadable"]) == 0
+    said = capsys.readouterr().out
+    assert "left out unlabeled/broken.jpg" in said
+    assert "32 images of photos written" in said
+    assert len([path for path in out.rglob("*") if path.is_file()]) == 32

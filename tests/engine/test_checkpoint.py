@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from semifine.engine.checkpoint import (
+    forget_best_after,
     load_training_state,
     load_weights,
     newest_checkpoint,
@@ -33,10 +34,32 @@ def test_last_points_at_the_newest_and_old_ones_go(tmp_path: Path) -> None:
 
 def test_the_best_weights_take_the_place_of_those_before_them(tmp_path: Path) -> None:
     (tmp_path / "best_val").mkdir()  # a folder, as it was before there were checksums
-    for step in (20, 10):  # a run that was taken up again may find its best earlier
+    for step in (10, 20, 30):
         save_best(tmp_path, step, {"w": torch.full((2,), float(step))})
         assert load_weights(tmp_path / "best_val")["w"].tolist() == [step, step]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["best-00000010", "best_val"]
+        save_checkpoint(tmp_path, step, {"w": torch.zeros(2)}, {"step": step})
+    bests = sorted(path.name for path in tmp_path.glob("best*"))
+    assert bests == ["best-00000020", "best-00000030", "best_val"], "a run may go on from step 20"
+
+
+def test_a_run_that_goes_on_from_earlier_forgets_what_was_best_later(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        save_best(tmp_path, step, {"w": torch.full((2,), float(step))})
+    forget_best_after(tmp_path, 20)
+    assert load_weights(tmp_path / "best_val")["w"].tolist() == [20, 20]
+    forget_best_after(tmp_path, 20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best-00000010", "best-00000020", "best_val"]
+    forget_best_after(tmp_path, 5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_can_be_used_without_the_state_of_training(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 5, {"w": torch.ones(2)}, {"step": 5})
+    (tmp_path / "last" / "training.pt").unlink()
+    assert load_weights(tmp_path / "last")["w"].tolist() == [1, 1]
+    newest, remarks = newest_checkpoint(tmp_path)
+    assert newest is None
+    assert "training.pt is missing" in remarks[0]
 
 
 def test_death_while_writing_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

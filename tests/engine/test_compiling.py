@@ -59,7 +59,7 @@ def test_a_compiler_that_fails_leaves_the_plain_network(kind: type[Exception], b
     compile_network(compiled, said.append)
     torch.testing.assert_close(state_after(compiled, images), state_after(network(), images), rtol=0, atol=0)
     compiled(images)
-    assert said == ["The network cannot be compiled (No working C++ compiler found); it goes on without."]
+    assert said == ["The network cannot be compiled (No working C++ compiler found); training goes on uncompiled."]
 
 
 def test_a_backward_pass_that_cannot_be_compiled_is_noticed_before_it_is_needed(
@@ -73,7 +73,7 @@ def test_a_backward_pass_that_cannot_be_compiled_is_noticed_before_it_is_needed(
     images, compiled = torch.randn(5, 4), network()
     compile_network(compiled, said.append)
     torch.testing.assert_close(state_after(compiled, images), state_after(network(), images), rtol=0, atol=0)
-    assert said == ["The network cannot be compiled (No backward); it goes on without."]
+    assert said == ["The network cannot be compiled (No backward); training goes on uncompiled."]
 
 
 def test_errors_of_a_compiled_network_stay_what_they_are() -> None:

@@ -23,6 +23,11 @@ def test_accuracy_counts_first_and_first_five() -> None:
     assert accuracy(probs, torch.tensor([1, 1])) == {"top1": 0.0, "top5": 100.0}
 
 
+def test_percentages_are_free_of_rounding() -> None:
+    label = torch.zeros(50, dtype=torch.int64)
+    assert accuracy(torch.eye(50), label)["top1"] == 2.0, "one of fifty"
+
+
 def test_few_classes_have_a_top5_of_all() -> None:
     assert accuracy(torch.tensor([[0.6, 0.4]]), torch.tensor([1]))["top5"] == 100.0
 

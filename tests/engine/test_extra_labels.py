@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from semifine.data.catalog import Split
+from semifine.data.sources import folder
+from semifine.data.store import open_store
 from semifine.engine.dataset import open_dataset
 from semifine.engine.display import Display
+from semifine.engine.extra_labels import add_labels, freeze_labels, of_catalog, read_labels
 from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.inference.run import load
@@ -53,7 +58,7 @@ def test_a_table_may_be_half_filled_and_repeat_itself(
     assert (catalog.paths[len(plain)], catalog.label[len(plain)]) == (first, 2)
     said = " ".join("".join(capsys.readouterr()).split())
     assert "1 label from" in said
-    assert "3 that are not filled in left out" in said
+    assert "3 lines without a label left out" in said
 
 
 def test_a_table_that_gives_an_image_two_classes_is_refused(
@@ -101,7 +106,7 @@ def test_what_an_attempt_left_is_no_obstacle(tmp_path: Path, images: tuple[list[
     with pytest.raises(UserError, match="Cannot read the labels"):
         train(settings, out, display=QUIET)
     (out / "data.json").write_text("{}")
-    (out / ".settings.yaml.partial").write_text("")
+    (out / ".settings.yaml.123.partial").write_text("")
     table.write_text(f"path,label\n{images[0][0]},{images[1][0]}\n")
     assert train(settings, out, display=QUIET)["images"]["labelled"] == 19
 
@@ -137,9 +142,75 @@ def test_a_class_that_is_gone_is_left_out_of_a_log_and_an_error_in_a_table(
         open_dataset(tiny_settings(labels=str(table)), QUIET)
 
 
-@pytest.mark.parametrize("content", ["", "my notes\n", "path;label\n"])
+@pytest.mark.parametrize("content", ["", "my notes\n", "file;label\n"])
 def test_what_is_neither_a_log_nor_a_table_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "notes.db"
     file.write_text(content)
     with pytest.raises(UserError, match=r"notes\.db is neither a log of the studio nor a CSV file"):
         open_dataset(tiny_settings(labels=str(file)), QUIET)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number, name in enumerate(("labeled/fée/1.png", "labeled/b/2.png", "unlabeled/3.png", "unlabeled/4.png")):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "photos" / name)
+    return tmp_path / "photos"
+
+
+def labelled_by(table: Path, photos: Path, *lines: str) -> list[tuple[str, str]]:
+    """What photos are labelled after a table is read, besides those that were before."""
+    table.write_text("\n".join(lines), encoding="utf-8")
+    catalog = folder.load(photos, folder.Settings())
+    labels = of_catalog(catalog, read_labels(table))
+    longer, _, _ = add_labels(catalog, open_store(catalog, 8, photos.parent / "cache"), labels)
+    added = range(len(catalog), len(longer))
+    return [(longer.paths[row], longer.class_names[longer.label[row]]) for row in added]
+
+
+@pytest.mark.parametrize("header", ["path,label", " Path , LABEL "])
+@pytest.mark.parametrize(
+    "path", ["unlabeled/3.png", "./unlabeled/3.png", "{root}/unlabeled/3.png", "photos/unlabeled/3.png"]
+)
+def test_a_table_may_be_written_as_people_write(
+    header: str, path: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = unicodedata.normalize("NFD", "fée")
+    line = f"{path.format(root=photos)} ,  {name} "
+    assert labelled_by(tmp_path / "l.csv", photos, header, line) == [("unlabeled/3.png", "f\u00e9e")]
+
+
+def test_a_table_of_semicolons(photos: Path, tmp_path: Path) -> None:
+    assert labelled_by(tmp_path / "l.csv", photos, "path;label", "unlabeled/4.png;b") == [("unlabeled/4.png", "b")]
+
+
+def test_frozen_labels_hold_from_any_working_folder(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photos / "unlabeled")
+    (tmp_path / "l.csv").write_text("path,label\n3.png,b\n")
+    catalog = folder.load(photos, folder.Settings())
+    freeze_labels(of_catalog(catalog, read_labels(tmp_path / "l.csv")), tmp_path / "frozen.csv")
+    assert (tmp_path / "frozen.csv").read_text() == "path,label\nunlabeled/3.png,b\n"
+
+
+def test_one_image_by_two_paths_has_one_label(photos: Path, tmp_path: Path) -> None:
+    paths = ("unlabeled/3.png", str(photos / "unlabeled" / "3.png"))
+    same = labelled_by(tmp_path / "l.csv", photos, "path,label", *(f"{path},b" for path in paths))
+    assert same == [("unlabeled/3.png", "b")]
+    with pytest.raises(UserError, match=r"unlabeled/3\.png two labels, 'b' and 'fée'"):
+        labelled_by(tmp_path / "l.csv", photos, "path,label", f"{paths[0]},b", f"{paths[1]},fée")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["path,label", "3.png,b"], r"labels 3\.png, which is no unlabelled .* for example unlabeled/3\.png\.$"),
+        (["path,label", "unlabeled\\3.png,b"], r"for example unlabeled/3\.png\. Write / instead of \\"),
+        (["path,label,label", "unlabeled/3.png,b,b"], "has two columns 'label': leave one"),
+    ],
+)
+def test_mistakes_say_how_to_write_it(lines: list[str], message: str, photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        labelled_by(tmp_path / "l.csv", photos, *lines)

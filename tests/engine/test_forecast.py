@@ -12,7 +12,14 @@ from torch import nn
 
 from semifine.engine import forecast
 from semifine.engine.display import Display
-from semifine.engine.forecast import Pace, images_of_steps, in_time, memory_sentence, time_sentence
+from semifine.engine.forecast import (
+    Pace,
+    full_step_cost,
+    images_of_steps,
+    in_time,
+    memory_sentence,
+    time_sentence,
+)
 from semifine.engine.training import train
 from semifine.engine.trial import seconds_an_image
 from semifine.models.classifier import create_classifier
@@ -47,6 +54,33 @@ def test_the_pace_is_said_once_and_without_the_first_step(monkeypatch: pytest.Mo
     assert said == ["2 s a step: about 3 min for the 100 steps that are left"]
 
 
+@pytest.mark.parametrize(("total", "said"), [(5, ["2 s a step: about 2 s for the 1 step that is left"]), (4, [])])
+def test_the_last_step_is_one_and_no_step_is_nothing(
+    total: int, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert paces(monkeypatch, total, steps=[1, 2, 3, 4]) == said
+
+
+def test_steps_that_see_more_images_count_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 of 104 steps are left: 50 like those that were measured, and 50 that take seven times as long."""
+    cheap = paces(monkeypatch, 104, steps=[1, 2, 3, 4], labelled_only=54, full_cost=7)
+    assert cheap == ["2 s a step of labelled images alone: about 13 min for the 100 steps that are left"]
+    full = paces(monkeypatch, 104, steps=[61, 62, 63, 64], labelled_only=54, full_cost=7)
+    assert full == ["2 s a step: about 80 s for the 40 steps that are left"]
+
+
+def paces(monkeypatch: pytest.MonkeyPatch, total: int, steps: list[int], **kinds: float) -> list[str]:
+    """What is said of steps that take two seconds each."""
+    clock = [0.0]
+    monkeypatch.setattr(forecast.time, "perf_counter", lambda: clock[0])
+    said: list[str] = []
+    pace = Pace(said.append, total, torch.device("cpu"), **kinds)
+    for step in steps:
+        clock[0] += 2
+        pace.step_done(step)
+    return said
+
+
 def test_times_read_well() -> None:
     assert [in_time(seconds) for seconds in (40, 600, 9000)] == ["about 40 s", "about 10 min", "about 2.5 hours"]
 
@@ -70,6 +104,8 @@ def test_images_of_steps_weigh_by_what_they_cost() -> None:
     assert images_of_steps(0, 10, settings, 2) == pytest.approx(10 * (4 + 8 + 8 / 3)), "a label costs a forward pass"
     assert images_of_steps(0, 10, tiny_settings(batch_size=4, mu=2, forward="joint").train, 2) == 10 * (4 + 8 + 8)
     assert images_of_steps(0, 10, settings, 0) == 40
+    assert full_step_cost(settings, 2) == pytest.approx((4 + 8 + 8 / 3) / 4)
+    assert full_step_cost(settings, 0) == 1
 
 
 def test_a_long_time_comes_with_advice() -> None:

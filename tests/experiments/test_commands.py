@@ -15,6 +15,8 @@ from semifine.cli import reproduce_command
 from semifine.cli.main import main
 from semifine.config import read_settings_file, resolving
 from semifine.data import in_order
+from semifine.data.folder_writer import write_folder
+from semifine.data.sources import load_catalog, synthetic
 from semifine.experiments import scheduler
 from semifine.experiments.named import find_experiment, published_experiments
 from semifine.experiments.stages import ROUNDS
@@ -37,9 +39,9 @@ class RunHere:
 
 @pytest.fixture
 def _runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a few images of the embedded set; the commands themselves have no setting for that."""
-    real = resolving.source_defaults
-    monkeypatch.setattr(resolving, "source_defaults", lambda source: {**real(source), **FEW_IMAGES})
+    """On a few images of the embedded set, which the tables are planned for as a whole."""
+    real, few = resolving.source_defaults, {"synthetic": FEW_IMAGES}
+    monkeypatch.setattr(resolving, "source_defaults", lambda source: {**real(source), **few.get(source, {})})
     monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=RunHere, STDOUT=subprocess.STDOUT))
     monkeypatch.setattr(scheduler, "POLL_SECONDS", 0.0)
 
@@ -117,6 +119,80 @@ def test_a_failed_run_is_in_the_table_with_its_reason(
     note = "SoC, from scratch: seed 1 failed at soc: The loss of step 3 is not finite."
     assert f"- {note}" in printed
     assert note in (tmp_path / "table.tex").read_text()
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of somebody's photos, whose unlabelled ones nobody has named."""
+    folder = tmp_path_factory.mktemp("own") / "my birds"
+    few = {key.removeprefix("data."): int(str(value)) for key, value in FEW_IMAGES.items()}
+    write_folder(load_catalog("synthetic", synthetic.Settings(**few)), folder)  # type: ignore[arg-type]
+    return folder
+
+
+OWN = ["--profile", "small", "--seeds", "1", "--methods", "oracle", "soc"]
+
+
+@pytest.mark.usefixtures("_runs_here")
+def test_a_row_that_the_data_cannot_have_is_no_failure(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "table1", "--dataset", str(photos), "--out", str(tmp_path), *TINY]
+    assert main([*command, *OWN]) == 0
+    printed = capsys.readouterr().out
+    reason = "my birds: the true classes of the unlabelled images are not known, so no oracle can be trained."
+    assert "| — | Supervised oracle | - | - | - |" in printed
+    assert printed.count(reason) == 1
+    assert f"- Supervised oracle: {reason}" in printed
+    assert "- data my birds, profile small, budget 1, seed 0\n" in printed
+    oracle, soc = read_table(tmp_path)
+    assert (oracle["seeds"], oracle["failure"]) == ("0", reason)
+    assert soc["seeds"] == "1"
+    assert not list(tmp_path.glob("**/oracle"))
+
+    assert main([*command, "--profile", "small", "--methods", "oracle"]) == 2
+    assert f"No row can be run: {reason}" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_runs_here")
+def test_settings_of_the_data_reach_every_run_and_are_told(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Labels that are not used are a truth that is known, so there is an oracle."""
+    command = ["reproduce", "table1", "--dataset", str(photos), "--out", str(tmp_path), *TINY, *OWN]
+    assert main([*command, "--labels-per-class", "2", "--data.val-share=0.5"]) == 0
+    told = capsys.readouterr().out
+    assert "- data my birds, data.labels_per_class 2, data.val_share 0.5, profile small" in told
+    for name in ("oracle", "soc"):
+        written = read_settings_file(tmp_path / "scratch-in" / "seed-0" / name / "settings.yaml")
+        assert (written["data.labels_per_class"], written["data.val_share"]) == (2, 0.5)
+    assert main(command) == 2
+    assert "holds a run with data.labels_per_class = 2, but now None is asked for" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_runs_here")
+def test_a_row_runs_by_its_name_on_own_photos(photos: Path, tmp_path: Path) -> None:
+    name = "table2/folder/scratch/soc,alpha=2.0"
+    command = ["experiment", name, "--dataset", str(photos), "--profile", "small", "--out", str(tmp_path), *TINY]
+    assert main(command) == 0
+    assert read_settings_file(tmp_path / "soc,alpha=2.0" / "settings.yaml")["method.alpha"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("--method.alpha 3", "does not take --method.alpha: the recipe has the settings of its methods"),
+        ("--data.source photos", "does not take --data.source: --dataset names the data"),
+        ("--data.unlabelled inout", "does not take --data.unlabelled: the table says it"),
+        ("--data.colour red", "Unknown setting 'data.colour'"),
+        ("--data.unlabelled-per-class few", "data.unlabelled_per_class must be a whole number"),
+    ],
+)
+def test_settings_that_would_make_another_table_are_refused(
+    option: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "table1", "--out", str(tmp_path / "out"), *option.split()]) == 2
+    assert problem in capsys.readouterr().err
 
 
 def test_every_listed_experiment_is_one_that_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from semifine.experiments.formats import as_csv, as_latex, as_markdown
 from semifine.experiments.layout import Cells
-from semifine.experiments.tables import Cell, Table, _read, choose_rows, read_table, table_names
+from semifine.experiments.recipes import read_shipped
+from semifine.experiments.tables import Cell, Table, choose_rows, read_table, table_names
 
 INITS = ("scratch",)
 FAILURE = "seed 1 failed at flexmatch: 50 % of R&D_x | {lost}"
@@ -32,7 +33,7 @@ def cells() -> Cells:
 
 def empty(table: Table, data: str) -> Cells:
     """No run is done, and the paper's numbers are known."""
-    published = _read("published.yaml")[data].get(table.name, {})
+    published = read_shipped("published.yaml")[data].get(table.name, {})
     return {
         (row.title, init): Cell([], [], published.get(init, {}).get(row.title))
         for row in table.rows

@@ -36,7 +36,7 @@ PASSES = {
 
 def pretend_unlabelled(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
     """As if the embedded set had as many unlabelled images as another one."""
-    monkeypatch.setattr("semifine.experiments.recipes.count_unlabelled", lambda data, unlabelled: images)  # noqa: ARG005
+    monkeypatch.setattr("semifine.experiments.recipes.count_unlabelled", lambda _: images)
 
 
 # The SoC paper and Su et al., Semi-Aves: iterations, batch, learning rate, weight decay
@@ -173,7 +173,13 @@ def test_passes_are_counted_in_steps_of_the_data_set(
 def test_a_pass_sees_all_unlabelled_images_and_no_others() -> None:
     for unlabelled in ("in", "inout"):
         catalog = load_catalog("synthetic", synthetic.Settings(unlabelled=unlabelled))  # type: ignore[arg-type]
-        assert count_unlabelled("synthetic", unlabelled) == len(catalog.rows(Split.UNLABELLED))
+        assert count_unlabelled(Conditions("synthetic", unlabelled=unlabelled)) == len(catalog.rows(Split.UNLABELLED))
+
+
+def test_what_is_chosen_about_the_data_is_in_every_run_and_counts() -> None:
+    conditions = Conditions("synthetic", profile="small", data_settings=(("unlabelled_per_class", "9"),))
+    assert count_unlabelled(conditions) == 9 * 40
+    assert compose("soc", conditions)["data.unlabelled_per_class"] == "9"
 
 
 def test_a_data_set_smaller_than_a_batch_still_takes_a_step_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from semifine.config import resolve, write_settings
 from semifine.errors import UserError
-from semifine.experiments.recipes import Conditions
+from semifine.experiments.recipes import Conditions, read_shipped
 from semifine.experiments.scheduler import State, mark_finished
 from semifine.experiments.stages import settings_in
-from semifine.experiments.tables import _read, choose_rows, fill, fit_settings, plan_jobs, read_table, table_names
+from semifine.experiments.tables import choose_rows, fill, fit_settings, plan_jobs, read_table, table_names
 from semifine.run_folder import write_json
 
 
@@ -22,7 +22,7 @@ def test_the_tables_have_the_rows_of_the_paper() -> None:
 
 @pytest.mark.parametrize("data", ["semi_aves", "semi_fungi"])
 def test_every_published_number_stands_in_a_row_of_its_table(data: str) -> None:
-    for name, by_init in _read("published.yaml")[data].items():
+    for name, by_init in read_shipped("published.yaml")[data].items():
         table = read_table(name)
         for init, numbers in by_init.items():
             assert init in table.inits
@@ -30,7 +30,7 @@ def test_every_published_number_stands_in_a_row_of_its_table(data: str) -> None:
 
 
 def test_some_published_numbers() -> None:
-    published = _read("published.yaml")
+    published = read_shipped("published.yaml")
     assert published["semi_aves"]["table1"]["scratch"]["MoCo + SoC"] == "39.3±0.2 / 62.4±0.4"
     assert published["semi_fungi"]["table2"]["scratch"]["alpha = 5 (SoC)"] == "39.4 / 62.5"
     assert published["semi_fungi"]["ood_experts"]["inat"]["SoC"] == "58.9±0.3 / 82.6±0.2"

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from semifine.engine.feed import Feed
 from semifine.engine.nonfinite import copied, restore_unless
 from semifine.engine.training import train
+from semifine.errors import UserError
 from semifine.methods import method_names
 from semifine.methods.base import Batch
 from tests.conftest import tiny_settings
@@ -44,7 +45,7 @@ def run(out: Path, name: str, notes: Notes | None = None, *, resume: bool = Fals
 
 
 def told(notes: Notes) -> list[str]:
-    return [text for text in notes.said if "were skipped; the first was" in text]
+    return [text for text in notes.said if "skipped; the first was step" in text]
 
 
 @pytest.mark.parametrize("name", method_names())
@@ -81,7 +82,8 @@ def test_it_is_said_once_and_counted_over_a_resume(tmp_path: Path, monkeypatch: 
     first = Notes()
     run(tmp_path, "fixmatch", first, log_every=1, save_every=2)
     assert told(first) == [
-        f"{count} steps so far had a loss that is not finite, and were skipped; the first was 1." for count in (1, 2)
+        "1 step so far had a loss that is not finite and was skipped; the first was step 1.",
+        "2 steps so far had a loss that is not finite and were skipped; the first was step 1.",
     ]
     for name in ("result.json", "checkpoints/last"):
         (tmp_path / name).unlink()
@@ -91,6 +93,17 @@ def test_it_is_said_once_and_counted_over_a_resume(tmp_path: Path, monkeypatch: 
     second = Notes()
     run(tmp_path, "fixmatch", second, resume=True)
     assert told(second)[-1].startswith("3 steps so far")
+
+
+def test_a_spoilt_network_is_neither_evaluated_nor_kept_as_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, 1)
+    with pytest.raises(UserError, match=r"step 1 is not a finite number.*--resume --on-nonfinite skip"):
+        run(tmp_path, "fixmatch", on_nonfinite="stop", log_every=STEPS, evaluate_every=2, save_every=STEPS)
+    assert not (tmp_path / "checkpoints").exists()
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+    run(tmp_path, "fixmatch", resume=True, log_every=STEPS, evaluate_every=2, save_every=STEPS)
 
 
 def test_what_was_skipped_does_not_stop_a_run_that_goes_on_without_skipping(

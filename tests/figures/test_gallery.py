@@ -15,6 +15,7 @@ from semifine.cli.main import main
 from semifine.figures.bars import accuracy_interval, draw_cost, draw_results
 from semifine.figures.entropies import draw_entropies, draw_entropy_by_k
 from semifine.figures.gallery import write_figures
+from semifine.figures.matrices import draw_matrices
 from semifine.figures.objectives import draw_objectives, known_samples
 from semifine.figures.style import drawing
 from semifine.figures.training import draw_training
@@ -116,6 +117,50 @@ def test_cost_shows_the_memory_of_runs_on_a_gpu(runs: list[RunFacts]) -> None:
     assert [patch.get_width() for patch in figure.axes[1].patches] == [2.5], "none for the run that has none"
     assert alone is not None
     assert len(alone.axes) == 1
+
+
+def test_one_run_has_no_error_bar_of_its_cost(runs: list[RunFacts]) -> None:
+    seeds = [replace(run, series={}, result={**run.result, "time": {"steps": 100.0 + run.seed}}) for run in runs[2:]]
+    with drawing():
+        figure = draw_cost(group_runs([runs[0], *seeds]))
+    assert figure is not None
+    assert len(figure.axes[0].patches) == 2
+    assert len(figure.axes[0].containers) == 3, "two bars, and the interval over seeds of one"
+
+
+def test_matrices_have_scales_of_the_counts(runs: list[RunFacts]) -> None:
+    with drawing():
+        figure = draw_matrices(runs)
+    assert figure is not None
+    assert figure.get_supxlabel() == "Colours follow the square root"
+    assert runs[2].transitions is not None
+    assert runs[2].confusion is not None
+    scales = figure.axes[2:]
+    assert [scale.get_xlabel() for scale in scales] == ["changes", "images"]
+    for scale, matrix in zip(scales, (runs[2].transitions, runs[2].confusion), strict=True):
+        top = (matrix - np.diag(np.diag(matrix))).max()
+        assert scale.get_xticks().tolist() == [0, round(top / 4), top]
+        picture = figure.axes[scales.index(scale)].images[0]
+        assert picture.norm(top / 4) == pytest.approx(0.5), "half the colour"
+
+
+def test_long_names_stay_on_the_paper(runs: list[RunFacts]) -> None:
+    """Names with the data of the runs are long: legends and titles must not be cut at the edge."""
+    moved = replace(runs[1], data="folder:/home/ada/a folder with a rather long name of its own")
+    groups = group_runs([runs[0], moved, *runs[2:]])
+    assert [group.label for group in groups][1:] == [
+        "FixMatch on a folder with a rather long name of its own",
+        "SoC on synthetic",
+    ]
+    with drawing():
+        for draw in (draw_training, draw_objectives, draw_entropies, draw_results, draw_cost):
+            figure = draw(groups)
+            assert figure is not None
+            figure.canvas.draw()
+            width = figure.bbox.width
+            shown = [*figure.legends, *(axes.title for axes in figure.axes)]
+            boxes = [artist.get_window_extent() for artist in shown]
+            assert all(box.x0 >= 0 and box.x1 <= width for box in boxes), draw.__name__
 
 
 def test_points_of_the_entropy_figure_are_the_images(runs: list[RunFacts]) -> None:

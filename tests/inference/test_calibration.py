@@ -58,7 +58,7 @@ def test_what_chance_adds_to_the_error_equals_that_of_drawn_labels(images: int) 
     drawn = [confidence_error(confidence, random.random(images) < confidence) for _ in range(300)]
     assert error_by_chance(confidence) == pytest.approx(np.mean(drawn), rel=0.05)
     said = calibrate(*draw(images, 4)).describe()
-    assert "% after (exactly right confidences show about" in said
+    assert "% after (perfectly calibrated confidences would show about" in said
 
 
 def test_a_calibration_of_an_earlier_version_is_understood() -> None:

@@ -22,12 +22,12 @@ FILE_PATH = r"^(?=^[^./~])(^((?!\.{2}).)*$).*$"
 """What the schema of Camtrap DP 1.0.1 wants of a filePath."""
 
 
-def shoot(file: Path, seconds: int) -> None:
+def shoot(file: Path, seconds: int, zone: str = "+02:00") -> None:
     """A photo with time, zone, place and camera, as a camera trap writes them."""
     file.parent.mkdir(parents=True, exist_ok=True)
     exif = Image.Exif()
     exif[0x010F], exif[0x0110] = "Reconyx", "PC800"
-    exif.get_ifd(0x8769).update({0x9003: f"2024:05:06 07:08:{seconds:02d}", 0x9011: "+02:00"})
+    exif.get_ifd(0x8769).update({0x9003: f"2024:05:06 07:08:{seconds:02d}", 0x9011: zone})
     exif.get_ifd(0x8825).update({1: "S", 2: (33.0, 30.0, 36.0), 3: "E", 4: (18.0, 15.0, 0.0)})
     pixels = np.random.default_rng(seconds).integers(0, 256, (40, 50, 3), np.uint8)
     Image.fromarray(pixels).save(file, exif=exif)
@@ -138,6 +138,49 @@ def test_a_package_beside_its_photos_names_them_by_their_place_in_it(tmp_path: P
     assert any("2 photos are not in the package" in gap for gap in gaps)
     with pytest.raises(UserError, match=r"holds datapackage\.json already"):
         check_folder(tmp_path / "card")
+
+
+def test_a_camera_that_gives_no_time_zone_is_told_of(tmp_path: Path) -> None:
+    shoot(tmp_path / "ridge" / "a.jpg", 3)
+    shoot(tmp_path / "valley" / "b.jpg", 4, zone="")
+    shoot(tmp_path / "valley" / "c.jpg", 5)
+    paths = [str(tmp_path / name) for name in ("ridge/a.jpg", "valley/b.jpg", "valley/c.jpg")]
+    gaps = write_package([record(path, "Parus", "Parus", "genus") for path in paths], tmp_path / "package", "test")
+    deployments = read(tmp_path / "package" / "deployments.csv")
+    assert [row["timestampIssues"] for row in deployments] == ["false", "true"]
+    assert "deployments.csv: 1 deployment: the cameras give no time zone; UTC is assumed" in gaps
+
+
+def test_the_current_folder_is_a_deployment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = tmp_path / "card"
+    paths = ["a.jpg", "photos/b.jpg", "card/c.jpg"]
+    for second, path in enumerate(paths):
+        shoot(card / path, second)
+    monkeypatch.chdir(card)
+    write_package([record(path, "Parus", "Parus", "genus") for path in paths], Path(), "test")
+    deployments = read(card / "deployments.csv")
+    assert [row["deploymentID"] for row in deployments] == [".", "photos", "card"]
+    assert [row["locationName"] for row in deployments] == ["card", "photos", "card"]
+    described = json.loads((card / "datapackage.json").read_text())
+    assert (described["project"]["title"], described["name"]) == ("card", "card")
+
+
+def test_every_medium_is_an_image_whatever_its_name(tmp_path: Path) -> None:
+    names = {"x.txt": "image/jpeg", "y.mpg": "image/png", "none": "image/webp", "z.png": "image/png"}
+    for name, kind in names.items():
+        Image.new("RGB", (20, 20)).save(tmp_path / name, kind.removeprefix("image/"))
+    paths = [*names, "gone.bin"]
+    write_package([record(str(tmp_path / path), "Parus", "Parus", "genus") for path in paths], tmp_path, "test")
+    assert [row["fileMediatype"] for row in read(tmp_path / "media.csv")] == [*names.values(), "image/jpeg"]
+
+
+def test_what_is_to_be_filled_in_is_said_even_when_quiet(
+    onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shoot(tmp_path / "a.jpg", 3)
+    options = ["--out", str(tmp_path / "p.csv"), "--camtrap-dp", str(tmp_path / "package"), "--quiet"]
+    assert main(["predict", str(onnx_file), str(tmp_path / "a.jpg"), *options]) == 0
+    assert "contributors, project and licences are yours to fill in" in capsys.readouterr().err
 
 
 def test_a_package_is_whole_or_absent(

@@ -79,6 +79,25 @@ def test_other_formats_hold_the_same(soc_run: Run, tmp_path: Path, format: expor
         export(soc_run, out, format)
 
 
+def test_the_name_of_the_file_says_the_format(
+    soc_folder: Path, soc_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for options, told in (
+        (["--format", "torch", "--out", "foo.onnx"], "--format torch writes .pt2 files, not 'foo.onnx'"),
+        (["--format", "onnx", "--out", "foo"], "--format onnx writes .onnx files, not 'foo'"),
+        (["--out", "foo.txt"], "--out must end in .onnx, .pt2 or .safetensors, not 'foo.txt'"),
+    ):
+        assert main(["export", str(soc_folder), *options]) == 2
+        assert told in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"writes \.pt2 files"):
+        export(soc_run, tmp_path / "foo.onnx", "torch")
+    assert not list(tmp_path.iterdir())
+    assert main(["export", str(soc_folder), "--out", "model.SafeTensors", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == "safetensors"
+    assert exporting.read_safetensors_knowledge(tmp_path / "model.SafeTensors").class_names
+
+
 def _times(output: tuple[np.ndarray, np.ndarray], factor: float) -> tuple[np.ndarray, np.ndarray]:
     """Other logits, the same calibrated probabilities."""
     return output[0], factor * output[1]
@@ -96,8 +115,9 @@ def test_a_model_that_disagrees_is_not_handed_over(
 
 def test_files_that_are_no_model_of_ours_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model.onnx").write_bytes(b"nothing")
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.jpg")
     for name in ("model.onnx", "none.onnx"):
-        assert main(["predict", str(tmp_path / name), "a.jpg"]) == 2
+        assert main(["predict", str(tmp_path / name), str(tmp_path / "a.jpg")]) == 2
         assert name in capsys.readouterr().err
 
 
@@ -117,7 +137,8 @@ def test_a_description_that_is_not_understood_is_told(
     (entry,) = (entry for entry in model.metadata_props if entry.key == METADATA)
     entry.value = described
     onnx.save(model, tmp_path / "model.onnx")
-    assert main(["predict", str(tmp_path / "model.onnx"), "a.jpg"]) == 2
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.jpg")
+    assert main(["predict", str(tmp_path / "model.onnx"), str(tmp_path / "a.jpg")]) == 2
     assert part in capsys.readouterr().err
 
 

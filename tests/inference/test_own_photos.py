@@ -83,6 +83,29 @@ def test_other_classes_than_those_that_were_learnt_are_noticed(
     assert (run / "classes.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("out", ["run", "runs/one"])
+def test_a_run_may_lie_among_the_folders_of_classes(
+    trained: tuple[Path, Path], tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = Path(shutil.copytree(trained[0] / "labeled", tmp_path / "photos"))
+    monkeypatch.chdir(photos)
+    options = [*OPTIONS, "--cache", str(tmp_path / "cache"), "--out", out]
+    assert main(["train", ".", *options]) == 2, "without unlabelled images there is nothing for soc"
+    assert main(["train", ".", *options, "--method", "supervised"]) == 0, "and what that left is no class either"
+    assert main(["prepare", ".", "--cache", str(tmp_path / "cache")]) == 0
+    assert json.loads((photos / out / "result.json").read_text())["num_classes"] == 4
+
+
+def test_labelled_photos_may_be_copies_of_unlabelled_ones(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos = Path(shutil.copytree(trained[0], tmp_path / "photos"))
+    for file in (photos / "labeled").rglob("*.png"):
+        shutil.copy(file, photos / "unlabeled" / f"copy {file.name}")
+    assert main(["prepare", str(photos), "--cache", str(tmp_path / "cache")]) == 0
+    assert "unlabelled copies of held-out images are left out: 16" in capsys.readouterr().err
+
+
 def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--out", str(tmp_path / "tpyo"), "--resume"]) == 2
     assert f"There is no run in {tmp_path / 'tpyo'}" in capsys.readouterr().err

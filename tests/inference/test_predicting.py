@@ -8,6 +8,8 @@ import errno
 import io
 import json
 import os
+import re
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +25,7 @@ from semifine.errors import UserError
 from semifine.inference import predicting
 from semifine.inference.calibration import Calibration
 from semifine.inference.inputs import find_files
-from semifine.inference.journal import Record
+from semifine.inference.journal import Journal, Record
 from semifine.inference.prediction import Questions
 from semifine.inference.run import Run
 from semifine.inference.taxonomy import read_taxonomy
@@ -93,8 +95,10 @@ def test_a_stopped_job_goes_on_to_the_same_table(
         predicting.predict_into(out, soc_run, files, QUESTIONS)
     with pytest.raises(UserError, match="other options"):
         predicting.predict_into(out, soc_run, files, Questions(top=2), resume=True)
-    with pytest.raises(UserError, match="other files"):
+    with pytest.raises(UserError, match=re.escape(f"other files: where {files[0]} came, now comes {files[3]};")):
         predicting.predict_into(out, soc_run, files[3:], QUESTIONS, resume=True)
+    with pytest.raises(UserError, match=re.escape(f"where {files[2]} came, now comes nothing;")):
+        predicting.predict_into(out, soc_run, files[:2], QUESTIONS, resume=True)
     decoded: list[str] = []
     original = soc_run.sight.decode_file
     monkeypatch.setattr(soc_run.sight, "decode_file", lambda file: (decoded.append(file), original(file))[1])
@@ -117,7 +121,7 @@ def test_what_goes_with_a_table_is_written_when_the_table_is_complete(
 
     tally = predicting.predict_into(tmp_path / "p.parquet", soc_run, files, QUESTIONS, batch=7, also=also)
     assert rows == [(tally.predicted, tally.predicted)]
-    predicting.predict_into(tmp_path / "empty.parquet", soc_run, ["none.jpg"], QUESTIONS)
+    predicting.predict_into(tmp_path / "empty.parquet", soc_run, [], QUESTIONS)
     assert pq.ParquetFile(tmp_path / "empty.parquet").num_row_groups == 0
 
 
@@ -146,7 +150,7 @@ def test_names_from_standard_input_may_hold_line_breaks(
     printed = capsys.readouterr()
     counts = json.loads(printed.out)
     assert (counts["predicted"], counts["unreadable"]) == (1, 1)
-    assert "p.jsonl.unreadable.csv names 1" in printed.err
+    assert f"semifine: 1 image could not be read; {out}.unreadable.csv lists it with the reason." in printed.err
     assert "calibrated on 36 validation images" in printed.err
 
 
@@ -172,6 +176,7 @@ def test_lines_are_printed_without_out(
         (["--coverage", "90", "--out", "p.csv"], "coverage"),
         (["--top", "0"], "top"),
         (["--resume"], "--out"),
+        (["--sure", "0.5"], "needs --taxonomy"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -193,7 +198,7 @@ def test_a_name_that_is_no_text_can_be_written_down() -> None:
     assert predicting.as_text(os.fsdecode(b"caf\xe9/\xc3\xa9.jpg")) == "caf\\xe9/é.jpg"
 
 
-def predict(run: Path, *arguments: str | Path) -> int:
+def predict(run: Path | str, *arguments: str | Path) -> int:
     return main(["predict", str(run), *map(str, arguments), "--device", "cpu", "--quiet"])
 
 
@@ -210,14 +215,119 @@ def test_nothing_to_predict_is_a_mistake(
     assert "No images found in standard input." in capsys.readouterr().err
 
 
-def test_files_of_which_none_can_be_read_fail(
+def test_files_of_which_none_can_be_read_fail_and_leave_a_list_alone(
     soc_folder: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert predict(soc_folder, "none.jpg") == 2
-    assert "semifine: none.jpg cannot be read (No such file or directory)" in capsys.readouterr().err
-    assert predict(soc_folder, "none.jpg", "--out", tmp_path / "p.csv") == 2
-    assert read_csv(tmp_path / "p.csv.unreadable.csv")[0]["path"] == "none.jpg"
-    assert predict(soc_folder, "none.jpg", next((photos / "wet day").glob("*.PNG"))) == 0
+    broken, empty = photos / "broken.jpg", photos / "wet day" / "empty.png"
+    assert predict(soc_folder, broken) == 2
+    assert f"semifine: {broken} cannot be read as an image" in capsys.readouterr().err
+    out = tmp_path / "p.csv"
+    assert predict(soc_folder, broken, empty, "--out", out) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"semifine: 0 of 2 images could be read, the first one: {broken} cannot be read as an image")
+    assert f"{out}.unreadable.csv lists them" in told
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv.unreadable.csv"]
+    assert [row["path"] for row in read_csv(tmp_path / "p.csv.unreadable.csv")] == [str(broken), str(empty)]
+    assert predict(soc_folder, broken, next((photos / "wet day").glob("*.PNG"))) == 0
+
+
+def test_a_mistyped_path_is_told_before_anything_is_written(
+    soc_folder: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mistyped, out = photos / "wet dya", tmp_path / "p.csv"
+    for path in (mistyped, photos / "broken.jpg" / "below a file", ""):
+        assert predict(soc_folder, photos, path, "--out", out) == 2
+        assert f"semifine: {path or 'An empty PATH'} does not exist; " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    (photo,) = (photos / "wet day").glob("*00.PNG")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{mistyped}\n{photo}\n".encode())))
+    assert predict(soc_folder, "-", "--out", out) == 0, "a list from elsewhere may be older than the files"
+    assert read_csv(tmp_path / "p.csv.unreadable.csv")[0]["path"] == str(mistyped)
+
+
+def test_a_list_of_unreadable_files_is_never_overwritten(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+    listed, files = tmp_path / "p.csv.unreadable.csv", list(find_files([str(photos)]))
+    listed.write_text("mine")
+    for resume in (False, True):  # there is nothing to resume
+        with pytest.raises(UserError, match=r"p\.csv\.unreadable\.csv exists already: move it away"):
+            predicting.predict_into(tmp_path / "p.csv", soc_run, files, QUESTIONS, resume=resume)
+    assert listed.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [listed]
+
+
+def test_a_job_that_was_stopped_at_its_very_end_replaces_its_own_list(
+    soc_run: Run, photos: Path, tmp_path: Path
+) -> None:
+    out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
+
+    def stop(records: Iterator[Record]) -> None:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predicting.predict_into(out, soc_run, files, QUESTIONS, also=stop)
+    assert predicting.predict_into(out, soc_run, files, QUESTIONS, resume=True).unreadable == 2
+    assert len(read_csv(tmp_path / "p.csv.unreadable.csv")) == 2
+
+
+def test_a_job_that_did_nothing_leaves_nothing_to_resume(
+    soc_run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(soc_run, "logits", fail)
+    with pytest.raises(MemoryError):
+        predicting.predict_into(tmp_path / "p.csv", soc_run, find_files([str(photos)]), QUESTIONS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_termination_leaves_what_can_be_resumed_alone(
+    soc_folder: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Journal.append
+
+    def terminated(self: Journal, records: list[Record]) -> None:
+        append(self, records)
+        if len(records) > 1:  # not what was asked for, but predictions
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(Journal, "append", terminated)
+            assert predict(soc_folder, photos, "--batch-size", "8", "--out", tmp_path / "p.csv") == 143
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv.unfinished"]
+    assert predict(soc_folder, photos, "--batch-size", "8", "--out", tmp_path / "p.csv", "--resume") == 0
+
+
+def test_resuming_a_finished_table_says_so(
+    onnx_file: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, package = tmp_path / "p.csv", tmp_path / "package"
+    assert predict(onnx_file, photos, "--out", out) == 0
+    finished = out.read_bytes()
+    capsys.readouterr()
+    assert predict("another.onnx", "other photos", "--out", out, "--resume", "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"out": str(out), "finished": True}
+    assert printed.err == f"note: {out} is finished already; model, files and options were not compared\n"
+    assert predict(onnx_file, photos, "--out", out, "--resume", "--camtrap-dp", package) == 2
+    told = capsys.readouterr().err
+    assert told == f"semifine: {out} is finished already: choose another --out to get the package.\n"
+    assert predict(onnx_file, photos, "--out", tmp_path / "q.csv", "--camtrap-dp", package) == 0
+    assert predict(onnx_file, photos, "--out", out, "--resume", "--camtrap-dp", package) == 0
+    assert out.read_bytes() == finished
+
+
+def test_the_weights_of_an_exported_file_cannot_be_chosen(
+    onnx_file: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for checkpoint in ("last", "best_val"):
+        assert predict(onnx_file, photos, "--checkpoint", checkpoint) == 2
+        assert f"{onnx_file} holds one set of weights: leave out --checkpoint" in capsys.readouterr().err
 
 
 def test_links_that_lead_nowhere_are_listed(tmp_path: Path) -> None:

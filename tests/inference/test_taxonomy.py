@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from semifine.errors import UserError
 from semifine.inference.taxonomy import Taxon, read_taxonomy
 
+Form = Literal["NFC", "NFD"]
 CLASSES = ("Parus major", "Parus minor", "Poecile palustris", "Turdus merula")
 TABLE = """class,genus,family
 Parus major,Parus,Paridae
@@ -48,6 +51,23 @@ def test_doubt_rises_in_the_ranks(tmp_path: Path) -> None:
 def test_mistakes_are_named(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(UserError, match=named):
         read_taxonomy(write(tmp_path, text), CLASSES)
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_cells_may_be_separated_as_spreadsheets_do(tmp_path: Path, mark: str) -> None:
+    for text in (TABLE, f"\ufeff{TABLE}", f"\n{TABLE}"):
+        taxonomy = read_taxonomy(write(tmp_path, text.replace(",", mark)), CLASSES)
+        assert [level.rank for level in taxonomy.levels] == ["class", "genus", "family"]
+        assert taxonomy.levels[1].taxa == ("Parus", "Poecile", "Turdus")
+
+
+@pytest.mark.parametrize("of_file", ["NFC", "NFD"])
+@pytest.mark.parametrize("of_model", ["NFC", "NFD"])
+def test_accents_may_be_composed_or_not(tmp_path: Path, of_file: Form, of_model: Form) -> None:
+    table = unicodedata.normalize(of_file, "species,genus\nMésange bleue,Mésange\nMerle,Merle\n")
+    names = [unicodedata.normalize(of_model, "Mésange bleue"), "Merle"]
+    taxonomy = read_taxonomy(write(tmp_path, table), names)
+    assert taxonomy.levels[1].taxa == (unicodedata.normalize("NFC", "Mésange"), "Merle")
 
 
 def test_two_lines_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import torch
 import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from semifine.errors import UserError
-from semifine.models.classifier import create_classifier
+from semifine.models.classifier import Classifier, create_classifier
 from semifine.models.matching import LoadReport, find_prefix, take_weights
-from tests.models.layouts import CLASSES, named, small_classifier
+from tests.models.layouts import BACKBONE, CLASSES, named, small_classifier
 
 SOURCE, TARGET = small_classifier(0), small_classifier(1)
 NAMES = sorted(SOURCE.backbone.state_dict())
@@ -73,6 +74,18 @@ def test_the_full_lists_are_plain_json() -> None:
     assert written["counts"] == {"matched": len(COUNTED), "missing": 0, "wrong_shape": 0, "unexpected": 2}
     assert (written["source"], written["head"], sorted(written["matched"])) == ("x.pt", "fresh", COUNTED)
     assert written["unexpected"] == ["fc.weight", "fc.bias"]
+
+
+def test_what_a_methods_own_head_takes_is_not_unused() -> None:
+    def with_projection(seed: int) -> Classifier:
+        torch.manual_seed(seed)
+        heads = lambda width: nn.ModuleDict({"projection": nn.Linear(width, 8)})  # noqa: E731
+        return create_classifier(BACKBONE, CLASSES, 32, heads)
+
+    source, target = with_projection(0), with_projection(1)
+    report = take_weights(target, source.state_dict(), "x.safetensors", keep_head=False)
+    torch.testing.assert_close(target.heads.state_dict(), source.heads.state_dict())
+    assert report.unexpected == ["head.weight", "head.bias"]
 
 
 def test_a_head_of_another_size_names_both_sizes() -> None:

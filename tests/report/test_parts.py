@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import re
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -12,26 +14,31 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from semifine.analysis import Series, read_run
-from semifine.report.arrangement import arrange, choose_k, choose_run
-from semifine.report.curves import thinned
-from semifine.report.matrices import tinted
+from semifine.analysis import RunFacts, Series, read_run
+from semifine.report.arrangement import arrange, choose_k, choose_run, groups_told
+from semifine.report.curves import draw_curves, legend, thinned, ticks_up_to
+from semifine.report.data_sets import data_labels
+from semifine.report.groups import group_runs
+from semifine.report.matrices import draw_matrices, middle_of_scale, tinted
 from semifine.report.naming import run_labels
-from semifine.report.palette import HUES, METHOD_STYLES, method_style, run_styles
+from semifine.report.palette import DASHES, HUES, METHOD_STYLES, SPARE_HUES, run_styles
 from semifine.report.pictures import BUDGET, SIDE, data_uri, encode_examples
-from semifine.report.settings_table import flat, settings_rows
+from semifine.report.results_table import result_rows
+from semifine.report.settings_table import flat, is_beside_the_point, settings_rows
 from semifine.report.time_lines import time_lines
 from semifine.report.wording import (
     MINUS,
     MISSING,
     count,
     decimal,
+    digits_that_tell_apart,
     duration,
     enumeration,
     method_name,
     percent,
     points,
     shortened,
+    three_digits,
 )
 from tests.analysis.fake_runs import make_groups, planted_counts, write_run
 
@@ -39,16 +46,19 @@ from tests.analysis.fake_runs import make_groups, planted_counts, write_run
 def test_words() -> None:
     assert percent(61.25) == "61.2\u202f%"
     assert percent(None) == decimal(None) == duration(None) == MISSING
-    assert points(1.26) == "+1.3 points"
-    assert points(-0.5) == f"{MINUS}0.5 points"
-    assert points(-0.01) == "±0.0 points"
+    assert points(1.26) == "+1.3\u00a0points"
+    assert points(-0.5) == f"{MINUS}0.5\u00a0points"
+    assert points(-0.01) == "±0.0\u00a0points"
+    assert points(4.404, digits=2) == "+4.40\u00a0points"
+    assert [digits_that_tell_apart(4.404, other) for other in (4.6, 4.37, 4.4039, 4.404)] == [1, 2, 4, 1]
+    assert [three_digits(value) for value in (74.21, 1234.5, 0.01234)] == ["74.2", "1230", "0.0123"]
     assert count(1, "class", "classes") == "1 class"
     assert count(12345, "image") == "12\u202f345 images"
     assert [duration(seconds) for seconds in (4.21, 59.99, 125, 3725)] == [
-        "4.2 s",
-        "60.0 s",
-        "2 min 05 s",
-        "1 h 02 min",
+        "4.2\u00a0s",
+        "60.0\u00a0s",
+        "2\u00a0min 05\u00a0s",
+        "1\u00a0h 02\u00a0min",
     ]
     assert [enumeration(list("abc")[:size]) for size in range(4)] == ["", "a", "a and b", "a, b and c"]
     assert shortened("a  rather\nlong name", 11) == "a rather l…"
@@ -59,8 +69,22 @@ def test_words() -> None:
 def test_methods_keep_their_style_and_differ() -> None:
     assert len(set(METHOD_STYLES.values())) == len(METHOD_STYLES)
     assert all(hue in HUES for hue, _ in METHOD_STYLES.values())
-    assert method_style("my own method") == method_style("my own method")
+    assert run_styles(["my own method"]) == [("sky", "-")], "on every page of every process"
     assert run_styles(["soc", "supervised", "soc"]) == [("blue", "-"), ("black", "-"), ("blue", "--")]
+
+
+def test_a_method_of_ones_own_takes_what_the_others_leave() -> None:
+    assert run_styles(["aligned"]) == [METHOD_STYLES["simmatch"]], "what it would take on a page of its own"
+    for methods in (["simmatch", "aligned"], ["aligned", "simmatch"]):
+        styles = dict(zip(methods, run_styles(methods), strict=True))
+        assert styles["simmatch"] == METHOD_STYLES["simmatch"]
+        assert styles["aligned"] == ("sky", "-"), "a hue of its own, whatever the order"
+    many = [*METHOD_STYLES, *(f"mine {place}" for place in range(len(SPARE_HUES) * len(DASHES) - 7))]
+    assert len(set(run_styles(many))) == len(many), "as long as there are pairs of hue and line style"
+    assert len(run_styles([*many, "one more"])) == len(many) + 1
+    assert run_styles(["pseudo_label", "pseudo_label", "curriculum"])[1] == ("green", "-."), (
+        "not that of another method"
+    )
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -84,6 +108,63 @@ def test_labels_are_as_short_as_keeps_runs_apart(tmp_path: Path) -> None:
     assert run_labels([alone, other_seed, same_seed]) == ["SoC, seed 0", "SoC (b)", "SoC (c)"]
 
 
+def test_labels_name_the_data_where_a_page_has_several(tmp_path: Path) -> None:
+    def run(name: str, method: str = "soc", **more: Any) -> RunFacts:
+        return read_run(write_run(tmp_path / name, method, **more))
+
+    small = {"data": {"source": "synthetic", "species": 2}}
+    eight, two = run("a", "supervised"), run("b", settings=small)
+    elsewhere, again = replace(run("c"), data="folder:/home/ada/birds"), run("d", settings=small, seed=1)
+    assert run_labels([eight, elsewhere]) == ["Supervised on synthetic", "SoC on birds"]
+    labels = run_labels([eight, two, again])
+    assert labels == [
+        "Supervised on synthetic (species\u00a08)",
+        "SoC on synthetic (species\u00a02), seed 0",
+        "SoC on synthetic (species\u00a02), seed 1",
+    ]
+    assert [entry.label for entry in legend([eight, two, again])] == labels
+    assert [row.label for row in result_rows([eight, two, again])] == labels
+    assert [group.label for group in group_runs([eight, two, again])] == [
+        "Supervised on synthetic (species\u00a08)",
+        "SoC on synthetic (species\u00a02)",
+    ]
+
+
+def test_data_of_one_name_is_told_apart_by_the_fewest_settings(tmp_path: Path) -> None:
+    data = [
+        {"source": "synthetic", "genera": genera, "species": genera + 1, "side": side}
+        for genera, side in ((2, 32), (4, 32), (4, 64))
+    ]
+    runs = [read_run(write_run(tmp_path / str(place), settings={"data": one})) for place, one in enumerate(data)]
+    assert data_labels(runs[:2]) == ["synthetic (genera\u00a02)", "synthetic (genera\u00a04)"]
+    assert data_labels(runs)[1:] == [
+        "synthetic (genera\u00a04, side\u00a032)",
+        "synthetic (genera\u00a04, side\u00a064)",
+    ]
+    assert data_labels(runs[:1]) == ["synthetic"]
+
+
+@pytest.mark.parametrize("top", [0.0, 1e-7, 0.9, 1.0, 3.0, 9.1, 15.0, 30.0, 55.0, 93.0, 100.0, 1234.0])
+def test_ticks_go_beyond_the_data(top: float) -> None:
+    ticks = ticks_up_to(top)
+    assert 5 <= len(ticks) <= 7
+    assert ticks[0] == 0
+    assert ticks[-1] >= top > ticks[-2] or top == 0
+    assert np.allclose(np.diff(ticks), ticks[1])
+    assert float(f"{ticks[1]:.2g}") == pytest.approx(ticks[1]), "a round number"
+
+
+def test_percentages_end_at_a_hundred() -> None:
+    assert ticks_up_to(93.0) == [0, 25, 50, 75, 100]
+
+
+def test_curves_of_the_page_reach_to_a_tick(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", top1=None))
+    run.series["loss"] = Series(np.array([1, 2]), np.array([9.1, 8.9]))
+    loss = next(curve.svg for curve in draw_curves([run]) if curve.title == "Loss")
+    assert re.findall(r"text-anchor: end.*?>([\d.]+)</text>", loss) == ["0.0", "2.5", "5.0", "7.5", "10.0"]
+
+
 def test_long_series_are_thinned_to_means() -> None:
     long = Series(np.arange(1, 1001), np.arange(1000.0))
     short = thinned(long, 10)
@@ -98,6 +179,30 @@ def test_a_tint_grows_with_the_value_and_leaves_zero_clear() -> None:
     assert picture[1, 0, 3] == 128, "by the square root"
     assert picture[0, 0].tolist() == picture[1, 1].tolist() == [128, 128, 128, 50]
     assert tinted(np.zeros((3, 3)), (1, 2, 3))[0, 1, 3] == 0
+
+
+def test_scales_have_whole_numbers_and_say_how_colours_grow(tmp_path: Path) -> None:
+    counts = planted_counts(make_groups(2, 3))
+    counts[0, 1], counts[1, 0] = 207, 0
+    run = read_run(write_run(tmp_path / "run", transitions=counts))
+    changes, mistakes = draw_matrices(arrange(run, "SoC"))
+    assert changes.ticks == ("0", "52", "207 changes")
+    assert changes.caption.endswith("Colours follow the square root.")
+    assert mistakes.caption.endswith("Colours follow the square root.")
+    assert [middle_of_scale(top) for top in (1, 3, 4, 9)] == [None, None, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("names", "groups", "told"),
+    [
+        (["Whip poor Will", "Nighthawk"], ["Will", "Nighthawk"], "the last words of the class names"),
+        (["Parus major", "Parus ater"], ["Parus", "Parus"], "the first words of the class names"),
+        (["great tit", "coal tit"], ["Paridae", "Paridae"], "as the data set names them"),
+        (["", "x"], ["", "x"], "the first words of the class names"),
+    ],
+)
+def test_how_groups_are_known_is_told(tmp_path: Path, names: list[str], groups: list[str], told: str) -> None:
+    assert groups_told(read_run(write_run(tmp_path / "run", names=names, groups=groups))) == told
 
 
 def test_the_run_with_transitions_is_shown(tmp_path: Path) -> None:
@@ -157,7 +262,7 @@ def test_pictures_keep_to_their_budget() -> None:
     assert sum(map(len, encode_examples(many, range(400)).values())) == BUDGET
     assert [len(found) for found in encode_examples(many, range(3)).values()] == [4, 4, 4]
     assert encode_examples({0: [], 1: [image]}, [0, 1, 2]).keys() == {1}
-    assert encode_examples(None, [0]) == {}
+    assert encode_examples({}, [0]) == {}
 
 
 def test_settings_side_by_side(tmp_path: Path) -> None:
@@ -169,6 +274,11 @@ def test_settings_side_by_side(tmp_path: Path) -> None:
     assert rows["method.alpha"].values == ["5.0", MISSING]
     assert rows["method.alpha"].differs
     assert not rows["backbone"].differs
+
+
+@pytest.mark.parametrize(("key", "expected"), [("seed", True), ("device", True), ("on_nonfinite", True), ("lr", False)])
+def test_settings_that_repetitions_of_a_run_may_differ_in(key: str, expected: bool) -> None:
+    assert is_beside_the_point(key) is expected
 
 
 @pytest.mark.parametrize(
@@ -197,7 +307,8 @@ def test_the_line_about_time_tells_steps_apart_and_the_memory(tmp_path: Path) ->
     run = read_run(write_run(tmp_path / "run", settings={"labelled_first": 0.5}))
     run.result["peak_gpu_bytes"] = 3_210_000_000
     (line,) = time_lines([run])
-    assert "100 ms a step with unlabelled images, 500 images a second" in line
-    assert line.endswith("and at most 3.2 GB of GPU memory.")
+    assert "100\u00a0ms a step with unlabelled images, 500 images a second" in line
+    assert line.endswith("and at most 3.21\u00a0GB of GPU memory.")
+    assert not re.search(r"\d (?:%|s|ms|min|GB)\b", line), "no line ends between a number and its unit"
     baseline = read_run(write_run(tmp_path / "other", "supervised", settings={"labelled_first": 0.5}))
-    assert "100 ms a step, 500 images" in time_lines([baseline])[0], "which has no unlabelled images"
+    assert "100\u00a0ms a step, 500 images" in time_lines([baseline])[0], "which has no unlabelled images"

@@ -12,7 +12,7 @@ import pytest
 from semifine.analysis import read_run
 from semifine.cli.main import main
 from semifine.config import resolve, write_settings
-from semifine.report.comparison import chance_margin
+from semifine.report.comparison import Comparison, chance_margin
 from semifine.report.help_box import HelpBox, view_help
 from semifine.report.results_table import result_rows
 from semifine.report.scores import Score
@@ -33,7 +33,7 @@ def test_a_clear_difference(tmp_path: Path) -> None:
     )
     assert summary.paragraphs[0].endswith("guessing would give 16.7\u202f%.")
     assert "SoC is 20.0 points above supervised learning" in summary.paragraphs[1]
-    assert [tile.difference for tile in summary.tiles] == ["", "+20.0 points against supervised"]
+    assert [tile.difference for tile in summary.tiles] == ["", "+20.0\u00a0points against supervised"]
 
 
 def test_worse_than_the_baseline_is_said(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_worse_than_the_baseline_is_said(tmp_path: Path) -> None:
 
 def test_a_difference_that_chance_explains_stays_open(tmp_path: Path) -> None:
     summary = summary_of(tmp_path, {"method": "supervised", "top1": 58.0}, {"method": "soc", "top1": 61.0})
-    assert "differ by +3.0 points" in summary.paragraphs[1]
+    assert "differ by +3.0\u00a0points" in summary.paragraphs[1]
     assert "stays open" in summary.paragraphs[1]
     assert "above" not in summary.paragraphs[1]
 
@@ -84,6 +84,11 @@ def test_runs_on_different_data_are_not_compared(tmp_path: Path) -> None:
     )
     assert not any("points" in paragraph for paragraph in summary.paragraphs)
     assert [tile.difference for tile in summary.tiles] == ["", ""]
+    assert [tile.label for tile in summary.tiles] == [
+        "Supervised on synthetic (species\u00a08)",
+        "SoC on synthetic (species\u00a02)",
+    ]
+    assert "The data \u201csynthetic (species\u00a02)\u201d has" in " ".join(summary.paragraphs)
 
 
 def test_other_differences_than_the_method_are_named(tmp_path: Path) -> None:
@@ -101,7 +106,7 @@ def test_labels_are_explained_with_groups_where_known(tmp_path: Path) -> None:
     last = summary.paragraphs[-1]
     assert "SoC keeps 3.2 candidate classes on average" in last
     assert "for 84.5\u202f% of the images" in last
-    assert "adjusted Rand index of 1.00" in last
+    assert "agree with the groups (as the data set names them) by an adjusted Rand index of 1.00" in last
 
 
 def test_numbers_of_images_are_said_where_known(tmp_path: Path) -> None:
@@ -150,6 +155,65 @@ def test_summary_and_box_agree_on_validation_images(
         assert box.verdicts[0].margin.endswith(f" on {images} validation images")
 
 
+def test_a_difference_is_never_told_as_what_chance_gives(tmp_path: Path) -> None:
+    """4.404 points, where chance gives up to 4.36: with one decimal the box would contradict itself."""
+    runs = [
+        {"method": method, "top1": None, "val": val, "val_images": 1000}
+        for method, val in (("supervised", 45.0), ("soc", 49.404))
+    ]
+    summary, box = boxes_of(tmp_path, *runs)
+    (verdict,) = box.verdicts
+    assert (verdict.word, verdict.difference) == ("probably", "+4.40\u00a0points")
+    assert verdict.margin.startswith("±4.36 ")
+    assert "barely larger than chance" in verdict.sentence
+    assert "SoC is 4.40 points above" in summary.paragraphs[1]
+    assert "probably helped" in summary.paragraphs[1]
+
+
+@pytest.mark.parametrize(
+    ("margins", "word"), [(0.99, "open"), (1.01, "probably"), (1.3, "probably"), (1.33, "yes"), (-1.01, "probably not")]
+)
+def test_what_barely_exceeds_chance_is_no_more_than_probable(margins: float, word: str) -> None:
+    baseline = Score("supervised", "Supervised", "black", "test", [50.0], images=10_000)
+    margin = chance_margin((baseline, baseline), 10_000)
+    score = Score("soc", "SoC", "blue", "test", [50.0 + margins * margin], images=10_000)
+    assert Comparison(score, baseline).verdict == word
+
+
+def test_every_run_without_a_supervised_one_is_named(tmp_path: Path) -> None:
+    def data(species: int) -> dict[str, Any]:
+        return {"data": {"source": "synthetic", "species": species}}
+
+    _, box = boxes_of(
+        tmp_path,
+        {"method": "supervised", "top1": 40.0, "images_per_class": 200},
+        {"method": "soc", "top1": 80.0, "images_per_class": 200},
+        {"method": "aligned", "settings": data(2)},
+        {"method": "fixmatch", "settings": data(2)},
+        {"method": "fixmatch", "settings": data(3)},
+        {"method": "fixmatch", "settings": data(4), "top1": None},
+    )
+    assert [(verdict.label, verdict.word) for verdict in box.verdicts] == [("SoC on synthetic (species\u00a08)", "yes")]
+    told = [advice.text.partition(":")[0] for advice in box.advice]
+    on = "on synthetic (species\u00a0{})".format
+    assert told == [f"aligned {on(2)} and FixMatch {on(2)}", f"FixMatch {on(3)}", f"FixMatch {on(4)}"]
+    assert ["run 2" in box.advice[0].command, "run 4" in box.advice[1].command] == [True, True]
+    assert "no test or validation images" in box.advice[2].text
+    assert box.advice[2].command == ""
+
+
+def test_unequal_budgets_are_told_by_data_set(tmp_path: Path) -> None:
+    settings = {"data": {"source": "synthetic", "species": 2}}
+    _, box = boxes_of(
+        tmp_path,
+        {"method": "supervised"},
+        {"method": "soc"},
+        {"method": "supervised", "settings": {**settings, "iterations": 10}},
+        {"method": "soc", "settings": settings},
+    )
+    assert box.unequal == ["the runs on synthetic (species\u00a02) differ in iterations"]
+
+
 def test_test_images_that_only_the_result_counts(tmp_path: Path) -> None:
     """A run folder may have lost classes.safetensors, and with it the confusion matrix."""
     facts = [read_run(write_run(tmp_path / method, method, top1=60.0)) for method in ("supervised", "soc")]
@@ -173,9 +237,11 @@ def test_the_command_of_the_box_trains_a_supervised_run(
     run = read_run(write_run(tmp_path / "my runs" / "soc's"))
     write_settings(settings, run.path / "settings.yaml")
     box = view_help([run], result_rows([run]))
-    assert "Train one:" in box.advice
+    (advice,) = box.advice
+    assert advice.text.startswith("SoC: no supervised run")
+    assert advice.text.endswith("Train one:")
     monkeypatch.chdir(tmp_path)
-    program, *arguments = shlex.split(box.command)
+    program, *arguments = shlex.split(advice.command)
     assert program == "semifine"
     assert main([*arguments, "--quiet"]) == 0
     trained = read_run(tmp_path / "my runs" / "soc's-supervised")

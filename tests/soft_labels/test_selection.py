@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from semifine.soft_labels import OFFICIAL_CODE, SoftLabelSelector, select_candidates
+from semifine.soft_labels.selection import check_probabilities
 from tests.soft_labels.streams import random_stream
 
 K, M, BATCH = 12, 30, 10
@@ -61,6 +62,34 @@ def test_all_candidates_equals_plain_soft_labels():
     selector, probs, index = trained_selector(map="fixed", k=1)
     torch.testing.assert_close(selector(probs, index), probs)
     torch.testing.assert_close(select_candidates(probs, torch.ones_like(probs, dtype=torch.bool)), probs)
+
+
+@pytest.mark.parametrize(
+    "probs",
+    [
+        torch.tensor([[2.0, -1.0] + [0.0] * (K - 2)]),  # logits that happen to sum up to 1
+        torch.full((3, K), 0.5),  # of a sigmoid
+        torch.zeros(1, K),
+    ],
+)
+def test_what_is_no_probability_is_refused(probs):
+    selector = SoftLabelSelector(K, M)
+    with pytest.raises(ValueError, match="give the softmax of the logits"):
+        selector(probs, torch.arange(len(probs)))
+    with pytest.raises(ValueError, match="probs must be probabilities"):
+        selector.select(probs)
+    assert selector.step == 0, "nothing was observed"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("classes", [2, 200, 5000])
+def test_rounded_probabilities_and_unknown_ones_are_taken(dtype, classes):
+    generator = torch.Generator().manual_seed(0)
+    for spread in (0.0, 1.0, 8.0):
+        probs = (spread * torch.randn(20, classes, generator=generator)).softmax(dim=1).to(dtype)
+        check_probabilities(probs.float())
+    check_probabilities(torch.full((2, classes), torch.nan))
+    check_probabilities(torch.empty(0, classes))
 
 
 def test_select_and_reading_the_clusters_change_no_state():

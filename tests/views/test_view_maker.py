@@ -32,6 +32,10 @@ def maker(store: SimpleNamespace) -> ViewMaker:
     return ViewMaker(store, SETTINGS, seed=0)
 
 
+def test_where_no_view_is_asked_for_no_image_is_read(maker: ViewMaker) -> None:
+    assert maker.make(np.array([10_000]), (), step=0, stream="labelled") == {}
+
+
 def test_all_views_are_known() -> None:
     assert set(VIEWS) <= set(view_names())
 

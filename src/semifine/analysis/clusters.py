@@ -42,16 +42,16 @@ def similarity(counts: Counts) -> Classes:
     return both_ways
 
 
-def cluster_assignment(counts: Counts, k: int, *, restarts: int = RESTARTS, seed: int = 0) -> Classes:
+def cluster_assignment(counts: Counts, k: int) -> Classes:
     """The cluster of each class, (K,): k-medoids with the best objective of random starts and a greedy one."""
     import torch  # here, so that reading a report's numbers need not wait for it
 
     from semifine.soft_labels import cluster_classes, k_medoids
 
     between = similarity(counts)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     as_tensor = torch.from_numpy(between)
-    random = cluster_classes(as_tensor, k, restarts=restarts, generator=generator).numpy()
+    random = cluster_classes(as_tensor, k, restarts=RESTARTS, generator=generator).numpy()
     start = torch.from_numpy(greedy_medoids(between, k))[None]
     greedy = k_medoids(as_tensor, start).assignment[0].numpy()
     found: Classes = max(greedy, random, key=lambda assignment: _objective(between, assignment))
@@ -76,9 +76,9 @@ def greedy_medoids(between: Classes, k: int) -> Classes:
     return np.array(chosen, np.int64)
 
 
-def class_clusters(counts: Counts, k: int, *, restarts: int = RESTARTS, seed: int = 0) -> list[list[int]]:
+def class_clusters(counts: Counts, k: int) -> list[list[int]]:
     """k clusters as lists of class ids: the largest first, in each the medoid first, then by transitions with it."""
-    assignment = cluster_assignment(counts, k, restarts=restarts, seed=seed)
+    assignment = cluster_assignment(counts, k)
     between = similarity(counts)
     clusters = [_by_strength(np.flatnonzero(assignment == label), between) for label in np.unique(assignment)]
     return sorted(clusters, key=lambda members: (-len(members), members[0]))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semifine.cli.main import INTERRUPTED, Parser, add_device
+from semifine.cli.train_command import split_dotted
 from semifine.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,10 +18,31 @@ if TYPE_CHECKING:
     from semifine.experiments.stages import Stage
 
 
+SAID_ELSEWHERE = {
+    "data.source": "--dataset names the data",
+    "data.unlabelled": "the table says it, or --unlabelled of 'semifine experiment'",
+    "method": "the recipe has the settings of its methods; 'semifine train' takes others",
+}
+"""Settings, or whole groups of them, that would make other runs than those of the recipe."""
+
+
 def add_conditions(parser: argparse.ArgumentParser) -> None:
     """The options that 'experiment' and 'reproduce' share."""
+    from semifine.experiments.recipes import profile_names
+
+    parser.epilog = "Settings of the data source are given as --data.NAME VALUE; 'semifine list datasets' shows them."
+    for name, metavar in (("labels-per-class", "N"), ("group-by", "WHAT")):
+        parser.add_argument(
+            f"--{name}",
+            dest=f"data.{name.replace('-', '_')}",
+            default=argparse.SUPPRESS,
+            metavar=metavar,
+            help="own photos: as 'semifine train' takes it",
+        )
     parser.add_argument(
-        "--profile", metavar="NAME", help="network and image size: paper, lite0 or small (default: what suits the data)"
+        "--profile",
+        metavar="NAME",
+        help=f"network and image size: one of {', '.join(profile_names())} (default: what suits the data)",
     )
     parser.add_argument(
         "--budget",
@@ -37,6 +59,18 @@ def add_conditions(parser: argparse.ArgumentParser) -> None:
         help="torch.compile: takes minutes once for each network, then saves a good part of every step (default: for "
         "long runs)",
     )
+
+
+def parse_options(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The options; those of the data source are pairs in ``data_settings``."""
+    dotted, rest = split_dotted(arguments)
+    for key in dotted:
+        if reason := SAID_ELSEWHERE.get(key) or SAID_ELSEWHERE.get(key.partition(".")[0]):
+            raise UserError(f"'{parser.prog}' does not take --{key}: {reason}.")
+    options = parser.parse_args(rest)
+    given = {key: value for key, value in vars(options).items() if key.startswith("data.")} | dotted
+    options.data_settings = tuple((key.removeprefix("data."), value) for key, value in given.items())
+    return options
 
 
 def ways_of_training(options: argparse.Namespace) -> list[str]:
@@ -59,6 +93,7 @@ def conditions_for(options: argparse.Namespace, init: str, unlabelled: str, seed
         profile=options.profile or default_profile(data),
         budget=options.budget,
         weights=str(Path(weights).absolute()) if weights else None,
+        data_settings=options.data_settings,
     )
     check_weights_file(conditions)
     return conditions
@@ -73,7 +108,7 @@ def check_settings(jobs: Sequence[Job]) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = _create_parser().parse_args(arguments)
+    options = parse_options(_create_parser(), arguments)
 
     from semifine.engine.interruption import Interrupted
     from semifine.experiments.scheduler import Job, State, run_jobs
@@ -146,8 +181,8 @@ def _create_parser() -> Parser:
 
 def _plan(options: argparse.Namespace) -> tuple[str, list[Stage]]:
     """What the recipe's result is called, and its stages."""
-    from semifine.data.sources import load_catalog
     from semifine.experiments.named import find_experiment
+    from semifine.experiments.recipes import read_catalog
     from semifine.experiments.stages import plan
     from semifine.experiments.tables import fit_settings
 
@@ -160,7 +195,7 @@ def _plan(options: argparse.Namespace) -> tuple[str, list[Stage]]:
     if not experiment:
         return options.recipe, plan(options.recipe, conditions)
     row = experiment.row
-    settings = fit_settings(row.settings, load_catalog(conditions.data).num_classes)
+    settings = fit_settings(row.settings, read_catalog(conditions).num_classes)
     return row.folder_name, plan(row.recipe, conditions, settings, row.run_name)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semifine.cli.main import INTERRUPTED, Parser, add_checkpoint, add_device
+from semifine.errors import UserError
 from semifine.version import __version__
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ def create_parser() -> Parser:
     parser.add_argument(
         "--sure",
         type=float,
-        default=0.9,
         metavar="P",
         help="with --taxonomy: probability from which on a taxon is named (default: 0.9)",
     )
@@ -74,9 +74,12 @@ def create_parser() -> Parser:
     )
     parser.add_argument("--null", action="store_true", help="names from stdin end with a NUL, as find -print0 writes")
     add_checkpoint(parser)
+    parser.set_defaults(checkpoint=None)  # so that one given for an exported file, which has but one, is noticed
     add_device(parser, "compute")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images at a time (default: 64, on a GPU 256)")
-    parser.add_argument("--workers", type=int, metavar="N", help="threads that read images (default: one a core)")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="threads or processes that read images (default: one a core)"
+    )
     parser.add_argument("--json", action="store_true", help="print a summary as one JSON object; needs --out")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
@@ -87,6 +90,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.out is None and (options.json or options.resume or options.camtrap_dp):
         parser.error("--json, --resume and --camtrap-dp need --out")
+    if options.sure is not None and options.taxonomy is None:
+        parser.error("--sure is about the taxa of a taxonomy: it needs --taxonomy")
     numbers = [number for number in (options.batch_size, options.workers) if number is not None]
     if not all(1 <= number <= MOST_AT_A_TIME for number in numbers):
         parser.error(f"--batch-size and --workers must lie between 1 and {MOST_AT_A_TIME}")
@@ -98,13 +103,13 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.inference.prediction import Questions
     from semifine.inference.tables import check_suffix
     from semifine.inference.taxonomy import read_taxonomy
+    from semifine.inference.termination import Terminated, termination_as_interrupt
 
     display = Display(quiet=options.quiet)
     if options.out:
         check_suffix(options.out)
         if options.resume and options.out.exists():
-            display.say(f"{options.out} is finished already.")
-            return 0
+            return _finished_before(options)
     if options.camtrap_dp:
         check_folder(options.camtrap_dp)
     files = some_files(options.paths, b"\0" if options.null else b"\n")
@@ -113,17 +118,30 @@ def run(arguments: Sequence[str]) -> int:
         top=options.top,
         coverage=options.coverage,
         false_alarms=options.false_alarms,
-        sure=options.sure,
+        sure=Questions.sure if options.sure is None else options.sure,
         taxonomy=read_taxonomy(options.taxonomy, model.knowledge.class_names) if options.taxonomy else None,
     )
     display.say(model.calibration_note)
     if options.out is None:
         return _print_lines(model, files, questions, options)
     try:
-        return _write_table(model, files, questions, options, display)
-    except KeyboardInterrupt:
+        with termination_as_interrupt():
+            return _write_table(model, files, questions, options, display)
+    except KeyboardInterrupt as stop:
         display.say("Stopped; what is done is kept: repeat the command with --resume.")
-        return INTERRUPTED + signal.SIGINT
+        return INTERRUPTED + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+def _finished_before(options: argparse.Namespace) -> int:
+    """A table that is there is complete; how it was made, it does not say."""
+    from semifine.inference.camtrap import has_package
+
+    if options.camtrap_dp and not has_package(options.camtrap_dp):
+        raise UserError(f"{options.out} is finished already: choose another --out to get the package.")
+    print(f"note: {options.out} is finished already; model, files and options were not compared", file=sys.stderr)
+    if options.json:
+        print(json.dumps({"out": str(options.out), "finished": True}))
+    return 0
 
 
 def _print_lines(model: Model, files: Iterable[str], questions: Questions, options: argparse.Namespace) -> int:
@@ -150,11 +168,12 @@ def _write_table(
     from semifine.inference.camtrap import write_package
     from semifine.inference.predicting import predict_into, unreadable_list
 
+    gaps: list[str] = []
+
     def write_camtrap(records: Iterator[Record]) -> None:
         name = f"semifine {__version__}, {options.model.resolve().name}"
         ranks = [level.rank for level in questions.taxonomy.levels] if questions.taxonomy else []
-        for gap in write_package(records, options.camtrap_dp, name, ranks):
-            display.say(gap)
+        gaps.extend(write_package(records, options.camtrap_dp, name, ranks))
 
     with display.bar("predicting", None):
         tally = predict_into(
@@ -168,9 +187,12 @@ def _write_table(
             progress=display.advance,
             also=write_camtrap if options.camtrap_dp else None,
         )
+    for gap in gaps:
+        print(gap, file=sys.stderr)  # even when quiet: they are for the user to fill
     if tally.unreadable:
+        what, them = ("1 image", "it") if tally.unreadable == 1 else (f"{tally.unreadable} images", "them")
         print(
-            f"semifine: not all can be read; {unreadable_list(options.out)} names {tally.unreadable} and says why.",
+            f"semifine: {what} could not be read; {unreadable_list(options.out)} lists {them} with the reason.",
             file=sys.stderr,
         )
     if options.json:
@@ -182,4 +204,4 @@ def _write_table(
             f"{tally.predicted} images predicted, {flagged}, "
             f"{tally.unreadable} unreadable; {speed:.0f} images/s. Table: {options.out}"
         )
-    return 0 if tally.predicted else NOTHING_READABLE
+    return 0

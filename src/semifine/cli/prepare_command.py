@@ -54,8 +54,12 @@ def _write_folder(settings: RunSettings, folder: Path) -> int:
     from semifine.data.sources import load_catalog
 
     catalog = load_catalog(settings.data, settings.data_settings)
-    write_folder(catalog, folder)
-    print(f"{len(catalog)} images of {catalog.name} written to {folder}")
+    unreadable = write_folder(catalog, folder, skip_unreadable=settings.train.skip_unreadable)
+    for remark in catalog.remarks:
+        print(f"note: {remark}")
+    for path, reason in unreadable:
+        print(f"left out {path}: {reason}")
+    print(f"{len(catalog) - len(unreadable)} images of {catalog.name} written to {folder}")
     return 0
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from semifine.cli.main import Parser
+from semifine.errors import UserError
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -17,7 +19,10 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a finished run")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="the page (default: report.html in the folder of the first run)"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the page (default: report.html in the folder of the run; of several runs, in the folder that holds them)",
     )
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="also draw the paper's figures as PNG and PDF")
     parser.add_argument("--title", default="Training report", help="heading of the page (default: Training report)")
@@ -33,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.report import write_page
 
     paths = list({path.resolve(): path for path in options.runs}.values())  # one that is named twice counts once
-    out = options.out or paths[0] / "report.html"
+    out = options.out or _folder_for_page(paths) / "report.html"
     page = write_page(paths, out, title=options.title, clusters=options.clusters)
     print(f"Report: {page}")
     if options.figures:
@@ -43,3 +48,13 @@ def run(arguments: Sequence[str]) -> int:
         written = write_figures(runs, options.figures, say=lambda text: print(text, file=sys.stderr))
         print(f"Figures: {len(written)} files in {options.figures}")
     return 0
+
+
+def _folder_for_page(runs: Sequence[Path]) -> Path:
+    """A run keeps the page about itself alone; one about several lies beside them."""
+    if len(runs) == 1:
+        return runs[0]
+    parents = {Path(os.path.abspath(run)).parent for run in runs}
+    if len(parents) > 1:
+        raise UserError("The runs lie in different folders: name the file of their page with --out, such as page.html.")
+    return parents.pop()

@@ -7,12 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.experiment_command import add_conditions, check_settings, conditions_for, ways_of_training
+from semifine.cli.experiment_command import (
+    add_conditions,
+    check_settings,
+    conditions_for,
+    parse_options,
+    ways_of_training,
+)
 from semifine.cli.main import INTERRUPTED, Parser
 from semifine.errors import UserError
 
 if TYPE_CHECKING:
     from semifine.experiments.layout import Cells
+    from semifine.experiments.recipes import Conditions
     from semifine.experiments.tables import Table
 
 MOST_AT_ONCE = 4
@@ -20,25 +27,29 @@ MOST_AT_ONCE = 4
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = _create_parser().parse_args(arguments)
+    options = parse_options(_create_parser(), arguments)
     if options.seeds < 1 or (options.jobs is not None and options.jobs < 1):
         raise UserError("--seeds and --jobs must be at least 1.")
 
     from rich.console import Console
 
-    from semifine.data.sources import load_catalog
     from semifine.engine.interruption import Interrupted
     from semifine.experiments.grid_view import GridView
+    from semifine.experiments.recipes import read_catalog
     from semifine.experiments.scheduler import State, mark_finished, run_jobs, unique_jobs
-    from semifine.experiments.tables import choose_rows, fill, plan_jobs, read_table
+    from semifine.experiments.tables import absent_rows, choose_rows, fill, plan_jobs, read_table
 
     table = choose_rows(read_table(options.table), options.methods)
     inits = options.inits or _possible_inits(table.inits, options)
     columns = {init: conditions_for(options, init, table.unlabelled) for init in inits}
-    data = columns[inits[0]].data
-    out = options.out or Path("reproduce") / _folder_name(data) / table.name
-    cells = plan_jobs(table, columns, options.seeds, out.absolute(), load_catalog(data).num_classes)
+    conditions = columns[inits[0]]
+    out = options.out or Path("reproduce") / _folder_name(conditions.data) / table.name
+    absent = absent_rows(table, conditions)
+    num_classes = read_catalog(conditions).num_classes
+    cells = plan_jobs(table, columns, options.seeds, out.absolute(), num_classes, absent)
     jobs = unique_jobs([job for by_seed in cells.values() for seed in by_seed for job in seed])
+    if not jobs:
+        raise UserError(f"No row can be run: {' '.join(dict.fromkeys(absent.values()))}")
     # A cell looks at the very jobs that are run.
     by_folder = {job.folder.path: job for job in jobs}
     cells = {key: [[by_folder[job.folder.path] for job in seed] for seed in by_seed] for key, by_seed in cells.items()}
@@ -48,13 +59,13 @@ def run(arguments: Sequence[str]) -> int:
             mark_finished(jobs)
         else:
             with GridView(jobs, cells, Console(stderr=True)) as view:
-                at_once = options.jobs or _runs_at_once(columns[inits[0]].profile, options.device)
+                at_once = options.jobs or _runs_at_once(conditions.profile, options.device)
                 run_jobs(jobs, at_once, ways_of_training(options), view.update, view.say)
     except Interrupted as stop:
         print(f"Stopped by {stop} and saved; the same command goes on.")
         return INTERRUPTED + stop.signal_number
-    filled = fill(table, cells, data)
-    _write(table, inits, filled, out, _notes(options, columns[inits[0]].profile, data, table))
+    filled = fill(table, cells, conditions.data, absent)
+    _write(table, inits, filled, out, _notes(options, conditions, table))
     return 1 if any(job.state is State.FAILED for job in jobs) else 0
 
 
@@ -103,11 +114,16 @@ def _runs_at_once(profile: str, device: str) -> int:
 
 
 def _folder_name(data: str) -> str:
+    source, name = data.partition(":")[0], _data_name(data)
+    return source if source == name else f"{source}-{name}"
+
+
+def _data_name(data: str) -> str:
     """Published data sets have a name; of somebody's photos the folder or table has one."""
     from semifine.data.sources import OWN_PHOTOS
 
     source, _, root = data.partition(":")
-    return f"{source}-{Path(root).name}" if source in OWN_PHOTOS else source
+    return Path(root).name if source in OWN_PHOTOS else source
 
 
 def _possible_inits(inits: Sequence[str], options: argparse.Namespace) -> list[str]:
@@ -121,11 +137,13 @@ def _possible_inits(inits: Sequence[str], options: argparse.Namespace) -> list[s
     return possible
 
 
-def _notes(options: argparse.Namespace, profile: str, data: str, table: Table) -> list[str]:
+def _notes(options: argparse.Namespace, conditions: Conditions, table: Table) -> list[str]:
+    chosen = "".join(f", data.{name} {value}" for name, value in conditions.data_settings)
+    seeds = "seed 0" if options.seeds == 1 else f"seeds 0 to {options.seeds - 1}"
     notes = [
-        f"data {data.partition(':')[0]}, profile {profile}, budget {options.budget}, seeds 0 to {options.seeds - 1}",
+        f"data {_data_name(conditions.data)}{chosen}, profile {conditions.profile}, budget {options.budget}, {seeds}",
         "mean ± standard deviation over the seeds of the last model's accuracy on the test images, in percent",
-        "time: of all stages of a recipe, several runs at once on the device where so asked",
+        "time: all stages of a recipe together; with --jobs, runs shared the device",
         "table.csv has the best accuracy on test, too, which the paper's protocol would report",
     ]
     return [*notes, table.note] if table.note else notes

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import json
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from semifine.config.resolving import read_run_settings, resolve
 from semifine.config.schema import describe_type, type_hints
 from semifine.config.settings import RunSettings, TrainSettings
 from semifine.errors import UserError
+from semifine.methods import absolute_name
 
 if TYPE_CHECKING:
     from semifine.engine.display import Display
@@ -40,7 +42,11 @@ def create_parser(verb: str = "train") -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument("data", nargs="?", metavar="DATA", help=DATA_HELP)
-    parser.add_argument("--method", metavar="NAME", help="how to learn, see 'semifine list methods' (default: soc)")
+    parser.add_argument(
+        "--method",
+        metavar="NAME",
+        help="how to learn, see 'semifine list methods', or a .py file of your own (default: soc)",
+    )
     parser.add_argument(
         "--labels-per-class",
         dest="data.labels_per_class",
@@ -115,7 +121,7 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
 
 def _settings_for(method: str | None, values: dict[str, Any]) -> dict[str, Any]:
     """A file that names another method than the one asked for: what it says of that method is left out."""
-    if method is None or values.get("method.name", method) == method:
+    if method is None or absolute_name(values.get("method.name", method)) == absolute_name(method):
         return values
     return {key: value for key, value in values.items() if not key.startswith("method.")}
 
@@ -197,11 +203,16 @@ def run(arguments: Sequence[str]) -> int:
 
 def _calibrate(out: Path, settings: RunSettings, display: Display) -> None:
     """Now, since the photos may lie elsewhere, or nowhere, when the run is used."""
+    from semifine.inference.divergence import DivergedError
     from semifine.inference.run import load
 
     run = load(out, device=settings.train.device)
-    if run.network.num_classes:
+    if not run.network.num_classes:
+        return
+    try:
         display.say(run.calibration_note)
+    except DivergedError as error:
+        print(f"note: {error}", file=sys.stderr)  # even when quiet; the result follows, for what it is worth
 
 
 def result_line(result: dict[str, Any], out: Path) -> str:

@@ -1,7 +1,7 @@
 """Typed settings and the presets that ship with semifine."""
 
 from semifine.config.files import preset_names, preset_summary, read_preset, read_settings_file, write_settings
-from semifine.config.resolving import read_run_settings, read_train_settings, resolve
+from semifine.config.resolving import read_data_settings, read_run_settings, read_train_settings, resolve
 from semifine.config.settings import RunSettings, TrainSettings
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "TrainSettings",
     "preset_names",
     "preset_summary",
+    "read_data_settings",
     "read_preset",
     "read_run_settings",
     "read_settings_file",

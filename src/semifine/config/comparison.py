@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from semifine.config.files import flatten
 from semifine.config.settings import RunSettings
 
-# Settings that change how a run is watched or where it runs, not what it computes.
+# Settings with which a begun run may go on changed: where it runs, how it is watched, and what it does about broken
+# images and losses (skip_unreadable, on_nonfinite), which change what it computes only where there are such.
 CHANGEABLE = {
     "device",
     "devices",
@@ -34,7 +35,7 @@ class Difference(NamedTuple):
 
 
 def first_difference(before: RunSettings, now: RunSettings) -> Difference | None:
-    """The first setting by which one run would compute something else than the other."""
+    """The first setting, of those that a begun run must keep, in which the two differ."""
     old = flatten(before.as_dict())
     for key, value in flatten(now.as_dict()).items():
         if key not in CHANGEABLE and old.get(key) != value:

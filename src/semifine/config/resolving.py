@@ -23,11 +23,11 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
     trains a small network on small images unless told otherwise.
     """
     from semifine.data import sources
-    from semifine.methods import method_class
+    from semifine.methods import absolute_name, method_class
 
     merged = {key: value for layer in layers for key, value in layer.items()}
     data = str(merged.get("data.source", "synthetic"))
-    method = str(merged.get("method.name", "soc"))
+    method = absolute_name(str(merged.get("method.name", "soc")))
     source_name, root = sources.resolve(data)
     merged = {**source_defaults(source_name), **merged}
 
@@ -47,7 +47,6 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
     left_alone = set() if chosen_method.evaluates_average else {"ema"}
     suggested = _suggestions(source_name, data, data_settings, groups[""], left_alone)
     train = build(TrainSettings, {**suggested.values, **groups[""]})
-    train = dataclasses.replace(train, weights=_absolute(train.weights), labels=_absolute(train.labels))
     return RunSettings(
         data=f"{source_name}:{root}" if root else source_name,  # absolute, to be found from any folder
         method=method,
@@ -79,11 +78,6 @@ def _suggestions(
     return suggest(catalog, given.keys() | left_alone, numbers.batch_size, numbers.mu, numbers.iterations)
 
 
-def _absolute(path: str | None) -> str | None:
-    """The path in a form that can be found from any folder."""
-    return str(Path(path).expanduser().absolute()) if path else path
-
-
 def all_keys(data_settings_class: type, method_settings_class: type) -> list[str]:
     """Every key that a run with this source and this method takes."""
     return [
@@ -104,13 +98,30 @@ def read_train_settings(path: Path) -> TrainSettings:
         raise UserError(f"{path}: {error}") from error
 
 
+def read_data_settings(path: Path) -> RunSettings:
+    """The settings of a run with the default method in the place of its own, to use the run and its data.
+
+    A method may be a file of somebody's own: to use a run it need not be there, and nothing in it is run.
+    """
+    values = {key: value for key, value in read_begun_settings(path).items() if not key.startswith("method.")}
+    try:
+        return resolve([values])
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
 def read_run_settings(path: Path, changed: Mapping[str, Any] | None = None) -> RunSettings:
     """All settings of a run, from the file that it wrote; a value that cannot be is told with the file's name.
 
     ``changed`` takes the place of what is written there.
     """
+    from semifine.methods import absolute_name
+
     values = read_begun_settings(path)
     try:
+        method = str(values["method.name"])
+        if absolute_name(method) != method:  # no run writes so; a folder of a stranger's must not bring code along
+            raise UserError(f"method.name must be the whole path of the method's file, not '{method}'.")
         return resolve([{**values, **(changed or {})}])
     except UserError as error:
         raise UserError(f"{path}: {error}") from error

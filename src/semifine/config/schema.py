@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import os
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -15,9 +16,14 @@ from semifine.errors import UserError
 SettingsT = TypeVar("SettingsT")
 
 
-def setting(default: Any, help: str, *, low: float | None = None, high: float | None = None) -> Any:
-    """A dataclass field with its help text and the range of valid numbers, both ends included."""
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high})
+def setting(
+    default: Any, help: str, *, low: float | None = None, high: float | None = None, is_path: bool = False
+) -> Any:
+    """A dataclass field with its help text and the range of valid numbers, both ends included.
+
+    A path is made absolute, so that what it names is found from any folder.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "is_path": is_path})
 
 
 @functools.cache
@@ -41,7 +47,8 @@ def build(settings_class: type[SettingsT], values: Mapping[str, Any], prefix: st
             raise unknown_key(key, [prefix + known for known in fields])
         value = convert(key, value, type_hints(plain)[name])
         check_range(key, value, fields[name].metadata)
-        converted[name] = value
+        is_path = value and fields[name].metadata.get("is_path")
+        converted[name] = os.path.abspath(os.path.expanduser(value)) if is_path else value
     try:
         return settings_class(**converted)
     except UserError:
@@ -65,6 +72,8 @@ def convert(key: str, value: Any, wanted: Any) -> Any:
         return _convert_optional(key, value, [kind for kind in get_args(wanted) if kind is not type(None)])
     if origin is Literal:
         choices = get_args(wanted)
+        if isinstance(value, bool):  # YAML reads the words on and off as such
+            value = "on" if value else "off"
         if value in choices:
             return value
         raise UserError(f"{key} must be one of {', '.join(map(str, choices))}, not '{value}'.")

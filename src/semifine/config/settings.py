@@ -25,7 +25,9 @@ class TrainSettings:
     backbone: str = setting("resnet50", "any timm model by name, see 'semifine list backbones'")
     pretrained: bool = setting(False, "start from ImageNet weights (installed ones, else timm's)")
     weights: str | None = setting(
-        None, "start from the weights in this file or run folder, see docs/weights.md; default: fresh ones"
+        None,
+        "start from the weights in this file or run folder, see docs/weights.md; default: fresh ones",
+        is_path=True,
     )
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto",
@@ -34,6 +36,7 @@ class TrainSettings:
     labels: str | None = setting(
         None,
         "labels that people gave to unlabelled images: the studio's log, or a CSV file (path, label); default: none",
+        is_path=True,
     )
     lr: float = setting(0.01, "learning rate", low=0)
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
@@ -104,7 +107,9 @@ class TrainSettings:
         "where that costs little",
     )
     skip_unreadable: bool = setting(False, "leave out unreadable labelled images instead of stopping")
-    cache: str | None = setting(None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine")
+    cache: str | None = setting(
+        None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine", is_path=True
+    )
 
     def __post_init__(self) -> None:
         low, high = self.crop_scale

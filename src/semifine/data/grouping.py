@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
@@ -19,20 +20,33 @@ FOLDER = "folder"
 BURST = "exif-burst"
 
 
-def groups_of(keys: Sequence[Hashable | None]) -> Groups:
-    """Equal keys belong together; None belongs to nobody."""
-    numbers: dict[Hashable, int] = {}
-    return np.array(
-        [numbers.setdefault(row if key is None else (key,), len(numbers)) for row, key in enumerate(keys)], np.int64
-    )
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Which images belong together, and what a person should know of it."""
+
+    groups: Groups
+    remarks: tuple[str, ...] = ()
 
 
-def alone(rows: int) -> Groups:
+def alone(rows: int) -> Grouping:
     """Every image by itself."""
-    return np.arange(rows, dtype=np.int64)
+    return Grouping(np.arange(rows, dtype=np.int64))
 
 
-def burst_groups(reader: FileReader, gap_seconds: float) -> Groups:
+def grouped_by(keys: Sequence[Hashable | None], lack: str) -> Grouping:
+    """Equal keys belong together; None belongs to nobody, and ``lack`` says what such an image has not."""
+    numbers: dict[Hashable, int] = {}
+    groups = [numbers.setdefault(row if key is None else (key,), len(numbers)) for row, key in enumerate(keys)]
+    lacking = sum(key is None for key in keys)
+    remarks = []
+    if lacking:
+        remarks.append(f"--group-by: {lacking} of {len(keys)} photos have {lack}, so each of them is by itself")
+    elif len(numbers) == len(keys):
+        remarks.append("--group-by changes nothing here: no two photos belong together")
+    return Grouping(np.array(groups, np.int64), tuple(remarks))
+
+
+def burst_groups(reader: FileReader, gap_seconds: float) -> Grouping:
     """Photos of one camera that follow each other within the gap; without a time each is alone."""
     rows = len(reader.paths)
     shots = list(map_in_order(lambda row: _shot(reader.file(row)), range(rows), usable_cores()))
@@ -44,7 +58,7 @@ def burst_groups(reader: FileReader, gap_seconds: float) -> Groups:
             (camera_before, time_before), _ = timed[place - 1]
             burst += camera != camera_before or time - time_before > gap_seconds
         keys[row] = burst
-    return groups_of(keys)
+    return grouped_by(keys, lack="no time in their EXIF")
 
 
 def _shot(file: str) -> tuple[str, float] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from PIL import Image
@@ -25,6 +25,8 @@ class PhotoFacts:
     time: datetime
     """With a time zone: that of the camera, else UTC."""
     is_camera_time: bool
+    is_zone_known: bool
+    """Whether UTC is more than an assumption: the camera wrote its zone, or the time is that of the file."""
     place: tuple[float, float] | None
     """Latitude and longitude in degrees."""
     camera: str
@@ -34,8 +36,15 @@ def photo_facts(file: str) -> PhotoFacts:
     exif = read_exif(file) or Image.Exif()
     taken = taken_at(exif)
     modified = datetime.fromtimestamp(os.stat(file).st_mtime if os.path.exists(file) else 0, UTC)
-    time = modified if taken is None else _with_zone(taken, exif)
-    return PhotoFacts(time.replace(microsecond=0), taken is not None, _place(exif), camera_name(exif))
+    zone = UTC if taken is None else _zone(exif)
+    time = modified if taken is None else taken.replace(tzinfo=zone or UTC)
+    return PhotoFacts(
+        time=time.replace(microsecond=0),
+        is_camera_time=taken is not None,
+        is_zone_known=zone is not None,
+        place=_place(exif),
+        camera=camera_name(exif),
+    )
 
 
 def taken_at(exif: Image.Exif) -> datetime | None:
@@ -60,12 +69,13 @@ def camera_serial(exif: Image.Exif) -> str:
     return str(exif.get_ifd(_EXIF).get(_SERIAL, "")).strip("\0 ")
 
 
-def _with_zone(time: datetime, exif: Image.Exif) -> datetime:
+def _zone(exif: Image.Exif) -> tzinfo | None:
+    """That of the camera's clock; None where it does not say, as most camera traps do not."""
     offset = str(exif.get_ifd(_EXIF).get(_OFFSET, "")).strip("\0 ")
     try:
-        return datetime.strptime(f"{time:%Y-%m-%d %H:%M:%S} {offset}", "%Y-%m-%d %H:%M:%S %z")
+        return datetime.strptime(offset, "%z").tzinfo
     except ValueError:
-        return time.replace(tzinfo=UTC)
+        return None
 
 
 def _place(exif: Image.Exif) -> tuple[float, float] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ class FileReader:
 
     def decode(self, row: int, shorter_side: int | None) -> Decoded:
         """The image with a shorter side of at most ``shorter_side``; raises OSError that names the file."""
+        _check_plain(self.file(row))
         return decode_file(self.file(row), shorter_side)
 
     def fingerprint(self) -> list[str]:
@@ -95,6 +97,12 @@ def _file_fingerprint(file: str) -> str:
     except OSError:
         return MISSING
     return f"{status.st_size}:{status.st_mtime_ns}"
+
+
+def _check_plain(file: str) -> None:
+    """A pipe among the files of a data set would be waited for without end."""
+    if not stat.S_ISREG(os.stat(file).st_mode):
+        raise OSError(f"{file} is not a plain file")
 
 
 def _reason(error: Exception) -> str:
@@ -153,6 +161,7 @@ def read_size(file: str) -> tuple[int, int] | None:
 def _look_into(file: str, look: Callable[[Image.Image], ResultT]) -> ResultT | None:
     """What is wrong with a file is said when its pixels are read."""
     try:
+        _check_plain(file)
         with open(file, "rb") as opened:
             _learn_format(opened.read(12))
             opened.seek(0)

@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from semifine.data import store_files
-from semifine.data.catalog import Catalog, Split
+from semifine.data.catalog import Catalog
 from semifine.data.in_order import usable_cores
 from semifine.data.perceptual_hash import Hash
 from semifine.data.store_build import Columns, decode_all
+from semifine.data.unreadable import rows_to_keep
 from semifine.errors import UserError
 
 Progress = Callable[[int, int], None]
@@ -166,30 +167,12 @@ def set_aside_unreadable(
 ) -> tuple[Catalog, ImageStore]:
     """Catalog and store without the unreadable images; their rows agree.
 
-    Unlabelled images are dropped (``unreadable_images`` lists them). A broken labelled, val or test image is
-    a UserError, because results would silently be about other data, unless ``skip_unreadable`` allows it.
+    Unlabelled images are dropped (``unreadable_images`` lists them); others see ``unreadable.rows_to_keep``.
     """
-    broken = np.flatnonzero(~store.readable)
-    if not len(broken):
+    if store.readable.all():
         return catalog, store
-    needed = broken[catalog.split[broken] != Split.UNLABELLED]
-    if len(needed) and not skip_unreadable:
-        row = int(needed[0])
-        more = f", nor can {len(needed) - 1} others" if len(needed) > 1 else ""
-        raise UserError(
-            f"The {Split(catalog.split[row]).name.lower()} image {catalog.paths[row]} cannot be read{more} "
-            f"({store.reasons.get(row, 'unreadable')}): replace it, or set skip_unreadable to leave it out."
-        )
+    reasons = {row: store.reasons.get(row, "unreadable") for row in np.flatnonzero(~store.readable).tolist()}
+    kept = rows_to_keep(catalog, reasons, skip_unreadable)
     for path, reason in unreadable_images(catalog, store):
         _log.info("left out %s: %s", path, reason)
-    kept = np.flatnonzero(store.readable)
-    catalog = catalog.take(kept)
-    _check_every_class(catalog)
-    return catalog, store.take(kept)
-
-
-def _check_every_class(catalog: Catalog) -> None:
-    labelled = catalog.label[catalog.split == Split.LABELLED]
-    empty = np.flatnonzero(np.bincount(labelled, minlength=catalog.num_classes) == 0)
-    if len(empty):
-        raise UserError(f"All labelled images of class '{catalog.class_names[empty[0]]}' are unreadable: replace them.")
+    return catalog.take(kept), store.take(kept)

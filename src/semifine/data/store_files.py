@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -24,11 +25,6 @@ from semifine.data.catalog import Catalog, SubsetReader
 from semifine.data.reading import DIGEST_BYTES, MISSING, digest_of
 from semifine.data.store_build import Columns, decode_all, try_decode
 from semifine.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 2
 """Rises where stores are written, or images read, in another way; since 2 turned TIFFs are upright, and looks kept."""
@@ -137,7 +133,7 @@ class StoreFiles:
             ) from error
         with opened:
             # Some network file systems have no locks; then two may build, and the first to finish wins.
-            with contextlib.suppress(OSError, AttributeError):
+            with contextlib.suppress(OSError):
                 fcntl.flock(opened, fcntl.LOCK_EX)
                 self._remove_leftovers()
             yield

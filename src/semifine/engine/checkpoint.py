@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,39 @@ def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], trainin
     old = [path for path in others if path.name <= name][:-KEPT]
     for path in (*old, *(path for path in others if path.name > name and _damage(path)), *folder.glob(".step-*")):
         shutil.rmtree(path)
+    _drop_former_bests(folder)
 
 
 def save_best(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
-    """Writes ``best-N``, then points ``best_val`` at it, then drops the one before; training cannot go on from it."""
-    name = f"best-{step:08d}"
-    _save(folder, name, BEST, weights, None)
-    for old in (*folder.glob("best-*"), *folder.glob(".best-*")):
-        if old.name != name:
-            shutil.rmtree(old)
+    """Writes ``best-N``, then points ``best_val`` at it, then drops former ones; training cannot go on from it."""
+    _save(folder, f"best-{step:08d}", BEST, weights, None)
+    _drop_former_bests(folder)
+
+
+def _drop_former_bests(folder: Path) -> None:
+    """Keeps those since the oldest checkpoint and the one before, the best of a run that goes on from there."""
+    oldest = min(map(_step_of, folder.glob("step-*")), default=0)
+    before = [path for path in sorted(folder.glob("best-*")) if _step_of(path) <= oldest]
+    for old in (*before[:-1], *folder.glob(".best-*")):
+        shutil.rmtree(old)
+
+
+def forget_best_after(folder: Path, step: int) -> None:
+    """For a run that goes on from this step: what was best later will come again, or will not."""
+    bests = sorted(folder.glob("best-*"))
+    kept = [path for path in bests if _step_of(path) <= step]
+    if bests == kept:
+        return
+    if kept:
+        _point_at(folder / BEST, kept[-1].name)
+    else:
+        (folder / BEST).unlink(missing_ok=True)
+    for path in bests[len(kept) :]:
+        shutil.rmtree(path)
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.partition("-")[2])
 
 
 def _save(folder: Path, name: str, link: str, weights: dict[str, Tensor], training: dict[str, Any] | None) -> None:
@@ -109,14 +134,12 @@ def _from_last_on(folder: Path) -> tuple[list[Path], list[str]]:
     return steps, [f"The link {last} {lost}: the newest checkpoint beside it counts."] if steps else []
 
 
-def _damage(checkpoint: Path) -> str:
-    """What is wrong with the files of a checkpoint; nothing where they are as they were written."""
+def _damage(checkpoint: Path, names: Collection[str] = (WEIGHTS, TRAINING)) -> str:
+    """What is wrong with these files of a checkpoint; nothing where they are as they were written."""
     try:
         checksums = json.loads((checkpoint / CHECKSUMS).read_text(encoding="utf-8"))
-        return next(
-            (f"{name} has changed" for name, checksum in checksums.items() if _checksum(checkpoint / name) != checksum),
-            "",
-        )
+        asked = ((name, checksum) for name, checksum in checksums.items() if name in names)
+        return next((f"{name} has changed" for name, known in asked if _checksum(checkpoint / name) != known), "")
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except (OSError, ValueError, AttributeError):
@@ -142,22 +165,22 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     if not path.is_file():
         way_out = "" if folder.name == BEST else ": 'semifine train --out RUN --resume' makes it anew"
         raise UserError(f"There is no checkpoint {path}{way_out}.")
-    check_whole(folder)
+    check_weights(folder)
     try:
         return load_file(path)
     except SafetensorError as error:
         raise _damaged(path, " ".join(str(error).split())) from error
 
 
-def check_whole(folder: Path) -> None:
-    """Raises where the files of a checkpoint are not as they were written; one without checksums is taken as it is."""
-    if (folder / CHECKSUMS).exists() and (damage := _damage(folder)):
+def check_weights(folder: Path) -> None:
+    """Raises where a checkpoint's weights are not as they were written; without checksums nobody can tell."""
+    if (folder / CHECKSUMS).exists() and (damage := _damage(folder, (WEIGHTS,))):
         raise _damaged(folder / WEIGHTS, damage)
 
 
 def _damaged(path: Path, damage: str) -> UserError:
     is_best = path.parent.name == BEST
-    way_out = "take the last ones, of --checkpoint last" if is_best else "go on with --resume from the one before it"
+    way_out = "use --checkpoint last instead" if is_best else "go on with --resume from before it"
     return UserError(f"The checkpoint {path} is damaged ({damage}): {way_out}.")
 
 

@@ -57,4 +57,4 @@ class CompiledCall:
 def _sentence(error: Exception) -> str:
     cause = getattr(error, "inner_exception", error)
     reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-    return f"The network cannot be compiled ({reason}); it goes on without."
+    return f"The network cannot be compiled ({reason}); training goes on uncompiled."

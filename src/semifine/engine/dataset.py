@@ -11,7 +11,7 @@ from semifine.data.inspection import DataReport, inspect
 from semifine.data.sources import load_catalog
 from semifine.data.store import ImageStore, open_store, set_aside_unreadable, unreadable_images
 from semifine.engine.display import Display
-from semifine.engine.extra_labels import ExtraLabels, add_labels, read_labels
+from semifine.engine.extra_labels import ExtraLabels, add_labels, of_catalog, read_labels
 from semifine.errors import UserError
 
 
@@ -25,6 +25,8 @@ class Dataset:
     """Paths of unreadable images that were left out."""
     report: DataReport | None = None
     """What is in the data, and what is wrong with it."""
+    labels: ExtraLabels | None = None
+    """Further labels (--labels) that the catalog has been given."""
 
 
 def open_dataset(
@@ -45,9 +47,10 @@ def open_dataset(
     for warning in report.warnings:
         display.say(f"note: {warning}")
     if settings.train.labels:
-        catalog, store, note = add_labels(catalog, store, labels or read_labels(Path(settings.train.labels)))
+        labels = of_catalog(catalog, labels or read_labels(Path(settings.train.labels)))
+        catalog, store, note = add_labels(catalog, store, labels)
         display.say(note)
-    return Dataset(catalog, store, [path for path, _ in broken], report)
+    return Dataset(catalog, store, [path for path, _ in broken], report, labels)
 
 
 def inspect_data(settings: RunSettings, display: Display) -> DataReport:

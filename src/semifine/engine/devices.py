@@ -7,9 +7,10 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,20 @@ def create_fabric(settings: TrainSettings) -> Fabric:
     )
 
 
+def inference_device(wanted: str, precision: str) -> tuple[torch.device, Callable[[], AbstractContextManager[Any]]]:
+    """The device for a trained network, and the context in which it computes as it did in training.
+
+    Whatever machine it was trained on: alone, and in float32 where this one lacks the number format.
+    """
+    kind = resolve_device(wanted)
+    if kind == "cuda":
+        torch.set_float32_matmul_precision("high")
+    number = resolve_precision("auto" if precision == "fp16" and kind == "cpu" else precision, kind)
+    if number == "fp32":
+        return torch.device(kind), nullcontext
+    return torch.device(kind), partial(torch.autocast, kind, torch.bfloat16 if number == "bf16" else torch.float16)
+
+
 def process_rank() -> int:
     """This process's number among those of the run, known from the environment before anything is connected."""
     return int(next((os.environ[name] for name in RANK_NAMES if name in os.environ), 0))
@@ -93,8 +108,12 @@ def _processes(wanted: int) -> tuple[int, int]:
         here = int(os.environ["LOCAL_WORLD_SIZE"])
         return here, int(os.environ["WORLD_SIZE"]) // here
     if "SLURM_NTASKS" in os.environ and "SLURM_PROCID" in os.environ:
-        nodes = int(os.environ.get("SLURM_NNODES", "1"))
-        return int(os.environ["SLURM_NTASKS"]) // nodes, nodes
+        nodes, tasks = int(os.environ.get("SLURM_NNODES", "1")), int(os.environ["SLURM_NTASKS"])
+        if tasks == 1 < wanted:
+            raise UserError(
+                f"devices is {wanted}, but SLURM started one task here: start {wanted} with 'srun --ntasks {wanted}'."
+            )
+        return tasks // nodes, nodes
     return wanted, 1
 
 

@@ -42,7 +42,7 @@ class Display:
             self._log(text)
 
     @contextmanager
-    def bar(self, title: str, total: int | None, done: int = 0) -> Iterator[Display]:
+    def bar(self, title: str, total: int | None) -> Iterator[Display]:
         """A progress bar for the time of the context."""
         columns = (
             TextColumn("[bold]{task.description}"),
@@ -52,7 +52,7 @@ class Display:
         )
         with Progress(*columns, console=self.console, disable=not self.console.is_terminal) as progress:
             self._progress = progress
-            self._task = progress.add_task(title, total=total, completed=done)
+            self._task = progress.add_task(title, total=total)
             try:
                 yield self
             finally:

@@ -60,7 +60,7 @@ def accuracy(probs: Tensor, label: Tensor) -> dict[str, float]:
     """Top-1 and top-5 accuracy in percent; with fewer than five classes top-5 counts them all."""
     top = probs.topk(min(5, probs.shape[1]), dim=1).indices
     found = top == label[:, None]
-    top1, top5 = torch.stack([found[:, 0].float().mean(), found.any(dim=1).float().mean()]).tolist()
+    top1, top5 = torch.stack([found[:, 0].double().mean(), found.any(dim=1).double().mean()]).tolist()
     return {"top1": 100 * top1, "top5": 100 * top5}
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import Catalog, Split
+from semifine.data.class_names import class_name
 from semifine.data.store import ImageStore
+from semifine.data.text_table import backslash_hint, cell, read_text_table
 from semifine.errors import UserError
 from semifine.labelling.log import is_sqlite, read_events
 from semifine.labelling.standing import agreed_labels, standings
@@ -21,10 +24,11 @@ from semifine.run_folder import write_atomically
 
 @dataclass(frozen=True)
 class ExtraLabels:
-    """Pairs of a path, as the catalog has it, and the name of a class."""
+    """Labels of images, and where they come from."""
 
     file: Path
     pairs: list[tuple[str, str]]
+    """Paths are as somebody wrote them, or, by ``of_catalog``, as a catalog has them."""
     conflicts: int = 0
     """Images that are not among the pairs, because people disagree about them."""
     blank: int = 0
@@ -44,21 +48,30 @@ def read_labels(file: Path) -> ExtraLabels:
     return ExtraLabels(file, agreed_labels(held), sum(here.in_conflict for here in held.values()), is_lasting=True)
 
 
+def of_catalog(catalog: Catalog, labels: ExtraLabels) -> ExtraLabels:
+    """The labels with the catalog's own paths: a run keeps them, and may be resumed from another working folder."""
+    pairs = _with_paths_of(catalog, _unlabelled_rows(catalog), labels.pairs)
+    return replace(labels, pairs=_one_label_each(labels.file, pairs))
+
+
 def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tuple[Catalog, ImageStore, str]:
     """Catalog and store with a labelled copy of each image that has a label, and a line on what was done.
 
     The unlabelled images stay.
     """
-    row_of = {str(catalog.paths[row]): int(row) for row in catalog.rows(Split.UNLABELLED)}
-    class_of = {name: number for number, name in enumerate(catalog.class_names)}
+    row_of = _unlabelled_rows(catalog)
+    class_of = {class_name(name): number for number, name in enumerate(catalog.class_names)}
     for path, name in labels.pairs if not labels.is_lasting else []:
         if path not in row_of:
-            raise UserError(f"{labels.file} labels {path}, which is no unlabelled image of {catalog.name}.")
-        if name not in class_of:
+            raise UserError(
+                f"{labels.file} labels {path}, which is no unlabelled image of {catalog.name}; {_example(row_of)}"
+                f"{backslash_hint([path])}"
+            )
+        if class_name(name) not in class_of:
             raise UserError(f"{labels.file} gives {path} the label '{name}', which is no class of {catalog.name}.")
-    pairs = [(path, name) for path, name in labels.pairs if path in row_of and name in class_of]
+    pairs = [(path, name) for path, name in labels.pairs if path in row_of and class_name(name) in class_of]
     added = np.array([row_of[path] for path, _ in pairs], dtype=np.int64)
-    given = np.array([class_of[name] for _, name in pairs], dtype=np.int64)
+    given = np.array([class_of[class_name(name)] for _, name in pairs], dtype=np.int64)
     rows = np.concatenate([np.arange(len(catalog)), added])
     longer = catalog.take(rows)
     is_copy = np.arange(len(rows)) >= len(catalog)
@@ -75,6 +88,34 @@ def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tupl
     )
 
 
+def _unlabelled_rows(catalog: Catalog) -> dict[str, int]:
+    return {str(catalog.paths[row]): int(row) for row in catalog.rows(Split.UNLABELLED)}
+
+
+def _with_paths_of(
+    catalog: Catalog, row_of: Mapping[str, int], pairs: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """The pairs with the catalog's own paths, where they name its images as files: absolute, or from where we are."""
+    if catalog.root is None or all(path in row_of for path, _ in pairs):
+        return list(pairs)
+    root = os.path.abspath(catalog.root)
+    path_of = {os.path.normpath(os.path.join(root, path)): path for path in row_of}
+
+    def own(path: str) -> str:
+        if path in row_of:
+            return path
+        files = (os.path.normpath(os.path.join(folder, path)) for folder in (root, os.getcwd()))
+        return next((path_of[file] for file in files if file in path_of), path)
+
+    return [(own(path), name) for path, name in pairs]
+
+
+def _example(row_of: Mapping[str, int]) -> str:
+    if not row_of:
+        return "it has none."
+    return f"write paths as the data has them, for example {next(iter(row_of))}."
+
+
 def _note(labels: ExtraLabels, catalog: Catalog, added: NDArray[np.int64]) -> str:
     is_outside = catalog.truth >= catalog.num_classes
     absent = len(labels.pairs) - len(added)
@@ -82,7 +123,7 @@ def _note(labels: ExtraLabels, catalog: Catalog, added: NDArray[np.int64]) -> st
     if is_outside.any() and len(added):
         parts += [f"{is_outside[added].mean():.1%} of them for images of classes outside the label set"]
     parts += [f"{absent} for images or classes that are not in the data set left out"] if absent else []
-    parts += [f"{labels.blank} that are not filled in left out"] if labels.blank else []
+    parts += [f"{labels.blank} line{'' if labels.blank == 1 else 's'} without a label left out"] if labels.blank else []
     parts += [f"{labels.conflicts} images with conflicting labels left out"] if labels.conflicts else []
     return ", ".join(parts)
 
@@ -106,17 +147,19 @@ def labels_as_csv(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _read_table(file: Path) -> ExtraLabels:
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            columns, lines = reader.fieldnames or (), list(reader)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"The labels {file} are not a CSV file in UTF-8.") from error
-    if not {"path", "label"} <= set(columns):
+    table = read_text_table(file)
+    path_column, label_column = table.column("path"), table.column("label")
+    if path_column is None or label_column is None:
         raise UserError(f"{file} is neither a log of the studio nor a CSV file with the columns path and label.")
+    lines = [(cell(cells, path_column), class_name(cell(cells, label_column))) for _, cells in table.lines]
+    filled = [(path, label) for path, label in lines if label]
+    return ExtraLabels(file, _one_label_each(file, filled), blank=len(lines) - len(filled))
+
+
+def _one_label_each(file: Path, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pairs, each but once; an image with two labels is a mistake."""
     label_of: dict[str, str] = {}
-    filled = [(line["path"] or "", line["label"]) for line in lines if (line["label"] or "").strip()]
-    for path, label in filled:
+    for path, label in pairs:
         if label_of.setdefault(path, label) != label:
             raise UserError(f"{file} gives {path} two labels, '{label_of[path]}' and '{label}': leave one.")
-    return ExtraLabels(file, list(label_of.items()), blank=len(lines) - len(filled))
+    return list(label_of.items())

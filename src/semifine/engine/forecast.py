@@ -61,19 +61,37 @@ def images_of_steps(labelled_only: int, full: int, settings: TrainSettings, unla
     return settings.batch_size * (labelled_only + full * (1 + unlabelled))
 
 
+def full_step_cost(settings: TrainSettings, unlabelled_views: int) -> float:
+    """How many times as long a step takes that sees unlabelled images, too, as one of labelled images alone."""
+    labelled_only, full = (images_of_steps(*one, settings, unlabelled_views) for one in ((1, 0), (0, 1)))
+    return full / labelled_only
+
+
 def time_sentence(seconds: float, steps: int) -> str:
     """To be said before the first step."""
     advice = ADVICE if seconds > LONG else ""
-    return f"time: {in_time(seconds)} for {steps} steps, judging by the network alone{advice}"
+    return f"time: {in_time(seconds)} for {_in_steps(steps)}, judging by the network alone{advice}"
 
 
 class Pace:
-    """Watches steps, and says once how long the rest will take."""
+    """Watches steps, and says once for each kind how long the rest will take.
 
-    def __init__(self, say: Callable[[str], None], total: int, device: torch.device) -> None:
+    The first ``labelled_only`` steps have no unlabelled images; each after them takes ``full_cost`` times as long.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        total: int,
+        device: torch.device,
+        labelled_only: int = 0,
+        full_cost: float = 1.0,
+    ) -> None:
         self._say = say
         self._total = total
         self._device = device
+        self._labelled_only = labelled_only
+        self._full_cost = full_cost
         self.restart()
 
     def restart(self) -> None:
@@ -91,12 +109,23 @@ class Pace:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
             seconds = (time.perf_counter() - self._since) / (step - self._first)
-            left = self._total - step
-            self._say(
-                f"{seconds:.2g} s a step: {in_time(left * seconds)} for the {left} steps that are left"
-                + (ADVICE if left * seconds > LONG else "")
-            )
+            if step < self._total:
+                self._say(self._sentence(seconds, step))
             self._is_done = True
+
+    def _sentence(self, seconds: float, step: int) -> str:
+        left = self._total - step
+        full = self._total - max(step, self._labelled_only)
+        is_cheap = step <= self._labelled_only
+        rest = seconds * (left - full + full * (self._full_cost if is_cheap else 1.0))
+        kind = " of labelled images alone" if is_cheap else ""
+        are = "is" if left == 1 else "are"
+        advice = ADVICE if rest > LONG else ""
+        return f"{seconds:.2g} s a step{kind}: {in_time(rest)} for the {_in_steps(left)} that {are} left{advice}"
+
+
+def _in_steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
 
 
 def in_bytes(size: float) -> str:

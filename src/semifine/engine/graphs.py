@@ -53,7 +53,7 @@ class GraphedStep:
             self._works = False
             self._batch = None
             reason = str(error).strip().splitlines()[0]
-            self._say(f"The step cannot be a CUDA graph ({reason}); it goes on without.")
+            self._say(f"The step cannot be a CUDA graph ({reason}); training goes on without one.")
             return False
         self._graph = graph
         return True

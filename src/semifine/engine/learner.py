@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from timm.layers.norm_act import convert_sync_batchnorm
 from torch import Tensor, nn
 
 from semifine.config import TrainSettings
@@ -82,7 +83,7 @@ def set_up_learner(
         )
     trained: nn.Module = classifier
     if settings.sync_bn and fabric.world_size > 1:
-        trained = nn.SyncBatchNorm.convert_sync_batchnorm(classifier)
+        trained = convert_sync_batchnorm(classifier)  # timm's own: torch's drops the activations in timm's layers
     if acceleration.compiled:
         torch.backends.cudnn.benchmark = not settings.deterministic  # the search takes about as long as compiling
         compile_network(trained, say)

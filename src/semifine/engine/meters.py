@@ -10,11 +10,12 @@ from torch import Tensor
 
 from semifine.engine.facts import entropy, is_raised, sample_facts
 from semifine.methods.base import PseudoLabels
+from semifine.methods.gathering import world_size
 
 
 def sum_over_processes(sums: Tensor) -> Tensor:
     """The sum over all processes, which must all ask for it; in a single one the numbers themselves."""
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+    if world_size() > 1:
         sums = sums.clone()
         dist.all_reduce(sums)
     return sums
@@ -22,7 +23,7 @@ def sum_over_processes(sums: Tensor) -> Tensor:
 
 def _share_of(total: Tensor) -> Tensor:
     """This process's part of sums that go on: the first one takes them all."""
-    is_first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+    is_first = world_size() == 1 or dist.get_rank() == 0
     return total if is_first else torch.zeros_like(total)
 
 

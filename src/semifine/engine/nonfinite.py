@@ -58,8 +58,8 @@ def nonfinite_error(step: int, paths: Sequence[str]) -> UserError:
     return UserError(
         f"The loss of step {step} is not a finite number; its batch of {len(paths)} images begins with "
         f"{', '.join(paths[:SHOWN_PATHS])}. "
-        "The last checkpoint is from before it: lower --lr or look at these images and go on with --resume, or "
-        "leave such batches out with --on-nonfinite skip."
+        "Nothing of it is saved: look at these images, then begin another run with a lower --lr, or go on with "
+        "--resume --on-nonfinite skip, which leaves such batches out."
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import safe_open
 
 from semifine.config import TrainSettings
-from semifine.engine.checkpoint import WEIGHTS, check_whole
+from semifine.engine.checkpoint import WEIGHTS, check_weights
 from semifine.errors import UserError
 from semifine.models.classifier import Classifier
 from semifine.models.matching import LoadReport
@@ -26,7 +26,7 @@ def load_starting_weights(
         return load_imagenet_weights(classifier, settings.backbone) if settings.pretrained else None
     path = find_weights(Path(settings.weights))
     if path.name == WEIGHTS:
-        check_whole(path.parent)
+        check_weights(path.parent)
     keep_head = settings.weights_head == "keep"
     if settings.weights_head == "auto" and classes_of(path) == list(class_names):
         keep_head = classifier.num_classes > 0 and has_classifier(path)

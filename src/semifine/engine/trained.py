@@ -23,7 +23,8 @@ def load_trained(folder: RunFolder, checkpoint: str = "last") -> Classifier:
     except RuntimeError as error:
         raise UserError(
             f"The weights in {folder.checkpoints / checkpoint} are not of the network that {folder.settings} and "
-            f"{folder.classes} describe ({settings.backbone}, {num_classes} classes): a file is of another run."
+            f"{folder.classes} describe ({settings.backbone}, {num_classes} classes): one of these files belongs to "
+            "another run."
         ) from error
     return network.eval()
 

@@ -12,7 +12,7 @@ from semifine.config import RunSettings
 from semifine.data.catalog import Split
 from semifine.engine.acceleration import choose_acceleration
 from semifine.engine.assessment import Assessment
-from semifine.engine.checkpoint import save_best
+from semifine.engine.checkpoint import forget_best_after, save_best
 from semifine.engine.cluster_history import ClusterHistory
 from semifine.engine.dataset import Dataset
 from semifine.engine.devices import Fabric, resolve_precision, training_stream
@@ -20,7 +20,7 @@ from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator
 from semifine.engine.fact_keeping import keeps_facts
 from semifine.engine.feed import Feed, check_images
-from semifine.engine.forecast import Pace
+from semifine.engine.forecast import Pace, full_step_cost
 from semifine.engine.graphs import GraphedStep
 from semifine.engine.health import find_warnings
 from semifine.engine.history import LabelHistory
@@ -170,19 +170,21 @@ class Trainer:
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
         self.watch.begin_at(first)
-        pace = Pace(self.display.say, total, self.fabric.device)
+        labelled_only = self.batches.feed.labelled_only_steps
+        full_cost = full_step_cost(self.settings, len(self.method.unlabelled_views))
+        pace = Pace(self.display.say, total, self.fabric.device, labelled_only, full_cost)
         run_labelled, run_full = (self._as_graph(step) for step in (self.labelled_step, self.full_step))
         for step in range(first, total):
             batch = self.batches.take(step)
             set_learning_rate(self.learner.optimiser, self.settings.lr * learning_rate_factor(step, self.settings))
-            run_step = run_full if step >= self.batches.feed.labelled_only_steps else run_labelled
+            run_step = run_full if step >= labelled_only else run_labelled
             run_step(batch, Progress(step, total))
             self.step = step + 1
             if self.step < total:
                 self.batches.prepare(self.step)
             if step == first and started is not None:
                 self._say_first_step(started)
-            if step == self.batches.feed.labelled_only_steps:
+            if step == labelled_only:
                 pace.restart()
             pace.step_done(self.step)
             if after_step is not None:
@@ -219,7 +221,8 @@ class Trainer:
         if self.settings.on_nonfinite == "skip":
             if count > self._skips_told:
                 self.display.say(
-                    f"{count} steps so far had a loss that is not finite, and were skipped; the first was {step}."
+                    f"{count} step{'s' if count > 1 else ''} so far had a loss that is not finite and "
+                    f"{'were' if count > 1 else 'was'} skipped; the first was step {step}."
                 )
             self._skips_told = count
             return count
@@ -247,6 +250,7 @@ class Trainer:
             self.loggers.log(record)
 
     def _evaluate(self) -> None:
+        self._check_losses()
         counts = self.history.take_class_counts()
         if not self.method.trains_classifier or not self.fabric.is_global_zero:
             return
@@ -281,4 +285,5 @@ class Trainer:
             self.watch.forget()
         if self.fabric.is_global_zero:
             self.folder.keep_metrics_until(self.step)
+            forget_best_after(self.folder.checkpoints, self.step)
         self.fabric.barrier()

@@ -78,7 +78,7 @@ def train(
         if resume and folder.result.exists():
             if not newest_checkpoint(folder.checkpoints)[1]:
                 display.say(f"{out} is finished already.")
-                return folder.read_result()
+                return folder.read_result() if is_first else {}
             display.say(
                 f"{out} was finished, but its last checkpoint is not whole: it goes on from the newest that is."
             )
@@ -126,12 +126,12 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
     if fabric.is_global_zero:
         _begin_folder(settings, folder, dataset, environment, report)
-        freeze_labels(labels, folder.labels)
+        freeze_labels(dataset.labels, folder.labels)
     trainer.resume()
     names = logger_names if fabric.is_global_zero else []
     trainer.loggers = Loggers(names, settings, folder, trainer.step, display.say)
     display.say(
-        f"{settings.method} with {settings.train.backbone} on {environment['device']}, "
+        f"{trainer.method.name} with {settings.train.backbone} on {environment['device']}, "
         f"from step {trainer.step} of {settings.train.iterations}"
     )
     if image_seconds is not None:
@@ -147,7 +147,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     with trainer.time.spent_on("evaluation"):
         unlabelled = trainer.assessment.write_facts()
     result = {
-        "method": settings.method,
+        "method": trainer.method.name,
         "data": settings.data,
         "seed": settings.train.seed,
         "iterations": settings.train.iterations,
@@ -264,7 +264,7 @@ def _check_folder(out: Path, resume: bool) -> None:
 def _has_only_an_attempt(out: Path) -> bool:
     """Whether a run that begins there harms nothing: files of our names are ours beside the log of an attempt."""
     log, settings = RunFolder(out).log.name, RunFolder(out).settings.name
-    half_written = {f".{name}.partial" for name in (*BEFORE_A_RUN, settings)}
+    half_written = {path.name for name in (*BEFORE_A_RUN, settings) for path in out.glob(f".{name}.*.partial")}
     names = {path.name for path in out.iterdir()} - {LOCK}
     return not names or (log in names and names <= {log, *BEFORE_A_RUN, *half_written})
 

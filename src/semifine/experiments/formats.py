@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 
-from semifine.experiments.layout import Cells, Column, Sheet, failure_notes, lay_out
+from semifine.experiments.layout import Cells, Column, Sheet, lay_out, missing_notes
 from semifine.experiments.tables import Table
 
 LATEX_SIGNS = str.maketrans(
@@ -32,7 +32,7 @@ def as_markdown(table: Table, inits: Sequence[str], cells: Cells, notes: Sequenc
         lines.append(_markdown_row([": ".join(filter(None, column)) for column in sheet.columns]))
         lines.append(_markdown_row(["---"] * len(sheet.columns)))
         lines += [*map(_markdown_row, _groups_named_once(sheet)), ""]
-    return "\n".join([*lines, *(f"- {note}" for note in [*failure_notes(table, inits, cells), *notes]), ""])
+    return "\n".join([*lines, *(f"- {note}" for note in [*missing_notes(table, inits, cells), *notes]), ""])
 
 
 def as_csv(table: Table, inits: Sequence[str], cells: Cells) -> str:
@@ -47,13 +47,13 @@ def as_csv(table: Table, inits: Sequence[str], cells: Cells) -> str:
             best = [result["best_on_test"]["top1"] for result in cell.results if "best_on_test" in result]
             figures = [*_mean_and_std(cell.numbers("top1")), *_mean_and_std(cell.numbers("top5"))]
             figures += [_mean_and_std(best)[0], _mean_and_std(cell.seconds)[0]]
-            reason = "; ".join(cell.failures)
+            reason = "; ".join(cell.failures) or cell.absent
             writer.writerow([row.title, init, len(cell.results), *figures, cell.published or "", reason])
     return stream.getvalue()
 
 
 def as_latex(table: Table, inits: Sequence[str], cells: Cells) -> str:
-    """For the packages booktabs and multirow; reasons of failures stand below the table."""
+    """For the packages booktabs and multirow; reasons of what is missing stand below the table."""
     sheets = [_in_latex(sheet) for sheet in lay_out(table, inits, cells, with_time=False)]
     names = 1 + sheets[0].is_grouped
     numbers = max(len(sheet.columns) for sheet in sheets) - names
@@ -61,7 +61,7 @@ def as_latex(table: Table, inits: Sequence[str], cells: Cells) -> str:
     for number, sheet in enumerate(sheets):
         lines += [r"\midrule"] * bool(number) + _latex_head(sheet) + [r"\midrule"] + _latex_body(sheet)
     lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par{{\footnotesize {_latex(note)}}}" for note in failure_notes(table, inits, cells)]
+    lines += [rf"\par{{\footnotesize {_latex(note)}}}" for note in missing_notes(table, inits, cells)]
     return "\n".join([*lines, ""])
 
 

@@ -45,14 +45,16 @@ def lay_out(table: Table, inits: Sequence[str], cells: Cells, with_time: bool) -
     return [Sheet(columns, lines, is_grouped=True)]
 
 
-def failure_notes(table: Table, inits: Sequence[str], cells: Cells) -> list[str]:
-    """One sentence for each run that failed."""
-    return [
+def missing_notes(table: Table, inits: Sequence[str], cells: Cells) -> list[str]:
+    """One sentence for each row that cannot be, and for each run that failed."""
+    absent = {row.title: cells[row.title, inits[0]].absent for row in table.rows}  # of the images, whatever the start
+    failed = [
         f"{row.title}, {INIT_NAMES[init]}: {failure}"
         for row in table.rows
         for init in inits
         for failure in cells[row.title, init].failures
     ]
+    return [*(f"{title}: {reason}" for title, reason in absent.items() if reason), *failed]
 
 
 def _line(row: Row, inits: Sequence[str], cells: Cells, with_paper: bool, with_time: bool) -> Iterator[str]:

@@ -11,7 +11,7 @@ import yaml
 
 from semifine.config.files import PRESETS
 from semifine.config.schema import build
-from semifine.data.catalog import Split
+from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import load_catalog, resolve, settings_class
 from semifine.errors import UserError
 
@@ -40,6 +40,8 @@ class Conditions:
     budget: str = "full"
     weights: str | None = None
     """The file of a pre-trained network, where the init is one that no package carries."""
+    data_settings: tuple[tuple[str, str], ...] = ()
+    """What was chosen about the data, such as ("labels_per_class", "5")."""
 
     @property
     def family(self) -> str:
@@ -79,23 +81,29 @@ def default_profile(data: str) -> str:
     )
 
 
+@functools.cache
+def read_shipped(name: str) -> dict[str, Any]:
+    """A file of experiments that comes with semifine, such as ``recipes.yaml``."""
+    return dict(yaml.safe_load((FOLDER / name).read_text(encoding="utf-8")))
+
+
 def recipe_names() -> list[str]:
-    return list(_read("recipes.yaml")["recipes"])
+    return list(read_shipped("recipes.yaml")["recipes"])
 
 
 def profile_names() -> list[str]:
-    return list(_read("profiles.yaml"))
+    return list(read_shipped("profiles.yaml"))
 
 
 def read_profile(name: str) -> dict[str, Any]:
-    profiles = _read("profiles.yaml")
+    profiles = read_shipped("profiles.yaml")
     if name not in profiles:
         raise UserError(f"Unknown profile '{name}'. Valid ones: {', '.join(profiles)}.")
     return dict(profiles[name])
 
 
 def _published(recipe: str, family: str, after_moco: bool) -> dict[str, Any]:
-    book = _read("recipes.yaml")
+    book = read_shipped("recipes.yaml")
     entry = book["recipes"][recipe]
     start = entry[family]
     if after_moco:
@@ -120,7 +128,7 @@ def _count_steps(settings: dict[str, Any], conditions: Conditions) -> dict[str, 
     if "passes" not in settings:
         return settings
     counted = {key: value for key, value in settings.items() if key != "passes"}
-    images = count_unlabelled(conditions.data, conditions.unlabelled)
+    images = count_unlabelled(conditions)
     steps_of_a_pass = max(1, images // (settings["batch_size"] * settings["mu"]))
     return {**counted, "iterations": settings["passes"] * steps_of_a_pass}
 
@@ -132,21 +140,32 @@ def _scale_steps(settings: dict[str, Any], factor: float) -> dict[str, Any]:
     return {key: max(1, round(value * factor)) if key in steps else value for key, value in settings.items()}
 
 
-@functools.cache
-def count_unlabelled(data: str, unlabelled: str) -> int:
+def count_unlabelled(conditions: Conditions) -> int:
     """How many images one pass over the unlabelled ones sees."""
+    return len(read_catalog(conditions).rows(Split.UNLABELLED))
+
+
+def read_catalog(conditions: Conditions) -> Catalog:
+    """The images that the runs learn from."""
+    return _read_catalog(conditions.data, tuple(_chosen_of_data(conditions).items()))
+
+
+@functools.cache
+def _read_catalog(data: str, chosen: tuple[tuple[str, str], ...]) -> Catalog:
     source, _ = resolve(data)
-    chosen = {"unlabelled": unlabelled} if unlabelled == "inout" else {}
-    catalog = load_catalog(data, build(settings_class(source), chosen, "data."))
-    return len(catalog.rows(Split.UNLABELLED))
+    return load_catalog(data, build(settings_class(source), dict(chosen), "data."))
+
+
+def _chosen_of_data(conditions: Conditions) -> dict[str, str]:
+    """The settings of the data source by their names."""
+    unlabelled = {"unlabelled": "inout"} if conditions.unlabelled == "inout" else {}
+    return {**dict(conditions.data_settings), **unlabelled}
 
 
 def _data_settings(conditions: Conditions) -> dict[str, Any]:
     # The embedded set suggests to a quick try that unlabelled images join late, which is no part of a recipe.
     settings: dict[str, Any] = {"data.source": conditions.data, "labelled_first": 0.0}
-    if conditions.unlabelled == "inout":
-        settings["data.unlabelled"] = "inout"
-    return settings
+    return {**settings, **{f"data.{name}": value for name, value in _chosen_of_data(conditions).items()}}
 
 
 def _largest_divisor(number: int, wanted: int) -> int:
@@ -162,11 +181,6 @@ def _positive(budget: str) -> int:
     if steps < 1:
         raise UserError(f"budget must be one of {', '.join(BUDGETS)}, or SoC's number of steps, not '{budget}'.")
     return steps
-
-
-@functools.cache
-def _read(name: str) -> dict[str, Any]:
-    return dict(yaml.safe_load((FOLDER / name).read_text(encoding="utf-8")))
 
 
 def check_weights_file(conditions: Conditions) -> None:

@@ -108,7 +108,11 @@ def run_jobs(
                 if crowded_out:
                     at_once = max(1, min(at_once, together) - len(crowded_out))
                     names = ", ".join(str(job.folder.path) for job in crowded_out)
-                    say(f"{names}: no memory was left beside the others: waits; at most {at_once} at once from now on")
+                    waiting = "it waits" if len(crowded_out) == 1 else "they wait"
+                    say(
+                        f"{names}: there was no memory left beside the other runs, so {waiting}; "
+                        f"from now on at most {at_once} run at once"
+                    )
                 for job in _ready(jobs)[: max(0, at_once - len(_running(jobs)))]:
                     _start(job, options, threads)
                 _note_company(jobs)

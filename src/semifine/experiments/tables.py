@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from semifine.errors import UserError
-from semifine.experiments.recipes import FOLDER, Conditions
+from semifine.experiments.recipes import Conditions, read_catalog, read_shipped
 from semifine.experiments.scheduler import Job, State
 from semifine.experiments.stages import plan
+from semifine.methods import method_class
 
 PAPER_CLASSES = 200
 """The paper's k are for so many classes; elsewhere they keep their proportion."""
@@ -71,6 +69,8 @@ class Cell:
     """What all stages of the recipe took, for each seed."""
     wanted: int = 0
     """How many seeds there will be."""
+    absent: str = ""
+    """Why there can be no such runs for these images."""
 
     def numbers(self, key: str) -> list[float]:
         return [result[key] for result in self.results if result.get(key) is not None]
@@ -94,11 +94,11 @@ Jobs = dict[tuple[str, str], list[list[Job]]]
 
 
 def table_names() -> list[str]:
-    return list(_read("tables.yaml"))
+    return list(read_shipped("tables.yaml"))
 
 
 def read_table(name: str) -> Table:
-    tables = _read("tables.yaml")
+    tables = read_shipped("tables.yaml")
     if name not in tables:
         raise UserError(f"Unknown table '{name}'. Valid ones: {', '.join(tables)}.")
     entry = tables[name]
@@ -122,14 +122,36 @@ def choose_rows(table: Table, methods: Sequence[str]) -> Table:
     return replace(table, rows=tuple(row for row in table.rows if row.recipe in methods or row.title in methods))
 
 
-def plan_jobs(table: Table, columns: Mapping[str, Conditions], seeds: int, out: Path, num_classes: int) -> Jobs:
-    """The jobs of every cell, by row and init."""
+def absent_rows(table: Table, conditions: Conditions) -> dict[str, str]:
+    """Titles of rows that cannot be for these images, with the reason: an oracle needs the truth."""
+    try:
+        read_catalog(conditions).with_truth_revealed()
+    except UserError as error:
+        return {row.title: str(error) for row in table.rows if _trains_on_truth(row, conditions)}
+    return {}
+
+
+def _trains_on_truth(row: Row, conditions: Conditions) -> bool:
+    methods = [method_class(stage.settings["method.name"]) for stage in plan(row.recipe, conditions)]
+    return any(method.trains_on_truth for method in methods)
+
+
+def plan_jobs(
+    table: Table,
+    columns: Mapping[str, Conditions],
+    seeds: int,
+    out: Path,
+    num_classes: int,
+    absent: Collection[str] = (),
+) -> Jobs:
+    """The jobs of every cell, by row and init; rows whose titles are absent have none."""
     jobs: Jobs = {}
     for row in table.rows:
         overrides = fit_settings(row.settings, num_classes)
+        wanted = range(0 if row.title in absent else seeds)
         for init, conditions in columns.items():
             jobs[row.title, init] = [
-                _jobs_of_seed(row, overrides, replace(conditions, seed=seed), out) for seed in range(seeds)
+                _jobs_of_seed(row, overrides, replace(conditions, seed=seed), out) for seed in wanted
             ]
     return jobs
 
@@ -153,9 +175,9 @@ def fit_settings(settings: Mapping[str, Any], num_classes: int) -> dict[str, Any
     return fitted
 
 
-def fill(table: Table, jobs: Jobs, data: str) -> dict[tuple[str, str], Cell]:
-    """The cells as far as their runs are finished."""
-    published = _read("published.yaml").get(data.partition(":")[0], {}).get(table.name, {})
+def fill(table: Table, jobs: Jobs, data: str, absent: Mapping[str, str] | None = None) -> dict[tuple[str, str], Cell]:
+    """The cells as far as their runs are finished; ``absent`` has the reasons of ``absent_rows``."""
+    published = read_shipped("published.yaml").get(data.partition(":")[0], {}).get(table.name, {})
     cells = {}
     for (title, init), by_seed in jobs.items():
         lasts = [seed_jobs[-1] for seed_jobs in by_seed]
@@ -166,6 +188,7 @@ def fill(table: Table, jobs: Jobs, data: str) -> dict[tuple[str, str], Cell]:
             published=published.get(init, {}).get(title),
             seconds=[sum(job.folder.read_result()["seconds"] for job in seed_jobs) for seed_jobs in finished],
             wanted=len(by_seed),
+            absent=(absent or {}).get(title, ""),
         )
     return cells
 
@@ -179,8 +202,3 @@ def _failure(seed: int, jobs: Sequence[Job]) -> list[str]:
 def spread(values: Sequence[float]) -> str:
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{deviation}"
-
-
-@functools.cache
-def _read(name: str) -> dict[str, Any]:
-    return dict(yaml.safe_load((FOLDER / name).read_text(encoding="utf-8")))

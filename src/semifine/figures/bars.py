@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from semifine.analysis.intervals import Interval, mean_interval, share_interval
 from semifine.analysis.runs import RunFacts
-from semifine.figures.style import FULL, colour, panels
+from semifine.figures.style import FULL, colour, in_lines, panels
 from semifine.report.groups import RunGroup
+from semifine.report.wording import three_digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +25,7 @@ def draw_results(groups: Sequence[RunGroup]) -> Figure | None:
     for panel, (key, title) in zip(axes, (("top1", "Top-1 (%)"), ("top5", "Top-5 (%)")), strict=True):
         intervals = {place: accuracy_interval(group.runs, key) for place, group in enumerate(tested)}
         points = [[run.result[key] for run in group.runs if run.result.get(key) is not None] for group in tested]
-        _draw_bars(panel, tested, intervals, points, "{:.1f}")
+        _draw_bars(panel, tested, intervals, points, "{:.1f}".format)
         panel.set_title(title)
         panel.set_xlim(0, 100)
     return figure
@@ -56,7 +57,7 @@ def draw_cost(groups: Sequence[RunGroup]) -> Figure | None:
     for panel, (title, values) in zip(axes, shown, strict=True):
         known = [place for place, found in enumerate(values) if found]
         intervals = {place: mean_interval(values[place]) for place in known}
-        _draw_bars(panel, groups, intervals, values, "{:.3g}")
+        _draw_bars(panel, groups, intervals, values, three_digits)
         panel.set_title(title)
         panel.set_xlim(0, 1.15 * max(max(interval.high, interval.mean) for interval in intervals.values()))
     return figure
@@ -67,21 +68,22 @@ def _draw_bars(
     groups: Sequence[RunGroup],
     intervals: Mapping[int, Interval],
     points: Sequence[Sequence[float]],
-    form: str,
+    say: Callable[[float], str],
 ) -> None:
     """A bar for each group that has an interval, and a point for each of its runs."""
     for place, interval in intervals.items():
         values, hue = points[place], colour(groups[place].hue)
         axes.barh(place, interval.mean, height=0.62, color=hue, alpha=0.8)
         low, high = max(interval.mean - interval.low, 0), max(interval.high - interval.mean, 0)
-        axes.errorbar(interval.mean, place, xerr=[[low], [high]], color="#1b1b1b", linewidth=0.9, capsize=2)
+        if low or high:  # one run alone has no interval
+            axes.errorbar(interval.mean, place, xerr=[[low], [high]], color="#1b1b1b", linewidth=0.9, capsize=2)
         if len(values) > 1:
             axes.plot(values, [place] * len(values), "o", color="white", markeredgecolor="#1b1b1b", ms=2.6, mew=0.5)
         axes.annotate(
-            form.format(interval.mean), (max(interval.high, interval.mean), place), (3, 0),
+            say(interval.mean), (max(interval.high, interval.mean), place), (3, 0),
             textcoords="offset points", va="center", fontsize=7,
         )  # fmt: skip
-    axes.set_yticks(range(len(groups)), [group.label for group in groups])
+    axes.set_yticks(range(len(groups)), [in_lines(group.label) for group in groups])
     axes.set_ylim(len(groups) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")

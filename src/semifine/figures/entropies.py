@@ -10,8 +10,9 @@ import numpy as np
 from semifine.analysis.density import kernel_density, mass_levels
 from semifine.analysis.entropies import entropy_by_k, share_below_diagonal
 from semifine.analysis.intervals import Interval
-from semifine.figures.style import COLUMN, FULL, GREY, colour, panels
+from semifine.figures.style import COLUMN, FULL, GREY, colour, in_lines, panels
 from semifine.report.groups import RunGroup
+from semifine.report.naming import REFERENCES
 from semifine.report.wording import percent
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ def draw_entropies(groups: Sequence[RunGroup]) -> Figure | None:
 
 def with_samples(groups: Sequence[RunGroup]) -> list[RunGroup]:
     """Groups whose method makes labels of predictions; SoC's first, as the paper has it."""
-    found = [
-        group for group in groups if group.runs[0].samples("index") and group.method not in ("supervised", "oracle")
-    ]
+    found = [group for group in groups if group.runs[0].samples("index") and group.method not in REFERENCES]
     return sorted(found, key=lambda group: group.method != "soc")
 
 
@@ -61,7 +60,7 @@ def _draw_entropies(axes: Axes, group: RunGroup) -> float:
         density = kernel_density(before, after)
         levels = sorted(set(mass_levels(density, SHARES)))
         axes.contour(density.x, density.y, density.values, levels=levels, colors=["#1b1b1b"], linewidths=0.6)
-    axes.set_title(group.label)
+    axes.set_title(in_lines(group.label))
     axes.text(0.04, 0.96, words, transform=axes.transAxes, va="top", fontsize=7)
     return float(max(before.max(), after.max(), 0.1)) * 1.05
 

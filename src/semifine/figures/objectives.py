@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from semifine.analysis.density import kernel_density, mass_levels
 from semifine.analysis.runs import RunFacts
-from semifine.figures.style import FULL, colour, panels
+from semifine.figures.style import FULL, add_legend, colour, in_lines, panels
 from semifine.report.groups import RunGroup
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 SHARES = (0.95, 0.75, 0.5, 0.25, 0.05)
 PAIRS_A_ROW = 4
-TITLE_LETTERS = 22
 
 
 def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
@@ -37,11 +35,11 @@ def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
             _draw_density(panel, group)
         panel.set_xlim(0, 1)
         panel.set_ylim(bottom=0)
-        panel.set_title(textwrap.fill(" and ".join(group.label for group in pair), TITLE_LETTERS))
+        panel.set_title(in_lines(" and ".join(group.label for group in pair)))
         if place % PAIRS_A_ROW == 0:
             panel.set_ylabel("Entropy of the prediction")
     figure.supxlabel("Probability of the true class (0: no candidate)", fontsize=8)
-    _add_legend(figure, [first, *others])
+    _name_groups(figure, [first, *others])
     return figure
 
 
@@ -64,8 +62,8 @@ def _draw_density(axes: Axes, group: RunGroup) -> None:
     axes.contour(density.x, density.y, density.values, levels=levels, colors=[hue], linewidths=0.9)
 
 
-def _add_legend(figure: Figure, groups: Sequence[RunGroup]) -> None:
+def _name_groups(figure: Figure, groups: Sequence[RunGroup]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=colour(group.hue), label=group.label) for group in groups]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(5, len(handles)))
+    add_legend(figure, handles, "upper")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import textwrap
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from semifine.report import figures
 from semifine.report.palette import HUES
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -20,6 +23,9 @@ FULL = 6.9
 """Inches: both columns."""
 GREY = "#6b7280"
 FAINT = "#d5d9de"
+LINE_LETTERS = 22
+LEGEND_LINE, LEGEND_LETTER = 0.6, 0.062
+"""Inches that a line of a legend takes with its margins, and a letter of its name."""
 FORMATS = ("png", "pdf")
 SIGNATURE = "Drawn by semifine"
 """In each file: only files that have it are drawn anew."""
@@ -76,6 +82,19 @@ def panels(
     for spare in axes[number:]:
         spare.remove()
     return figure, axes[:number]
+
+
+def in_lines(label: str) -> str:
+    """What a panel or a bar is called, in lines that have room there."""
+    return textwrap.fill(label, LINE_LETTERS)
+
+
+def add_legend(figure: Figure, handles: Sequence[Artist], side: Literal["upper", "lower"]) -> None:
+    """Below or above all panels, with as many names beside each other as have room."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    beside = int(figure.get_figwidth() / (LEGEND_LINE + LEGEND_LETTER * longest))
+    place: Any = f"outside {side} center"  # too long a list of literals to be checked
+    figure.legend(handles=handles, loc=place, ncols=max(1, min(beside, 5, len(handles))), labelcolor="#1d2126")
 
 
 def files_of(folder: Path, name: str) -> list[Path]:

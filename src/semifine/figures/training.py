@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semifine.analysis.runs import Series
-from semifine.figures.style import colour, panels
-from semifine.report.curves import thinned
+from semifine.figures.style import add_legend, colour, panels
+from semifine.report.curves import reach_to_tick, thinned
 from semifine.report.groups import RunGroup
 
 if TYPE_CHECKING:
@@ -32,11 +32,10 @@ def draw_training(groups: Sequence[RunGroup]) -> Figure | None:
         panel.set_title(title)
         panel.set_xlabel("Training step")
         panel.set_xlim(left=0)
-        panel.set_ylim(bottom=0)
+        reach_to_tick(panel)
         panel.grid(axis="y")
         panel.locator_params(axis="x", nbins=5)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, max(1, len(labels))), labelcolor="#1d2126")
+    add_legend(figure, axes[0].get_legend_handles_labels()[0], "lower")
     return figure
 
 

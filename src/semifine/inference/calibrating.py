@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semifine.config import read_run_settings
+from semifine.config import read_data_settings
 from semifine.data.catalog import Split
 from semifine.data.reading import Pixels
 from semifine.data.sources import load_catalog
 from semifine.data.store_build import try_decode
 from semifine.errors import UserError
 from semifine.inference.calibration import FEWEST_IMAGES, Calibration, calibrate
+from semifine.inference.divergence import DivergedError, check_finite, try_out
 from semifine.inference.gathering import gather_items
 from semifine.inference.stream import answer
 from semifine.run_folder import write_atomically
@@ -26,24 +27,29 @@ if TYPE_CHECKING:
 
 
 def calibration_of(run: Run, identity: str) -> tuple[Calibration, str]:
-    """The calibration of these weights, and one sentence about it."""
+    """The calibration of these weights, and one sentence about it; whatever uses a run as a classifier passes here."""
     kept = _read(run.folder.calibration)
     if identity in kept:
         return kept[identity], kept[identity].describe()
     try:
         fitted = fit_on_validation(run)
+        note = fitted.describe()
+    except DivergedError:
+        raise
     except UserError as error:
-        return Calibration(), f"not calibrated, because the data of the run cannot be used: {error}"
+        fitted, note = Calibration(), f"not calibrated, because the data of the run cannot be used: {error}"
     if fitted.is_fitted:
         with suppress(OSError):  # a folder that cannot be written to is fitted anew each time
             values = {of_weights: known.as_dict() for of_weights, known in {**kept, identity: fitted}.items()}
             write_atomically(run.folder.calibration, json.dumps(values) + "\n")
-    return fitted, fitted.describe()
+    else:
+        try_out(run)  # no validation image has shown that the weights are of use
+    return fitted, note
 
 
 def fit_on_validation(run: Run) -> Calibration:
     """Reads the validation images as predictions read theirs; test images are never looked at."""
-    settings = read_run_settings(run.folder.settings)
+    settings = read_data_settings(run.folder.settings)
     catalog = load_catalog(settings.data, settings.data_settings)
     run.folder.check_classes(catalog.class_names)
     rows = catalog.rows(Split.VAL)
@@ -55,11 +61,13 @@ def fit_on_validation(run: Run) -> Calibration:
         return decoded if isinstance(decoded, str) else decoded.pixels
 
     groups = gather_items(rows.tolist(), decode, run.sight)
-    logits, readable = [], []
+    batches, readable = [], []
     for answered in answer(run.logits, run.sight, groups, run.batch_size):
-        logits.append(answered.logits)
+        batches.append(answered.logits)
         readable += [place not in answered.problems for place in range(answered.size)]
-    return calibrate(np.concatenate(logits), catalog.label[rows[np.array(readable)]])
+    logits = np.concatenate(batches)
+    check_finite(logits, run.folder.path)
+    return calibrate(logits, catalog.label[rows[np.array(readable)]])
 
 
 def weights_identity(checkpoint: Path) -> str:

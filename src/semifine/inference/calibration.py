@@ -81,7 +81,10 @@ class Calibration:
         )
         if self.ece_by_chance is None:  # of a calibration that an earlier version kept
             return said
-        return f"{said} (exactly right confidences show about {100 * self.ece_by_chance:.1f} % on so few)"
+        return (
+            f"{said} (perfectly calibrated confidences would show about {100 * self.ece_by_chance:.1f} % "
+            "on so few images)"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

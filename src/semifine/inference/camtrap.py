@@ -6,11 +6,13 @@ import csv
 import mimetypes
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from semifine.data.photo_facts import PhotoFacts, photo_facts
 from semifine.errors import UserError
@@ -23,6 +25,9 @@ SCHEMAS = f"https://raw.githubusercontent.com/tdwg/camtrap-dp/{VERSION}"
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species", "subspecies")
 FILES = ("datapackage.json", "deployments.csv", "media.csv", "observations.csv")
+HERE = "."
+"""The deployment of the current folder, which no other folder's can be taken for."""
+JPEG = "image/jpeg"
 
 DEPLOYMENTS = (
     *("deploymentID", "locationID", "locationName", "latitude", "longitude", "coordinateUncertainty"),
@@ -50,14 +55,16 @@ class Deployment:
     times: list[datetime] = field(default_factory=list)
     places: list[tuple[float, float]] = field(default_factory=list)
     model: str = ""
-    has_doubtful_times: bool = False
+    has_file_times: bool = False
+    has_assumed_zones: bool = False
 
     def add(self, facts: PhotoFacts) -> None:
         self.times = [min([facts.time, *self.times[:1]]), max([facts.time, *self.times[1:]])]
         if facts.place:
             self.places.append(facts.place)
         self.model = self.model or facts.camera
-        self.has_doubtful_times |= not facts.is_camera_time
+        self.has_file_times |= not facts.is_camera_time
+        self.has_assumed_zones |= not facts.is_zone_known
 
     def place(self) -> tuple[float, float] | tuple[None, None]:
         """The mean latitude and longitude."""
@@ -74,6 +81,10 @@ def check_folder(folder: Path) -> None:
     taken = [name for name in FILES if (folder / name).exists()]
     if taken:
         raise UserError(f"{folder} holds {taken[0]} already; choose another folder for the Camtrap DP package.")
+
+
+def has_package(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in FILES)
 
 
 def write_package(records: Iterable[Record], folder: Path, classified_by: str, ranks: Sequence[str] = ()) -> list[str]:
@@ -95,7 +106,7 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
         for number, record in enumerate(records, start=1):
             path = record["path"]
             facts = photo_facts(path)
-            deployment = os.path.dirname(_inside(path)) or "photos"
+            deployment = os.path.dirname(_inside(path)) or HERE
             deployments.setdefault(deployment, Deployment()).add(facts)
             row = {"mediaID": f"m{number}", "deploymentID": deployment}
             place = _place_in(folder, path)
@@ -157,9 +168,19 @@ def _media(path: str, place: str, facts: PhotoFacts) -> Record:
         "filePath": place,
         "filePublic": "false",
         "fileName": os.path.basename(path),
-        "fileMediatype": mimetypes.guess_type(path)[0] or "image/jpeg",
+        "fileMediatype": _media_type(path),
         "mediaComments": "" if facts.is_camera_time else "the camera wrote no time: this is the time of the file",
     }
+
+
+def _media_type(path: str) -> str:
+    """By the name, where that is one of an image; else by the content: people name files as they like."""
+    guessed, _ = mimetypes.guess_type(path)
+    if guessed is not None and guessed.startswith("image/"):
+        return guessed
+    with suppress(OSError), Image.open(path) as image:
+        return image.get_format_mimetype() or JPEG
+    return JPEG
 
 
 def _observation(record: Record, has_taxonomy: bool) -> Record:
@@ -195,13 +216,13 @@ def _deployments(deployments: dict[str, Deployment]) -> Iterator[Record]:
         latitude, longitude = deployment.place()
         yield {
             "deploymentID": name,
-            "locationName": name,
+            "locationName": Path.cwd().name if name == HERE else name,
             "latitude": latitude,
             "longitude": longitude,
             "deploymentStart": _in_words(deployment.times[0]),
             "deploymentEnd": _in_words(deployment.times[1]),
             "cameraModel": deployment.model,
-            "timestampIssues": str(deployment.has_doubtful_times).lower(),
+            "timestampIssues": str(deployment.has_file_times or deployment.has_assumed_zones).lower(),
         }
 
 
@@ -210,14 +231,15 @@ def _description(
 ) -> dict[str, Any]:
     tables = ("deployments", "media", "observations")
     times = [time for deployment in deployments.values() for time in deployment.times] or [now]
+    title = os.path.basename(os.path.abspath(folder))
     places = [deployment.place() for deployment in deployments.values() if deployment.places]
     return {
         "profile": f"{SCHEMAS}/camtrap-dp-profile.json",
-        "name": "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.name.lower()) or "photos",
+        "name": "".join(c if c.isascii() and c.isalnum() else "-" for c in title.lower()) or "photos",
         "created": _in_words(now),
         "contributors": [{"title": "unknown", "role": "contributor"}],
         "project": {
-            "title": folder.name,
+            "title": title or "photos",
             "samplingDesign": "opportunistic",
             "captureMethod": ["activityDetection"],
             "individualAnimals": False,
@@ -241,14 +263,21 @@ def _description(
     }
 
 
+def _counted(deployments: int) -> str:
+    return "1 deployment" if deployments == 1 else f"{deployments} deployments"
+
+
 def _gaps(deployments: dict[str, Deployment], outside: int) -> list[str]:
     nowhere = [name for name, deployment in deployments.items() if not deployment.places]
-    doubtful = [name for name, deployment in deployments.items() if deployment.has_doubtful_times]
+    file_times = sum(deployment.has_file_times for deployment in deployments.values())
+    assumed_zones = sum(deployment.has_assumed_zones for deployment in deployments.values())
     gaps = ["datapackage.json: contributors, project and licences are yours to fill in"]
     if nowhere:
-        gaps.append(f"deployments.csv: {len(nowhere)} deployments have no place, for example {nowhere[0]}")
-    if doubtful:
-        gaps.append(f"deployments.csv: {len(doubtful)} deployments have photos without a time of the camera")
+        gaps.append(f"deployments.csv: {_counted(len(nowhere))} without a place, for example {nowhere[0]}")
+    if file_times:
+        gaps.append(f"deployments.csv: {_counted(file_times)} with photos without a time of the camera")
+    if assumed_zones:
+        gaps.append(f"deployments.csv: {_counted(assumed_zones)}: the cameras give no time zone; UTC is assumed")
     if outside:
         gaps.append(
             f"media.csv: {outside} photos are not in the package, and are named by their place on this machine; "

@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,15 +22,14 @@ from torch import nn
 from semifine.data.reading import Pixels
 from semifine.errors import UserError
 from semifine.inference.calibration import softmax
+from semifine.inference.formats import SUFFIX, Format, check_suffix
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.onnx_model import METADATA, OnnxModel
+from semifine.inference.pictures import pictures
 from semifine.inference.run import Run
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import create_classifier
 from semifine.run_folder import damage_told
-
-Format = Literal["onnx", "torch", "safetensors"]
-SUFFIX: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
 
 CHECKED_BATCHES = (1, 2, 5)
 TOLERANCE = 1e-3
@@ -43,6 +42,7 @@ Network = Callable[[Pixels], tuple[Numbers, Numbers]]
 
 def export(run: Run, out: Path, format: Format) -> float:
     """Writes the file and returns the largest difference of a probability from the run's own."""
+    check_suffix(out, format)
     if out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
     if not out.absolute().parent.is_dir():
@@ -73,12 +73,11 @@ def export(run: Run, out: Path, format: Format) -> float:
 def largest_difference(classifier: ViewClassifier, size: int, exported: Network) -> float:
     """Of a probability, calibrated or plain, over batches of several sizes.
 
-    The pictures are smooth to noisy, since noise alone excites few features; plain probabilities count as well, since a
-    high temperature would hide differences.
+    Plain probabilities count as well, since a high temperature would hide differences.
     """
     largest, own = 0.0, _runner(classifier)
     for batch in CHECKED_BATCHES:
-        views = _pictures(batch, size)
+        views = pictures(batch, size)
         (wanted, wanted_logits), (found, found_logits) = own(views), exported(views)
         plain = softmax(found_logits) - softmax(wanted_logits)
         largest = max(largest, float(np.abs(found - wanted).max()), float(np.abs(plain).max()))
@@ -92,17 +91,6 @@ def _runner(classifier: nn.Module) -> Network:
         return probabilities.numpy(), logits.numpy()
 
     return run
-
-
-def _pictures(batch: int, size: int) -> Pixels:
-    random = np.random.default_rng(batch)
-    pictures = []
-    for _ in range(batch):
-        cells = int(random.integers(2, size + 1))
-        coarse = random.integers(0, 256, (cells, cells, 3), np.uint8)
-        places = np.arange(size) * cells // size
-        pictures.append(coarse[np.ix_(places, places)])
-    return np.stack(pictures)
 
 
 def _write_onnx(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
@@ -170,7 +158,7 @@ def read_safetensors_knowledge(path: Path) -> Knowledge:
 
 
 def _example(knowledge: Knowledge) -> tuple[torch.Tensor]:
-    return (torch.from_numpy(_pictures(2, knowledge.image_size)),)
+    return (torch.from_numpy(pictures(2, knowledge.image_size)),)
 
 
 def _any_batch() -> dict[str, Any]:

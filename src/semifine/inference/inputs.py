@@ -16,13 +16,28 @@ STANDARD_INPUT = "-"
 
 
 def some_files(paths: Sequence[str], separator: bytes = b"\n") -> Iterator[str]:
-    """As ``find_files``, but at least one."""
+    """As ``find_files``, but at least one, and of paths that are there: a mistyped one is no unreadable image."""
+    for path in paths:
+        _check_exists(path)
     files = find_files(paths, separator)
     first = next(files, None)
     if first is None:
         places = ", ".join("standard input" if path == STANDARD_INPUT else path for path in paths)
         raise UserError(f"No images found in {places}.")
     return chain([first], files)
+
+
+def _check_exists(path: str) -> None:
+    """A link to something missing is there; whatever else is wrong with a path is said when it is read."""
+    try:
+        if path != STANDARD_INPUT:
+            os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(
+            f"{path or 'An empty PATH'} does not exist; 'semifine predict --help' says what a PATH can be."
+        ) from None
+    except OSError:
+        pass
 
 
 def find_files(paths: Iterable[str], separator: bytes = b"\n") -> Iterator[str]:

@@ -24,9 +24,14 @@ class Journal:
         self.out = out
         self.path = out.with_name(out.name + ".unfinished")
         self._file: TextIO | None = None
+        self._is_bare = False
+        """Whether it was begun here and holds no record yet."""
 
-    def begin(self, asked: Record, resume: bool) -> None:
-        """Starts the journal, or goes on with the one that is there; nothing is ever overwritten."""
+    def begin(self, asked: Record, resume: bool) -> bool:
+        """Starts the journal, or goes on with the one that is there; nothing is ever overwritten.
+
+        Gives back whether it goes on.
+        """
         self._check_output()
         self._file = self.path.open("a", encoding="utf-8")
         if try_to_lock(self._file.fileno()) is False:
@@ -34,11 +39,13 @@ class Journal:
         self._check_output()  # a job that had the lock may have ended meanwhile
         if not self.path.stat().st_size:
             self.append([asked])
-            return
+            self._is_bare = True
+            return False
         if not resume:
             raise UserError(f"{self.path} holds unfinished predictions: go on with --resume, or remove it.")
         if next(self._whole_lines(), None) != asked:
             raise UserError(f"{self.path} was begun with another model or other options: repeat them, or remove it.")
+        return True
 
     def append(self, records: list[Record]) -> None:
         """Keeps a batch, whatever becomes of this program.
@@ -46,6 +53,7 @@ class Journal:
         Nothing waits for the disk: after a power failure the last seconds' images are predicted again.
         """
         assert self._file is not None
+        self._is_bare = False
         self._file.writelines(json.dumps(record) + "\n" for record in records)
         self._file.flush()
 
@@ -56,10 +64,13 @@ class Journal:
         return lines
 
     def finish(self) -> None:
-        """The output is complete."""
+        """All is done that can be done."""
+        self._is_bare = False
         self.path.unlink()
 
     def close(self) -> None:
+        if self._is_bare:
+            self.path.unlink(missing_ok=True)  # there is nothing to go on with, so nobody needs to choose --resume
         if self._file is not None:
             self._file.close()
 

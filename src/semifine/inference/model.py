@@ -47,9 +47,11 @@ class Model(Protocol):
         ...
 
 
-def open_model(path: Path, checkpoint: Literal["last", "best_val"], device: Device) -> Model:
-    """The model in a run folder, or in an ONNX file, which needs no torch."""
+def open_model(path: Path, checkpoint: Literal["last", "best_val"] | None, device: Device) -> Model:
+    """The model in a run folder, by default its last one, or in an ONNX file, which needs no torch."""
     if path.suffix.lower() == ".onnx":
+        if checkpoint is not None:
+            raise UserError(f"{path} holds one set of weights: leave out --checkpoint, which is chosen at export.")
         from semifine.inference.onnx_model import OnnxModel
 
         return OnnxModel(path, device)
@@ -57,4 +59,4 @@ def open_model(path: Path, checkpoint: Literal["last", "best_val"], device: Devi
         raise UserError(f"{path} cannot predict: give the folder of a run, or an .onnx file of 'semifine export'.")
     from semifine.inference.run import Run
 
-    return Run(path, checkpoint, device)
+    return Run(path, checkpoint or "last", device)

@@ -68,12 +68,15 @@ def predict_into(
 ) -> Tally:
     """Predicts the files into a CSV, JSON lines or Parquet file; unreadable ones go into a list beside it.
 
-    ``also`` gets the records of the table as well, to write them in another form.
+    Where all are unreadable, that list is all that stays. ``also`` gets the records of the table as well, to write them
+    in another form.
     """
     check_suffix(out)
     started = time.perf_counter()
     with closing(Journal(out)) as journal:
-        journal.begin(_asked(model, questions), resume)
+        goes_on, listed = journal.begin(_asked(model, questions), resume), unreadable_list(out)
+        if listed.exists() and not goes_on:  # else it is this job's own, which was stopped at its very end
+            raise UserError(f"{listed} exists already: move it away, or choose another --out.")
         tally, problems, rest = Tally(), list[Record](), iter(files)
         with put_in_place(out) as partial:
             with table_rows(partial, out.suffix) as add_rows:
@@ -96,7 +99,10 @@ def predict_into(
                     journal.append(records)
                     take(records)
             if problems:
-                _write_unreadable(problems, unreadable_list(out))
+                _write_unreadable(problems, listed)
+            if problems and not tally.predicted:
+                journal.finish()
+                raise _nothing_readable(problems, listed)
             if also is not None:
                 also(record for record in journal.records() if "error" not in record)
         journal.finish()
@@ -125,8 +131,9 @@ def _done_before(journal: Journal, files: Iterator[str]) -> Iterator[Record]:
     for record in journal.records():
         now = next(files, None)
         if now is None or as_text(now) != record["path"]:
+            comes = "nothing" if now is None else as_text(now)
             raise UserError(
-                f"{journal.path} was begun with other files: after {record['path']} now comes {now or 'nothing'}; "
+                f"{journal.path} was begun with other files: where {record['path']} came, now comes {comes}; "
                 "give the same ones, or remove it."
             )
         yield record
@@ -144,7 +151,16 @@ def _asked(model: Model, questions: Questions) -> Record:
 
 
 def _write_unreadable(problems: Iterable[Record], path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with put_in_place(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["path", "reason"])
         writer.writerows([problem["path"], as_text(problem["error"])] for problem in problems)
+
+
+def _nothing_readable(problems: Sequence[Record], listed: Path) -> UserError:
+    path, reason = problems[0]["path"], as_text(problems[0]["error"])
+    named = reason if path in reason else f"{path}: {reason}"
+    return UserError(
+        f"0 of {len(problems)} images could be read, the first one: {named}; {listed} lists them with the reason: "
+        "remove it before the next try."
+    )

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from semifine.config import read_run_settings, read_train_settings
+from semifine.config import read_data_settings, read_train_settings
 from semifine.data.catalog import Split
 from semifine.data.reading import Pixels
 from semifine.data.store import ImageStore
 from semifine.engine.dataset import Dataset, open_dataset
-from semifine.engine.devices import create_fabric
+from semifine.engine.devices import inference_device
 from semifine.engine.display import Display
 from semifine.engine.evaluation import Evaluator, accuracy
 from semifine.engine.extra_labels import read_frozen_labels
@@ -31,6 +31,7 @@ from semifine.inference.calibration import Calibration
 from semifine.inference.candidates import Chosen, ClassClusters, Probabilities, candidates
 from semifine.inference.device_network import DeviceNetwork
 from semifine.inference.device_sight import DeviceSight
+from semifine.inference.divergence import check_finite
 from semifine.inference.images import ImageInput, gather_given
 from semifine.inference.knowledge import Knowledge
 from semifine.inference.prediction import Prediction, Questions, predict_from_logits
@@ -64,10 +65,10 @@ class Run:
     ) -> None:
         self.folder = RunFolder.open(path)
         self._checkpoint = self.folder.checkpoints / checkpoint
-        self.settings = replace(read_train_settings(self.folder.settings), device=device)
+        self.settings = read_train_settings(self.folder.settings)
         self.class_names = self.folder.read_class_names()
-        self._fabric = create_fabric(self.settings)
-        self.network = load_trained(self.folder, checkpoint).to(self._fabric.device)
+        self.device, self._autocast = inference_device(device, self.settings.precision)
+        self.network = load_trained(self.folder, checkpoint).to(self.device)
 
     @property
     def result(self) -> dict[str, Any]:
@@ -81,7 +82,7 @@ class Run:
     @cached_property
     def dataset(self) -> Dataset:
         """Catalog and decoded images that the run learnt from."""
-        settings = read_run_settings(self.folder.settings)
+        settings = read_data_settings(self.folder.settings)
         dataset = open_dataset(settings, Display(quiet=True), read_frozen_labels(self.folder.labels))
         self.folder.check_classes(dataset.catalog.class_names)
         return dataset
@@ -149,7 +150,7 @@ class Run:
     def sight(self) -> Sight:
         """How it gets to see images: on a GPU that does what it can."""
         if self._on_gpu:
-            return DeviceSight(self.uncalibrated, self._fabric.device)
+            return DeviceSight(self.uncalibrated, self.device)
         return HostSight(self.uncalibrated)
 
     @property
@@ -159,7 +160,7 @@ class Run:
 
     @property
     def _on_gpu(self) -> bool:
-        return self._fabric.device.type == "cuda"
+        return self.device.type == "cuda"
 
     def logits(self, views: Sequence[Pixels | Tensor]) -> NDArray[np.float32]:
         """N views of its sight, (S, S, 3) levels each -> (N, K)."""
@@ -169,19 +170,19 @@ class Run:
 
     @torch.inference_mode()
     def _logits_on_cpu(self, views: list[Tensor]) -> NDArray[np.float32]:
-        at_once = images_at_once(len(views), self.settings.image_size, self._fabric.device)
+        at_once = images_at_once(len(views), self.settings.image_size, self.device)
         parts = [self._view_classifier(part)[1] for part in torch.stack(views).split(at_once)]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 
     @cached_property
     def _device_network(self) -> DeviceNetwork:
-        return DeviceNetwork(self._view_classifier, self._fabric.device)
+        return DeviceNetwork(self._view_classifier, self.device)
 
     @cached_property
     def _view_classifier(self) -> ViewClassifier:
         """The network with the normalisation before it, in eval mode."""
-        classifier = ViewClassifier(self.network).to(self._fabric.device)
+        classifier = ViewClassifier(self.network).to(self.device)
         return classifier.to(memory_format=torch.channels_last).eval()
 
     def evaluate(self, split: str = "test") -> dict[str, Any]:
@@ -222,10 +223,11 @@ class Run:
         self._check_classifier()
         colours = normalisation(self.network)
         view_settings = ViewSettings(size=self.settings.image_size, mean=colours.mean, std=colours.std)
-        views = ViewMaker(store, view_settings, seed=0, device=self._fabric.device)
-        for output in Evaluator(views, self._fabric.autocast, BATCH).outputs(self.network, rows):
-            probs = torch.softmax(output.logits, dim=1)
-            yield Scores(output.features.cpu().numpy(), output.logits.cpu().numpy(), probs.cpu().numpy())
+        views = ViewMaker(store, view_settings, seed=0, device=self.device)
+        for output in Evaluator(views, self._autocast, BATCH).outputs(self.network, rows):
+            probs, logits = torch.softmax(output.logits, dim=1), output.logits.cpu().numpy()
+            check_finite(logits, self.folder.path)  # the score of a training that diverged looks like a bad guess
+            yield Scores(output.features.cpu().numpy(), logits, probs.cpu().numpy())
 
     def _check_classifier(self) -> None:
         if not self.network.num_classes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from semifine.data.class_names import class_name
 from semifine.errors import UserError
 from semifine.inference.candidates import Probabilities
+
+DELIMITERS = (",", ";", "\t")
+"""Of cells; the first one that stands in the header."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,10 @@ class Taxonomy:
 
 
 def read_taxonomy(file: Path, class_names: Sequence[str]) -> Taxonomy:
-    """A CSV file whose first column holds the classes and whose others hold ever higher ranks, named in its header."""
+    """A CSV file whose first column holds the classes and whose others hold ever higher ranks, named in its header.
+
+    Spreadsheets of some countries separate by semicolons; tabs will do as well.
+    """
     header, lines = _read(file)
     if len(header) < 2:
         raise UserError(
@@ -74,21 +82,27 @@ def read_taxonomy(file: Path, class_names: Sequence[str]) -> Taxonomy:
     for cells in lines:
         if ranks_of.setdefault(cells[0], cells) != cells:
             raise UserError(f"{file} has two lines for '{cells[0]}' that differ: leave one.")
-    missing = [name for name in class_names if name not in ranks_of]
+    missing = [name for name in class_names if class_name(name) not in ranks_of]
     if missing:
         raise UserError(f"{file} has no line for the class '{missing[0]}' ({len(missing)} classes are missing).")
     levels = []
     for column, rank in enumerate(header):
-        names = [ranks_of[name][column] for name in class_names]
+        names = [ranks_of[class_name(name)][column] for name in class_names]
         taxa = tuple(dict.fromkeys(names))
         levels.append(Level(rank, taxa, np.array([taxa.index(name) for name in names], np.int64)))
     return Taxonomy(tuple(levels))
 
 
+def _delimiter(text: str) -> str:
+    header = text.lstrip().partition("\n")[0]
+    return next((mark for mark in DELIMITERS if mark in header), DELIMITERS[0])
+
+
 def _read(file: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        with file.open(encoding="utf-8-sig", newline="") as opened:
-            header, *lines = ([cell.strip() for cell in cells] for cells in csv.reader(opened) if cells)
+        text = file.read_bytes().decode("utf-8-sig")
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+        header, *lines = ([class_name(cell) for cell in cells] for cells in reader if cells)
     except OSError as error:
         raise UserError(f"Cannot read the taxonomy {file}: {error.strerror or error}.") from error
     except (UnicodeDecodeError, csv.Error) as error:

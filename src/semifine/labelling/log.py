@@ -59,14 +59,11 @@ class LabelLog:
     def _begin(self) -> None:
         # Every label is on the disk before its answer goes out, even when the power fails right after.
         self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("BEGIN IMMEDIATE")  # of two programs that start at once, one makes the table
-        try:
+        with self._transaction():  # of two programs that start at once, one makes the table
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 for statement in _statements(SCHEMA):
                     self._connection.execute(statement)
-        finally:
-            self._connection.execute("COMMIT")
         # Only now, so that the marks of the file are in the file itself from the first moment.
         self._connection.execute("PRAGMA journal_mode = WAL")
         # Into the file itself at every commit: somebody may copy it, and no other, after a crash.
@@ -75,21 +72,21 @@ class LabelLog:
     def append(self, events: Sequence[Event]) -> list[Event]:
         """Writes all of them or none, and returns them with their numbers and time."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        with self._lock, self._transaction():
-            return [self._insert(replace(event, time=now)) for event in events]
+        try:
+            with self._lock, self._transaction():
+                return [self._insert(replace(event, time=now)) for event in events]
+        except sqlite3.OperationalError as error:
+            raise UserError(f"The label could not be written to {self.file}: {error}.") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            raise UserError(f"The label could not be written to {self.file}: {error}.") from error
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
 
     def _insert(self, event: Event) -> Event:
         shown = json.dumps(event.shown, ensure_ascii=False)

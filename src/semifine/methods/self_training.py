@@ -25,7 +25,9 @@ from semifine.models.networks import Networks
 
 @dataclass(frozen=True)
 class SelfTrainingSettings:
-    teacher: str | None = setting(None, "run folder or weights file of the supervised network to learn from")
+    teacher: str | None = setting(
+        None, "run folder or weights file of the supervised network to learn from", is_path=True
+    )
     weight: float = setting(
         0.7, "share of the teacher in the loss, the rest is that of the labels (alpha)", low=0, high=1
     )

@@ -43,9 +43,11 @@ class SoCSettings:
     )
     refresh_limit: int = setting(8, "how many clusterings 'oldest' renews a step", low=1)
     directed_update: bool = setting(False, "released code: choose medoids by outgoing transitions only")
-    stale_seeds: bool = setting(False, "released code: clusters start from the medoids before the last update")
+    stale_seeds: bool = setting(
+        False, "released code: the medoids that k-medoids started from keep their seats, the final ones do not"
+    )
     medoid_init: Literal["warm", "random"] = setting("warm", "start from the last medoids, or anew each time")
-    tie: Literal["first", "random"] = setting("first", "where a class goes that several medoids are alike to")
+    tie: Literal["first", "random"] = setting("first", "which medoid a class joins when several are equally similar")
     similarity: Literal["transitions", "labelled_features", "pseudo_features"] = setting(
         "transitions", "what makes classes alike: changes of mind, or features of labelled or of unlabelled images"
     )

@@ -17,4 +17,8 @@ class Supervised(Method):
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         (labelled,) = networks(batch.labelled["weak"])
         loss = supervised_cross_entropy(labelled.logits, batch.label)
+        # Another method's heads may be in the network while it begins with labelled images alone; several processes
+        # wait for the gradient of every tensor, so here it is zero.
+        for output in labelled.heads.values():
+            loss = loss + 0.0 * output.sum()
         return StepResult(loss, {"loss": loss.detach()})

@@ -60,7 +60,9 @@ def take_weights(classifier: Classifier, state: Mapping[str, Tensor], source: st
     found = {name: state[prefix + name] for name in own if prefix + name in state}
     fitting = {name: value for name, value in found.items() if value.shape == own[name].shape}
     head = _read_head(classifier, state, prefix, source) if keep_head else {}
+    heads = {name: tensors for name in classifier.heads if (tensors := _read_own_head(classifier, name, state))}
     used = {prefix + name for name in found} | set(head)
+    used |= {f"heads.{name}.{key}" for name, tensors in heads.items() for key in tensors}
     report = LoadReport(
         source=source,
         head=bool(head),
@@ -75,20 +77,19 @@ def take_weights(classifier: Classifier, state: Mapping[str, Tensor], source: st
     )
     _check_enough(report)
     classifier.backbone.load_state_dict(fitting, strict=False)
-    _take_heads(classifier, state)
+    for name, tensors in heads.items():
+        classifier.heads[name].load_state_dict(tensors)
     if head:
         weight, bias = head.values()
         classifier.head.load_state_dict({"weight": weight, "bias": bias})
     return report
 
 
-def _take_heads(classifier: Classifier, state: Mapping[str, Tensor]) -> None:
-    """A method's own heads where one of our files has them: SimMatch goes on with the projection that MoCo learnt."""
-    for name, head in classifier.heads.items():
-        own = head.state_dict()
-        found = {key: state.get(f"heads.{name}.{key}") for key in own}
-        if all(value is not None and value.shape == own[key].shape for key, value in found.items()):
-            head.load_state_dict(found)
+def _read_own_head(classifier: Classifier, name: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A method's own head where one of our files has it: SimMatch goes on with the projection that MoCo learnt."""
+    own = classifier.heads[name].state_dict()
+    found = {key: state[f"heads.{name}.{key}"] for key in own if f"heads.{name}.{key}" in state}
+    return found if {key: value.shape for key, value in found.items()} == {k: v.shape for k, v in own.items()} else {}
 
 
 def find_prefix(names: Collection[str], own: Collection[str]) -> str:

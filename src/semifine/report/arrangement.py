@@ -21,7 +21,7 @@ class Arrangement:
     blocks: list[list[int]]
     alone: list[int]
     kind: str
-    """``clusters`` that the run has learnt, else the true ``groups``, else ``none``."""
+    """``clusters`` that the run has learnt, else the ``groups`` of the data, else ``none``."""
     k: int = 0
     reason: str = ""
 
@@ -42,7 +42,7 @@ def choose_run(runs: Sequence[RunFacts]) -> int | None:
 
 
 def arrange(run: RunFacts, label: str, wanted: int | None = None) -> Arrangement:
-    """By learnt clusters where there are transitions, by true groups where those are known, else as they come.
+    """By learnt clusters where there are transitions, by groups where those are known, else as they come.
 
     ``wanted`` is a number of clusters to take instead of the one that ``choose_k`` finds.
     """
@@ -62,14 +62,23 @@ def arrange(run: RunFacts, label: str, wanted: int | None = None) -> Arrangement
 
 
 def choose_k(run: RunFacts) -> tuple[int, str]:
-    """As many clusters as there are true groups; else as many as SoC forms for an image it is sure of."""
+    """As many clusters as there are groups; else as many as SoC forms for an image it is sure of."""
     groups = len(set(run.class_groups or ()))
     if 1 < groups < run.num_classes:
-        return groups, "as many as there are true groups, to compare them"
+        return groups, "as many as there are groups, to compare them"
     k = _finest(run.num_classes, run.settings.get("method"))
     if 1 < k < run.num_classes:
         return k, "as many as the method forms for an image that it is sure of"
     return _finest(run.num_classes, {}), "as many as the paper\u2019s method forms for an image that it is sure of"
+
+
+def groups_told(run: RunFacts) -> str:
+    """How the groups are known: words of the class names say less than a taxonomy."""
+    words = [name.split() for name in run.class_names]
+    for place, which in ((0, "first"), (-1, "last")):
+        if run.class_groups == tuple(own[place] if own else "" for own in words):
+            return f"the {which} words of the class names"
+    return "as the data set names them"
 
 
 def _finest(num_classes: int, method: Any) -> int:

@@ -56,7 +56,7 @@ class ClustersView:
     within_groups: float | None
 
 
-def view_clusters(shown: Arrangement, examples: Examples | None) -> ClustersView:
+def view_clusters(shown: Arrangement, examples: Examples) -> ClustersView:
     """Everything that the section about clusters shows."""
     run = shown.run
     blocks = shown.blocks if shown.kind == "clusters" else []

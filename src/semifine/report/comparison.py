@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from semifine.report.scores import REFERENCES, Score, find_baseline
+from semifine.analysis.intervals import Z_975
+from semifine.report.naming import REFERENCES
+from semifine.report.scores import Score, find_baseline
+from semifine.report.wording import digits_that_tell_apart
 
-Z_95 = 1.96
+MARGINS_TO_BE_SURE = 2.576 / Z_975
+"""What chance gives in one of 100 cases, in margins: those that it gives in one of 20."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,19 @@ class Comparison:
         return chance_margin((self.score, self.baseline), self.images) if self.images else None
 
     @property
-    def verdict(self) -> Literal["yes", "no", "open"]:
-        """Whether the unlabelled images helped."""
+    def verdict(self) -> Literal["yes", "probably", "open", "probably not", "no"]:
+        """Whether the unlabelled images helped; no more than probably where the difference barely exceeds chance."""
         if self.margin is None or abs(self.difference) <= self.margin:
             return "open"
-        return "yes" if self.difference > 0 else "no"
+        is_sure = abs(self.difference) > MARGINS_TO_BE_SURE * self.margin
+        if self.difference > 0:
+            return "yes" if is_sure else "probably"
+        return "no" if is_sure else "probably not"
+
+    @property
+    def digits(self) -> int:
+        """Decimals with which the difference is not told as the margin that it exceeds, or the other way round."""
+        return 1 if self.margin is None else digits_that_tell_apart(abs(self.difference), self.margin)
 
 
 def compare(scores: Sequence[Score]) -> list[Comparison]:
@@ -57,7 +69,7 @@ def chance_margin(scores: Sequence[Score], images: int) -> float:
     """
     from_images = sum(_variance(score.mean, images) for score in scores)
     from_seeds = sum(score.spread**2 / len(score.values) for score in scores)
-    return Z_95 * math.sqrt(from_images + from_seeds)
+    return Z_975 * math.sqrt(from_images + from_seeds)
 
 
 def _variance(accuracy: float, images: int) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from semifine.report.figures import FAINT, INK, drawing, new_figure, to_svg
 from semifine.report.naming import run_labels
 from semifine.report.palette import DASH_ARRAYS, HUES, run_styles
 from semifine.report.wording import decimal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MAX_POINTS = 300
 
@@ -115,9 +119,19 @@ def thinned(series: Series, limit: int = MAX_POINTS) -> Series:
     )
 
 
-def _headroom(top: float, unit: str) -> float:
-    """The upper end of the axis; percentages near 100 show how near they are."""
-    return 100.0 if unit == "%" and top > 85 else top
+def ticks_up_to(top: float) -> list[float]:
+    """Five to seven round numbers from 0 to the first that is not below ``top``; page.js has the same."""
+    top = top if top > 0 else 1.0
+    power = 10.0 ** math.floor(math.log10(top / 3))
+    step = max(factor * power for factor in (0.5, 1, 2, 2.5, 5) if factor * power < top / 3)
+    return [place * step for place in range(math.ceil(top / step - 1e-9) + 1)]
+
+
+def reach_to_tick(axes: Axes) -> None:
+    """Heights from 0 to the first round number that is not below what is drawn."""
+    ticks = ticks_up_to(axes.dataLim.ymax)
+    axes.set_ylim(0, ticks[-1])
+    axes.set_yticks(ticks)
 
 
 def _draw(curve: Curve, runs: Sequence[RunFacts]) -> str:
@@ -135,10 +149,10 @@ def _draw(curve: Curve, runs: Sequence[RunFacts]) -> str:
         said.append(f"{label} ends at {decimal(float(points.values[-1]), 1)}{' ' * bool(curve.unit)}{curve.unit}")
     axes.set_xlabel("training step", color=INK)
     axes.set_ylabel(curve.unit, color=INK)
-    axes.set_ylim(0, _headroom(axes.get_ylim()[1], curve.unit))
+    reach_to_tick(axes)
     axes.grid(axis="y", color=FAINT, linewidth=0.7)
     axes.tick_params(colors=INK, color=FAINT, labelcolor=INK)
-    axes.locator_params(nbins=6)
+    axes.locator_params(axis="x", nbins=6)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(FAINT)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from semifine.analysis.runs import RunFacts
-from semifine.report.naming import data_name
+from semifine.report.data_sets import by_data, data_labels
 from semifine.report.wording import count, enumeration
 
 MAX_FILES = 10
@@ -25,14 +25,12 @@ class DataView:
 
 def view_data(runs: Sequence[RunFacts]) -> list[DataView]:
     """One entry for each data set; empty where the runs noted nothing."""
-    views: dict[str, DataView] = {}
-    for run in runs:
-        if run.data_report and run.data not in views:
-            views[run.data] = _view(run)
-    return list(views.values())
+    names = data_labels(runs)
+    noted = [[place for place in places if runs[place].data_report] for places in by_data(runs)]
+    return [_view(runs[places[0]], names[places[0]]) for places in noted if places]
 
 
-def _view(run: RunFacts) -> DataView:
+def _view(run: RunFacts, name: str) -> DataView:
     report = run.data_report
     numbers = (report.get("splits") or {}).items()
     splits = [count(number, f"{SPLIT_NAMES.get(name, name)} image") for name, number in numbers if number]
@@ -51,4 +49,4 @@ def _view(run: RunFacts) -> DataView:
     if aside:
         files = ", ".join(aside[:MAX_FILES]) + (", …" if len(aside) > MAX_FILES else "")
         problems.append(f"{count(len(aside), 'image')} could not be read and stayed out: {files}.")
-    return DataView(data_name(run), counts, problems, copies[:MAX_FILES], max(0, len(copies) - MAX_FILES))
+    return DataView(name, counts, problems, copies[:MAX_FILES], max(0, len(copies) - MAX_FILES))

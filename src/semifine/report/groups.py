@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from semifine.analysis.runs import RunFacts
-from semifine.report.naming import run_labels
+from semifine.report.naming import labels_over_seeds, method_labels, run_labels
 from semifine.report.palette import run_styles
 from semifine.report.scores import what_was_computed
-from semifine.report.wording import method_name
 
 
 @dataclass(frozen=True)
@@ -33,16 +31,11 @@ def group_runs(runs: Sequence[RunFacts]) -> list[RunGroup]:
     for place, run in enumerate(runs):
         members.setdefault(what_was_computed(run), []).append(place)
     groups = list(members.values())
-    firsts = [runs[places[0]] for places in groups]
-    styles = run_styles([run.method for run in firsts])
-    methods = Counter(run.method for run in firsts)
-    names = run_labels(runs)
+    firsts = [places[0] for places in groups]
+    styles = run_styles([runs[place].method for place in firsts])
+    methods, names = method_labels(runs), run_labels(runs)
+    labels = labels_over_seeds([methods[place] for place in firsts], [names[place] for place in firsts])
     return [
-        RunGroup(
-            label=method_name(first.method) if methods[first.method] == 1 else names[places[0]],
-            hue=hue,
-            dash=dash,
-            runs=[runs[place] for place in places],
-        )
-        for first, places, (hue, dash) in zip(firsts, groups, styles, strict=True)
+        RunGroup(label, hue, dash, [runs[place] for place in places])
+        for label, (hue, dash), places in zip(labels, styles, groups, strict=True)
     ]

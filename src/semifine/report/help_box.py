@@ -9,10 +9,21 @@ from pathlib import Path
 
 from semifine.analysis.runs import RunFacts
 from semifine.report.comparison import Comparison, compare
+from semifine.report.data_sets import by_data, data_labels
+from semifine.report.naming import REFERENCES
 from semifine.report.results_table import Row
-from semifine.report.scores import REFERENCES, by_data, collect_scores, find_baseline
+from semifine.report.scores import collect_scores, find_baseline
 from semifine.report.settings_table import differences_beyond_method
 from semifine.report.wording import count, enumeration, percent, points
+
+SENTENCES = {
+    "yes": "The difference is larger than chance alone is likely to give.",
+    "probably": "The difference is barely larger than chance alone is likely to give: repeat with other seeds.",
+    "open": "The difference is no larger than chance alone may give.",
+    "probably not": "The unlabelled images made it worse, but by barely more than chance alone is likely to give: "
+    "repeat with other seeds.",
+    "no": "The unlabelled images made it worse, by more than chance is likely to give.",
+}
 
 
 @dataclass(frozen=True)
@@ -24,62 +35,79 @@ class Verdict:
     difference: str
     margin: str
     word: str
-    """``yes``, ``no`` or ``open``."""
+    """``yes``, ``probably``, ``open``, ``probably not`` or ``no``."""
     sentence: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do where there is nothing to compare with."""
+
+    text: str
+    command: str = ""
+    """The line that does it, ready to be run."""
 
 
 @dataclass(frozen=True)
 class HelpBox:
     verdicts: list[Verdict]
-    unequal: str
-    """In which settings the runs differ beyond the method, so that the budget is not the same."""
-    advice: str
-    """What to do where there is nothing to compare with."""
-    command: str
-    """The line that does it, ready to be run; empty where there is none."""
+    unequal: list[str]
+    """Which runs differ in which settings beyond the method, so that their budget is not the same."""
+    advice: list[Advice]
 
 
 def view_help(runs: Sequence[RunFacts], rows: Sequence[Row]) -> HelpBox:
     """One verdict for each method with unlabelled images, against the supervised runs on the same data."""
     verdicts: list[Verdict] = []
     unequal: list[str] = []
-    alone: list[RunFacts] = []
-    for places in by_data(runs):
-        own = [runs[place] for place in places]
-        scores = collect_scores(own, [rows[place] for place in places])
+    advice: list[Advice] = []
+    data_sets, names = by_data(runs), data_labels(runs)
+    for places in data_sets:
+        own_runs, own_rows = [runs[place] for place in places], [rows[place] for place in places]
+        scores = collect_scores(own_runs, own_rows)
         if find_baseline(scores) is None:
-            alone += [run for run in own if run.method not in REFERENCES][:1]
+            advice += _advice(own_runs, own_rows, is_measured=bool(scores))
             continue
         comparisons = compare(scores)
         verdicts += [_verdict(comparison) for comparison in comparisons]
-        unequal += differences_beyond_method(own) if comparisons else []
-    advice = command = ""
-    if alone:
-        advice = "No supervised run with the same data and settings is on this page, so nothing can be said. Train one:"
-        command = supervised_command(alone[0].path)
-    elif not verdicts:
-        advice = "No run here learns from unlabelled images together with a supervised one."
-    return HelpBox(verdicts, enumeration(list(dict.fromkeys(unequal))), advice, command)
+        different = differences_beyond_method(own_runs) if comparisons else []
+        if different:
+            where = f" on {names[places[0]]}" if len(data_sets) > 1 else ""
+            unequal.append(f"the runs{where} differ in {enumeration(different)}")
+    if not verdicts and not advice:
+        advice = [Advice("No run here learns from unlabelled images together with a supervised one.")]
+    return HelpBox(verdicts, unequal, advice)
+
+
+def _advice(runs: Sequence[RunFacts], rows: Sequence[Row], is_measured: bool) -> list[Advice]:
+    """For runs on one data set; none where all of them are references."""
+    learners = [(run, row) for run, row in zip(runs, rows, strict=True) if run.method not in REFERENCES]
+    if not learners:
+        return []
+    who = enumeration(list(dict.fromkeys(row.method for _, row in learners)))
+    if not is_measured:
+        return [Advice(f"{who}: no test or validation images, so nothing can be said.")]
+    missing = "no supervised run with the same data and settings is on this page, so nothing can be said. Train one:"
+    return [Advice(f"{who}: {missing}", supervised_command(learners[0][0].path))]
 
 
 def _verdict(comparison: Comparison) -> Verdict:
     score, baseline, margin = comparison.score, comparison.baseline, comparison.margin
-    sentence = {
-        "yes": "The difference is larger than chance alone is likely to give.",
-        "no": "The unlabelled images made it worse, by more than chance is likely to give.",
-        "open": "The difference is no larger than chance alone may give.",
-    }[comparison.verdict]
+    digits = comparison.digits
+    sentence = SENTENCES[comparison.verdict]
     if margin is None:
         sentence = f"How many {score.split} images there were is not known, nor is what chance gives."
-    if min(len(score.values), len(baseline.values)) == 1:
-        sentence += " One seed each: how much seeds differ is not in the margin."
+    single = [which.label for which in (score, baseline) if len(which.values) == 1]
+    if single:
+        whose = "One seed each" if len(single) == 2 else f"One seed of {single[0]}"
+        sentence += f" {whose}: how much seeds differ is not in the margin."
     return Verdict(
         label=score.label,
         hue=score.hue,
         accuracy=percent(score.mean),
         baseline=percent(baseline.mean),
-        difference=points(comparison.difference),
-        margin="" if margin is None else f"±{margin:.1f} on {count(comparison.images, f'{score.split} image')}",
+        difference=points(comparison.difference, digits),
+        margin="" if margin is None else f"±{margin:.{digits}f} on {count(comparison.images, f'{score.split} image')}",
         word=comparison.verdict,
         sentence=sentence,
     )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from semifine.report.arrangement import Arrangement
 from semifine.report.figures import INK, drawing, new_figure, to_svg
-from semifine.report.wording import count, percent, shortened
+from semifine.report.wording import count, percent, shortened, whole
 
 MAX_NAMED = 60
 MAX_SIDE_BY_SIDE = 30
@@ -18,6 +18,7 @@ NAME_LENGTH = 26
 
 # Half way between light and dark, so that the pictures can be read on both grounds.
 BLUE, RED = (33, 136, 207), (222, 98, 30)
+COLOUR_NOTE = "Colours follow the square root"
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,10 @@ def _transitions_figure(shown: Arrangement) -> MatrixFigure | None:
     return MatrixFigure(
         title="Class transitions in training",
         caption="How often the prediction of an unlabelled image moved from the row\u2019s class to the column\u2019s. "
-        "No label is needed to count this.",
+        f"No label is needed to count this. {COLOUR_NOTE}.",
         svg=_draw(values, BLUE, shown, "Class-transition matrix", ("later", "earlier")),
         colour=_css(BLUE),
-        ticks=("0", f"{top / 4:.3g}", f"{top:.3g} changes"),
+        ticks=("0", whole(middle) if (middle := middle_of_scale(top)) else "", count(top, "change")),
     )
 
 
@@ -61,11 +62,16 @@ def _mistakes_figure(shown: Arrangement) -> MatrixFigure | None:
     return MatrixFigure(
         title="Mistakes on test images",
         caption="Share of the row\u2019s test images that were taken for the column\u2019s class. "
-        "Right answers, on the diagonal, are left out.",
+        f"Right answers, on the diagonal, are left out. {COLOUR_NOTE}.",
         svg=_draw(values, RED, shown, "Test confusion matrix", ("predicted", "true")),
         colour=_css(RED),
         ticks=("0", percent(top / 4), percent(top)),
     )
+
+
+def middle_of_scale(top: float) -> int | None:
+    """The whole number that has half the colour of ``top``; None where that would be far from a whole one."""
+    return round(top / 4) if top >= 4 else None
 
 
 def names_fit(num_classes: int) -> bool:

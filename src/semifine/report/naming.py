@@ -4,28 +4,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from semifine.analysis.runs import RunFacts
+from semifine.report.data_sets import by_data, data_labels
 from semifine.report.wording import method_name
+
+BASELINE = "supervised"
+REFERENCES = (BASELINE, "oracle")
+"""Methods that give unlabelled images no labels to train on: the others are measured against them."""
+
+
+def method_labels(runs: Sequence[RunFacts]) -> list[str]:
+    """``SoC``; where the runs have several data sets, ``SoC on semi_cub``."""
+    are_several = len(by_data(runs)) > 1
+    return [
+        method_name(run.method) + (f" on {data}" if are_several else "")
+        for run, data in zip(runs, data_labels(runs), strict=True)
+    ]
 
 
 def run_labels(runs: Sequence[RunFacts]) -> list[str]:
-    """``SoC``; with several seeds ``SoC, seed 1``; where that is not enough, with the folder's name."""
-    methods = Counter(run.method for run in runs)
-    seeds = Counter((run.method, run.seed) for run in runs)
+    """The method's label; with several seeds ``SoC, seed 1``; where that is not enough, with the folder's name."""
+    methods = method_labels(runs)
+    seeds = [(method, run.seed) for method, run in zip(methods, runs, strict=True)]
     labels = []
-    for run in runs:
-        label = method_name(run.method)
-        if seeds[run.method, run.seed] > 1:
+    for method, own, run in zip(methods, seeds, runs, strict=True):
+        label = method
+        if seeds.count(own) > 1:
             label += f" ({run.name})"
-        elif methods[run.method] > 1:
+        elif methods.count(method) > 1:
             label += f", seed {run.seed}"
         labels.append(label)
     return labels
 
 
-def data_name(run: RunFacts) -> str:
-    """``semi_cub``, or of one's own photos the folder's or table's name: a page is shown to others."""
-    source, _, root = run.data.partition(":")
-    return Path(root).name if root and source in ("folder", "table") else source
+def labels_over_seeds(methods: Sequence[str], firsts: Sequence[str]) -> list[str]:
+    """Of sets of runs: the method's label where one set has it, else the label of the set's first run."""
+    sets = Counter(methods)
+    return [method if sets[method] == 1 else first for method, first in zip(methods, firsts, strict=True)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from semifine.analysis.runs import RunFacts, read_run
 from semifine.errors import UserError
-from semifine.report.arrangement import arrange, choose_run
+from semifine.report.arrangement import arrange, choose_run, groups_told
 from semifine.report.class_labels import view_class_labels
 from semifine.report.class_tree import view_tree
 from semifine.report.cluster_cards import view_clusters
@@ -23,7 +23,6 @@ from semifine.report.matrices import MAX_SIDE_BY_SIDE, draw_matrices, names_fit
 from semifine.report.naming import run_labels
 from semifine.report.palette import css_variables
 from semifine.report.photos import RunPhotos
-from semifine.report.pictures import Examples
 from semifine.report.results_table import filled_columns, outside_rows, result_rows
 from semifine.report.sample_cards import SamplesView, view_samples
 from semifine.report.settings_table import environment_rows, settings_rows
@@ -38,17 +37,10 @@ SIGNATURE = b"Written by semifine"
 """Every page has it; a file without it is somebody else's and stays as it is."""
 
 
-def write_page(
-    runs: Sequence[Path],
-    out: Path,
-    examples: Examples | None = None,
-    title: str = "Training report",
-    clusters: int | None = None,
-) -> Path:
+def write_page(runs: Sequence[Path], out: Path, title: str = "Training report", clusters: int | None = None) -> Path:
     """Writes the page about finished runs to the file ``out`` and returns its path.
 
-    ``examples`` are (height, width, 3) uint8 photos by class id, shown beside the class names; by default they
-    come from the run's data, where it is still there. ``clusters`` is the number of clusters to show. The page
+    Photos come from the run's data, where it is still there. ``clusters`` is the number of clusters to show. The page
     needs no other file and no network, and the same runs give the same bytes.
     """
     if not runs:
@@ -57,13 +49,13 @@ def write_page(
         raise UserError(f"{out} is a folder; name the file of the page, such as {out / 'index.html'}.")
     if out.exists() and SIGNATURE not in out.read_bytes():
         raise UserError(f"{out} exists and is no page of semifine: name another file for the report.")
-    html = render_page([read_run(path) for path in runs], examples, title, clusters)
+    html = render_page([read_run(path) for path in runs], title, clusters)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, html)
     return out
 
 
-def render_page(runs: Sequence[RunFacts], examples: Examples | None, title: str, clusters: int | None = None) -> str:
+def render_page(runs: Sequence[RunFacts], title: str, clusters: int | None) -> str:
     """The whole page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -75,12 +67,10 @@ def render_page(runs: Sequence[RunFacts], examples: Examples | None, title: str,
         lstrip_blocks=True,
     )
     environment.filters["percent"] = percent
-    return environment.get_template("page.html").render(page_context(runs, examples, title, clusters))
+    return environment.get_template("page.html").render(page_context(runs, title, clusters))
 
 
-def page_context(
-    runs: Sequence[RunFacts], examples: Examples | None, title: str, clusters: int | None
-) -> dict[str, Any]:
+def page_context(runs: Sequence[RunFacts], title: str, clusters: int | None) -> dict[str, Any]:
     """What the templates fill in, by section."""
     rows = result_rows(runs)
     curves = draw_curves(runs)
@@ -106,7 +96,7 @@ def page_context(
         "problems": view_data(runs),
         "settings": settings_rows(runs),
         "environment": environment_rows(runs),
-        **_classes_context(runs, examples, clusters),
+        **_classes_context(runs, clusters),
     }
 
 
@@ -115,7 +105,7 @@ def _embedded(value: Any) -> str:
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _classes_context(runs: Sequence[RunFacts], examples: Examples | None, clusters: int | None) -> dict[str, Any]:
+def _classes_context(runs: Sequence[RunFacts], clusters: int | None) -> dict[str, Any]:
     """The sections about classes and images, which show a single run."""
     place = choose_run(runs)
     if place is None:
@@ -126,10 +116,11 @@ def _classes_context(runs: Sequence[RunFacts], examples: Examples | None, cluste
     photos = RunPhotos(shown.run)
     return {
         "shown": shown,
+        "groups_told": groups_told(shown.run),
         "matrices": draw_matrices(shown),
         "matrices_named": names_fit(num_classes),
         "matrices_wide": num_classes > MAX_SIDE_BY_SIDE and names_fit(num_classes),
-        "clusters": view_clusters(shown, photos.of_classes() if examples is None else examples),
+        "clusters": view_clusters(shown, photos.of_classes()),
         "tree": view_tree(shown),
         "class_labels": view_class_labels(shown.run),
         "samples": view_samples(shown, photos),

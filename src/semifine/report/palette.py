@@ -6,7 +6,8 @@ lightened. Figures are drawn in the light colours, which then become CSS variabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import product
 from zlib import crc32
 
 # name -> (on a light ground, on a dark ground)
@@ -38,17 +39,49 @@ DASHES = ("-", "--", "-.", ":")
 DASH_ARRAYS = {"-": "none", "--": "6 3", "-.": "6 3 1.5 3", ":": "1.5 3"}
 
 
-def method_style(method: str, repeat: int = 0) -> tuple[str, str]:
-    """Hue and line style of a method's run; further runs of the same method differ in the line style."""
-    # A checksum, because the colour of a method of one's own must not change from page to page.
-    own = (SPARE_HUES[crc32(method.encode()) % len(SPARE_HUES)], "-")
-    hue, dash = METHOD_STYLES.get(method, own)
-    return hue, DASHES[(DASHES.index(dash) + repeat) % len(DASHES)]
+Style = tuple[str, str]
+"""A hue and a line style."""
 
 
-def run_styles(methods: Sequence[str]) -> list[tuple[str, str]]:
-    """Hue and line style of each run, from the runs' methods."""
-    return [method_style(method, methods[:place].count(method)) for place, method in enumerate(methods)]
+def run_styles(methods: Sequence[str]) -> list[Style]:
+    """Hue and line style of each run; further runs of the same method differ in the line style."""
+    firsts = method_styles(methods)
+    taken = set(firsts.values())
+    styles = []
+    for place, method in enumerate(methods):
+        style = firsts[method]
+        if repeat := methods[:place].count(method):
+            hue, dash = style
+            others = [(hue, other) for other in _from(DASHES, DASHES.index(dash) + repeat)]
+            style = next((other for other in others if other not in taken), others[0])
+        taken.add(style)
+        styles.append(style)
+    return styles
+
+
+def method_styles(methods: Collection[str]) -> dict[str, Style]:
+    """The style of each method's first run: known methods keep theirs, others take what those leave."""
+    styles = {method: METHOD_STYLES[method] for method in methods if method in METHOD_STYLES}
+    for method in sorted(set(methods) - set(styles)):  # sorted, so that the order of the runs does not matter
+        styles[method] = _free_style(method, set(styles.values()))
+    return styles
+
+
+def _free_style(method: str, taken: Collection[Style]) -> Style:
+    """Of a method of one's own: a hue that no other method on the page has, else a free pair of hue and line style."""
+    # A checksum, because the colour must not change from page to page without need.
+    hues = _from(SPARE_HUES, crc32(method.encode()))
+    styles = [(hue, dash) for dash, hue in product(DASHES, hues)]
+    taken_hues = {hue for hue, _ in taken}
+    new_hues = [style for style in styles if style[0] not in taken_hues]
+    free = [style for style in styles if style not in taken]
+    return next(iter(new_hues + free), styles[0])
+
+
+def _from(choices: Sequence[str], start: int) -> list[str]:
+    """The choices in their order, beginning at one of them and going round."""
+    start %= len(choices)
+    return [*choices[start:], *choices[:start]]
 
 
 def css_variables(dark: bool) -> str:

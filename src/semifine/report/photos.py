@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from semifine.analysis.runs import RunFacts
 from semifine.data.catalog import Catalog, Split
 from semifine.errors import UserError
-from semifine.report.naming import data_name
-from semifine.report.pictures import SIDE, data_uri
-
-MAX_PER_CLASS = 4
+from semifine.report.data_sets import data_name
+from semifine.report.pictures import MAX_PER_CLASS, SIDE, data_uri
 
 
 class RunPhotos:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from semifine.analysis.clusters import agreement_with_groups
 from semifine.analysis.runs import RunFacts
-from semifine.report.naming import run_labels
+from semifine.report.naming import REFERENCES, method_labels, run_labels
 from semifine.report.palette import run_styles
 from semifine.report.wording import MISSING, count, decimal, duration, percent
 
@@ -30,6 +30,8 @@ class Column:
 @dataclass(frozen=True)
 class Row:
     label: str
+    method: str
+    """What all runs of the method on the same data are called."""
     hue: str
     seed: int
     cells: dict[str, Cell]
@@ -53,8 +55,8 @@ def result_rows(runs: Sequence[RunFacts]) -> list[Row]:
     """The rows in the order of the runs."""
     styles = run_styles([run.method for run in runs])
     return [
-        Row(label, hue, run.seed, result_cells(run))
-        for run, label, (hue, _) in zip(runs, run_labels(runs), styles, strict=True)
+        Row(label, method, hue, run.seed, result_cells(run))
+        for run, label, method, (hue, _) in zip(runs, run_labels(runs), method_labels(runs), styles, strict=True)
     ]
 
 
@@ -86,10 +88,6 @@ def result_cells(run: RunFacts) -> dict[str, Cell]:
     return cells
 
 
-NO_LABELS = ("supervised", "oracle")
-"""Methods that give unlabelled images no labels to train on."""
-
-
 @dataclass(frozen=True)
 class OutsideRow:
     """The labels that a run gives images of its classes, or images of none of them."""
@@ -116,7 +114,7 @@ def outside_rows(runs: Sequence[RunFacts]) -> list[OutsideRow]:
                         count(means["images"], "image"),
                         percent(100 * means["confidence"]),
                         decimal(means["candidates"], 1),
-                        MISSING if run.method in NO_LABELS else percent(100 * means["accepted"]),
+                        MISSING if run.method in REFERENCES else percent(100 * means["accepted"]),
                     )
                 )
     return rows

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from semifine.analysis.runs import RunFacts
+from semifine.report.naming import BASELINE, labels_over_seeds
 from semifine.report.results_table import Row
-from semifine.report.settings_table import BESIDE_THE_POINT, flat
-from semifine.report.wording import method_name
-
-BASELINE = "supervised"
-REFERENCES = (BASELINE, "oracle")
+from semifine.report.settings_table import flat, is_beside_the_point
 
 Settings = tuple[tuple[str, str], ...]
 
@@ -47,15 +43,19 @@ def collect_scores(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[Score]
     tested = any(row.cells["top1"].value is not None for row in rows)
     split, key = ("test", "top1") if tested else ("validation", "val")
     scores: dict[Settings, Score] = {}
+    firsts: list[Row] = []
     for run, row in zip(runs, rows, strict=True):
         value = row.cells[key].value
         if value is None:
             continue
-        new = Score(run.method, row.label, row.hue, split, images=images_of(run, split))
-        score = scores.setdefault(what_was_computed(run), new)
-        score.values.append(value)
-        score.seeds.add(run.seed)
-    return _with_short_labels(list(scores.values()))
+        computed = what_was_computed(run)
+        if computed not in scores:
+            scores[computed] = Score(run.method, row.label, row.hue, split, images=images_of(run, split))
+            firsts.append(row)
+        scores[computed].values.append(value)
+        scores[computed].seeds.add(run.seed)
+    labels = labels_over_seeds([row.method for row in firsts], [row.label for row in firsts])
+    return [replace(score, label=label) for score, label in zip(scores.values(), labels, strict=True)]
 
 
 def images_of(run: RunFacts, split: str) -> int:
@@ -70,26 +70,8 @@ def find_baseline(scores: Sequence[Score]) -> Score | None:
     return next((score for score in scores if score.method == BASELINE), None)
 
 
-def by_data(runs: Sequence[RunFacts]) -> list[list[int]]:
-    """Places of the runs that share their data with its settings; only those may be compared."""
-    places: dict[Settings, list[int]] = {}
-    for place, run in enumerate(runs):
-        data = run.settings.get("data")
-        settings = flat(data) if isinstance(data, dict) else {}
-        places.setdefault((("", run.data), *sorted(settings.items())), []).append(place)
-    return list(places.values())
-
-
 def what_was_computed(run: RunFacts) -> Settings:
     """Everything that runs must share to be repetitions of each other."""
     settings = flat(run.settings)
-    kept = sorted((key, value) for key, value in settings.items() if key not in BESIDE_THE_POINT)
+    kept = sorted((key, value) for key, value in settings.items() if not is_beside_the_point(key))
     return (("", run.method), *kept)
-
-
-def _with_short_labels(scores: Sequence[Score]) -> list[Score]:
-    """A method with a single score goes by its name alone; otherwise the first run's label tells them apart."""
-    methods = Counter(score.method for score in scores)
-    return [
-        replace(score, label=method_name(score.method)) if methods[score.method] == 1 else score for score in scores
-    ]

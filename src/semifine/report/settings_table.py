@@ -10,12 +10,6 @@ from typing import Any
 from semifine.analysis.runs import RunFacts
 from semifine.report.wording import ELLIPSIS, MISSING
 
-# Settings that say how a run was watched or where, not what it computed.
-BESIDE_THE_POINT = {
-    "seed", "device", "devices", "cache", "store", "compile", "cuda_graphs", "log_every", "evaluate_every",
-    "save_every", "keep_facts", "loggers", "skip_unreadable",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class SettingRow:
@@ -39,8 +33,15 @@ def differences_beyond_method(runs: Sequence[RunFacts]) -> list[str]:
     return [
         row.key
         for row in rows
-        if row.differs and row.key not in BESIDE_THE_POINT and not row.key.startswith(("method", "data"))
+        if row.differs and not is_beside_the_point(row.key) and not row.key.startswith(("method", "data"))
     ]
+
+
+def is_beside_the_point(key: str) -> bool:
+    """Whether runs that differ in this setting are still runs of the same: its seed, or what a begun run may change."""
+    from semifine.config.comparison import CHANGEABLE  # here, because it brings YAML, which takes time to import
+
+    return key == "seed" or key in CHANGEABLE
 
 
 def flat(nested: Mapping[str, Any]) -> dict[str, str]:

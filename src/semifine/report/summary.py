@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from semifine.analysis.runs import RunFacts
+from semifine.report.arrangement import groups_told
 from semifine.report.comparison import Comparison, compare
-from semifine.report.naming import data_name
+from semifine.report.data_sets import by_data, data_labels
+from semifine.report.naming import REFERENCES
 from semifine.report.results_table import Row
-from semifine.report.scores import REFERENCES, Score, by_data, collect_scores, find_baseline, images_of
+from semifine.report.scores import Score, collect_scores, find_baseline, images_of
 from semifine.report.settings_table import differences_beyond_method
 from semifine.report.wording import count, decimal, enumeration, percent, points
 
@@ -38,22 +40,23 @@ def summarise(runs: Sequence[RunFacts], rows: Sequence[Row]) -> Summary:
     tiles: list[Tile] = []
     paragraphs: list[str] = []
     remarks: list[str] = []
-    data_sets = by_data(runs)
+    data_sets, names = by_data(runs), data_labels(runs)
     for places in data_sets:
+        name = names[places[0]]
         own_runs, own_rows = [runs[place] for place in places], [rows[place] for place in places]
         scores = collect_scores(own_runs, own_rows)
-        tiles += _tiles(scores, f" on {data_name(own_runs[0])}" if len(data_sets) > 1 else "")
+        tiles += _tiles(scores)
         told = (
-            [_data_sentence(own_runs), _score_sentence(scores, own_runs[0].num_classes)],
+            [_data_sentence(own_runs, name), _score_sentence(scores, own_runs[0].num_classes)],
             [_told(comparison) for comparison in compare(scores)],
             _label_sentences(own_runs, own_rows),
         )
         paragraphs += [" ".join(sentences) for sentences in told if sentences]
-        remarks += _remarks(scores, own_runs)
+        remarks += _remarks(scores, own_runs, f" on {name}" if len(data_sets) > 1 else "")
     return Summary(tiles, paragraphs, list(dict.fromkeys(remarks)))
 
 
-def _tiles(scores: Sequence[Score], where: str) -> list[Tile]:
+def _tiles(scores: Sequence[Score]) -> list[Tile]:
     baseline = find_baseline(scores)
     tiles = []
     for score in scores:
@@ -63,11 +66,11 @@ def _tiles(scores: Sequence[Score], where: str) -> list[Tile]:
         difference = ""
         if baseline is not None and score.method not in REFERENCES:
             difference = f"{points(score.mean - baseline.mean)} against supervised"
-        tiles.append(Tile(score.label + where, percent(score.mean), difference, note, score.hue))
+        tiles.append(Tile(score.label, percent(score.mean), difference, note, score.hue))
     return tiles
 
 
-def _data_sentence(runs: Sequence[RunFacts]) -> str:
+def _data_sentence(runs: Sequence[RunFacts], name: str) -> str:
     run = runs[0]
     images = run.result.get("images") or {}
     labelled, tested = images.get("labelled"), max(images_of(run, "test") for run in runs)
@@ -77,7 +80,7 @@ def _data_sentence(runs: Sequence[RunFacts]) -> str:
         parts.append(count(labelled, "labelled image"))
     if unlabelled:
         parts.append(count(unlabelled, "unlabelled image"))
-    words = f"The data \u201c{data_name(run)}\u201d has {count(run.num_classes, 'class', 'classes')}"
+    words = f"The data \u201c{name}\u201d has {count(run.num_classes, 'class', 'classes')}"
     words += f", {enumeration(parts)} to learn from" if parts else ""
     words += f", and {count(tested, 'test image')}" if tested else ", and no test images"
     return words + "."
@@ -98,19 +101,26 @@ def _with_spread(score: Score) -> str:
 def _told(comparison: Comparison) -> str:
     """Whether the unlabelled images helped."""
     label, difference, margin = comparison.score.label, comparison.difference, comparison.margin
+    digits = comparison.digits
     if comparison.verdict == "open":
         chance = "How much chance alone gives is not known"
         if margin is not None:
             images = count(comparison.images, f"{comparison.score.split} image")
-            chance = f"With {images}, chance alone gives up to about {margin:.1f}"
+            chance = f"With {images}, chance alone gives up to about {margin:.{digits}f}"
         return (
-            f"{label} and supervised learning, which sees the labelled images alone, differ by {points(difference)}. "
-            f"{chance}: whether the unlabelled images helped stays open."
+            f"{label} and supervised learning, which sees the labelled images alone, differ by "
+            f"{points(difference, digits)}. {chance}: whether the unlabelled images helped stays open."
         )
-    side, verdict = ("above", "helped") if comparison.verdict == "yes" else ("below", "did not help")
+    side = "above" if difference > 0 else "below"
+    helped = {
+        "yes": "helped",
+        "probably": "probably helped",
+        "probably not": "probably did not help",
+        "no": "did not help",
+    }[comparison.verdict]
     return (
-        f"{label} is {abs(difference):.1f} points {side} supervised learning, which sees the labelled "
-        f"images alone: here the unlabelled images {verdict}."
+        f"{label} is {abs(difference):.{digits}f} points {side} supervised learning, which sees the labelled "
+        f"images alone: here the unlabelled images {helped}."
     )
 
 
@@ -128,14 +138,14 @@ def _label_sentences(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[str]
         agreement = row.cells["agreement"].value
         if agreement is not None:
             sentences.append(
-                "Without being told any group, it found clusters of classes that agree with the true groups "
-                f"by an adjusted Rand index of {decimal(agreement)} (1: the same, 0: chance)."
+                "Without being told any group, it found clusters of classes that agree with the groups "
+                f"({groups_told(run)}) by an adjusted Rand index of {decimal(agreement)} (1: the same, 0: chance)."
             )
         return sentences
     return []
 
 
-def _remarks(scores: Sequence[Score], runs: Sequence[RunFacts]) -> list[str]:
+def _remarks(scores: Sequence[Score], runs: Sequence[RunFacts], where: str) -> list[str]:
     remarks = []
     single = [score.label for score in scores if len(score.seeds) == 1]
     if single:
@@ -145,7 +155,7 @@ def _remarks(scores: Sequence[Score], runs: Sequence[RunFacts]) -> list[str]:
         )
     different = differences_beyond_method(runs)
     if different:
-        remarks.append(f"The runs differ in more than the method: {enumeration(different)}.")
+        remarks.append(f"The runs{where} differ in more than the method: {enumeration(different)}.")
     left_out = max((len(run.result.get("set_aside") or ()) for run in runs), default=0)
     if left_out:
         remarks.append(f"{count(left_out, 'image')} could not be read and stayed out.")

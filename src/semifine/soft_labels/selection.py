@@ -20,6 +20,9 @@ Tie = Literal["first", "random"]
 # With more classes than this, renewing every clustering that a batch needs would cost more than the training step.
 MANY_CLASSES = 1000
 
+# By how much probabilities in half precision may miss 0, 1 and their sum; each is right to 2 parts in a thousand.
+ROUNDING = 0.01
+
 OFFICIAL_CODE: Final[Mapping[str, Any]] = {
     "window": 5119,  # it clears the next slot of 5120 before it sums
     "alpha": 2.5,  # its default, used for Semi-Aves; Semi-Fungi: 4.0
@@ -49,6 +52,18 @@ class Selection(NamedTuple):
     """(batch,) its probability."""
 
 
+def check_probabilities(probs: Tensor) -> None:
+    """Raises where rows (batch, K) are no probabilities, but logits, say; a NaN is left to whoever watches the loss."""
+    if not len(probs):
+        return
+    (low, high), (least, most) = probs.aminmax(), probs.sum(dim=1).aminmax()
+    if low < -ROUNDING or high > 1 + ROUNDING or least < 1 - ROUNDING or most > 1 + ROUNDING:
+        raise ValueError(
+            "probs must be probabilities, from 0 to 1 and 1 in sum for each image, but they reach from "
+            f"{low:.3g} to {high:.3g} and their sums from {least:.3g} to {most:.3g}; give the softmax of the logits."
+        )
+
+
 def select_candidates(probs: Tensor, candidates: Tensor) -> Tensor:
     """ptilde = g * p / sum(g * p). Shapes: probs (batch, K), candidates (batch, K) bool -> (batch, K)."""
     kept = probs * candidates
@@ -65,7 +80,8 @@ class SoftLabelSelector(nn.Module):
         loss = cross_entropy(strong_logits, soft)
 
     ``probs`` (batch, K) are the probabilities of the weakly augmented unlabelled images, ``index`` (batch,) their
-    places in the unlabelled set, ``soft`` (batch, K) the targets, detached.
+    places in the unlabelled set, ``soft`` (batch, K) the targets, detached. On the CPU, ``probs`` that are none, say
+    logits, are refused; on a GPU they are not looked at, since the host would have to wait for them.
 
     For each sample, k_i = f_conf(max p_i) clusters of classes are formed from the class transitions C of the last
     ``window`` batches; the cluster that holds the prediction gives the candidate classes g_i, and the soft label is
@@ -278,6 +294,8 @@ class SoftLabelSelector(nn.Module):
         probs = probs.detach()
         if probs.dtype in (torch.float16, torch.bfloat16):
             probs = probs.float()
+        if probs.device.type == "cpu":
+            check_probabilities(probs)
         confidence, prediction = probs.max(dim=1)
         return _Reading(probs, prediction, confidence, self.granularity(confidence))
 

@@ -74,6 +74,8 @@ class ViewMaker:
         ``rows`` (N,) are this rank's rows, on the host; random numbers are drawn for the global batch of
         N * world_size rows. The name "strong:2" asks for a second view of the kind "strong".
         """
+        if not views:
+            return {}
         makers = {name: find_view(name) for name in views}
         host_rows = np.asarray(rows, dtype=np.int64)
         table = self._table.take(host_rows)

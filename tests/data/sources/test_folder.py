@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def test_the_whole_layout(tmp_path: Path, save_image: SaveImage) -> None:
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text("")
     catalog = load(tmp_path, Settings())
-    assert catalog.class_names == ("zebra finch", "Ärger 鳥 ")
+    assert catalog.class_names == ("zebra finch", "Ärger 鳥"), "nobody sees the blank after the folder's name"
     assert rows(catalog, Split.LABELLED) == {
         "labeled/zebra finch/1.JPG": 0,
         "labeled/zebra finch/deep/er/2.jpeg": 0,
@@ -92,7 +93,10 @@ def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_i
         (["labeled/a/1.png", "labeled/b/1.png", "val/c/1.png"], "val/c is a class without labelled images"),
         (["labeled/a/1.png", "labeled/b/x.txt"], "labeled/b holds no image"),
         (["labeled/a/1.png", "labeled/b/1.png", "labeled/1.png"], r"labeled/1\.png is in no class"),
-        (["labeled/a/1.png", "labelled/b/1.png"], "both labeled and labelled"),
+        (["labeled/a/1.png", "labelled/b/1.png"], "both labeled and labelled, which mean the same: keep one"),
+        (["a/1.png", "b/1.png", "Test/a/1.png", "test/a/2.png"], "both Test and test, which mean the same"),
+        (["labeled/a/1.png", "labeled/b/1.png", "val/a/1.png", "Validation/a/2.png"], "both Validation and val"),
+        (["labeled/a/1.png", "labeled/  /1.png"], "labeled/  ' has a blank name"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, save_image: SaveImage, files: list[str], message: str) -> None:
@@ -131,6 +135,51 @@ def touch(root: Path, *paths: str) -> None:
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).touch()
+
+
+def test_split_folders_are_found_in_any_case(tmp_path: Path) -> None:
+    touch(tmp_path, "Labeled/a/1.jpg", "Labeled/b/1.jpg", "UNLABELLED/x.jpg", "Validation/a/2.jpg", "TEST/b/2.jpg")
+    catalog = load(tmp_path, Settings())
+    assert catalog.class_names == ("a", "b")
+    assert [list(rows(catalog, split)) for split in (Split.UNLABELLED, Split.VAL, Split.TEST)] == [
+        ["UNLABELLED/x.jpg"],
+        ["Validation/a/2.jpg"],
+        ["TEST/b/2.jpg"],
+    ]
+
+
+def test_a_capital_is_no_class_beside_one_folder_a_class(tmp_path: Path) -> None:
+    touch(tmp_path, "a/here/1.jpg", "b/there/1.jpg", "Test/a/here/1.jpg", "Test/b/there/1.jpg", "Unlabeled/x.jpg")
+    catalog = load(tmp_path, Settings(group_by="folder"))
+    assert catalog.class_names == ("a", "b")
+    assert np.bincount(catalog.split).tolist() == [2, 1, 0, 2]
+    assert "1 of 5 photos have no folder below that of their class" in catalog.remarks[0]
+
+
+def test_folders_that_are_not_used_are_named(tmp_path: Path) -> None:
+    touch(tmp_path, "labeled/a/1.jpg", "labeled/b/1.jpg", "unlabelled/1.jpg", "unlabeled photos/2.jpg", "tset/a/3.jpg")
+    touch(tmp_path, "runs/one/settings.yaml", "runs/one/checkpoints/last")
+    assert load(tmp_path, Settings()).remarks[0] == (
+        "folders that are not used, since beside labeled their names mean nothing: tset, unlabeled photos"
+    )
+
+
+@pytest.mark.parametrize("inside", ["", "labeled/"])
+@pytest.mark.parametrize("run", ["run", "runs/one"])
+def test_a_run_beside_the_photos_is_no_class(tmp_path: Path, inside: str, run: str) -> None:
+    touch(tmp_path, *(f"{inside}{file}" for file in ("a/1.jpg", "b/1.jpg", f"{run}/.lock", f"{run}/log.jsonl")))
+    assert load(tmp_path, Settings()).class_names == ("a", "b")
+
+
+def test_files_of_other_kinds_are_counted(tmp_path: Path) -> None:
+    touch(tmp_path, "labeled/a/1.jpg", "labeled/a/1.NEF", "labeled/b/1.jpg", "unlabeled/2.nef", "unlabeled/2.xmp")
+    remarks = load(tmp_path, Settings()).remarks
+    assert "2 files are left out, since the extension is of no image that can be read: .nef 2" in remarks
+    touch(tmp_path, "labeled/c/3.NEF")
+    with pytest.raises(
+        UserError, match=r"labeled/c holds no image that can be read, only other files \(\.nef 1\): add one"
+    ):
+        load(tmp_path, Settings())
 
 
 def test_one_folder_a_class_with_a_share_of_labels(tmp_path: Path) -> None:
@@ -192,3 +241,93 @@ def test_a_burst_is_on_one_side(tmp_path: Path) -> None:
     assert len(several.rows(Split.VAL)) in (5, 6), "the third of each burst is now by itself"
     with pytest.raises(UserError, match="folder or exif-burst"):
         load(tmp_path, Settings(group_by="site"))
+
+
+def test_photos_without_a_time_are_counted(tmp_path: Path) -> None:
+    for number in range(6):
+        shoot(tmp_path / "labeled" / "a" / f"{number}.jpg", f"2024:05:0{1 + number} 10:00:00")
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "labeled" / "a" / f"{number}.png")
+        touch(tmp_path, f"labeled/b/{number}.jpg")
+    remarks = load(tmp_path, Settings(group_by="exif-burst")).remarks
+    assert remarks[0] == "--group-by: 12 of 18 photos have no time in their EXIF, so each of them is by itself"
+
+
+@pytest.mark.parametrize(
+    ("settings", "held_out"),
+    [
+        (Settings(), ["a/site1/5", "a/site3/3", "b/site2/2"]),
+        (Settings(seed=3), ["a/site0/0", "a/site3/11", "b/site2/6"]),
+        (Settings(seed=3, labels_per_class=6), ["a/site0/8", "b/site0/0"]),
+        (
+            Settings(group_by="folder", val_share=0.4),
+            ["a/site2/10", "a/site2/2", "a/site2/6", "b/site2/2", "b/site2/6", "c/site2/2"],
+        ),
+    ],
+)
+def test_without_copies_the_split_is_what_it_always_was(
+    tmp_path: Path, settings: Settings, held_out: list[str]
+) -> None:
+    """Runs that were begun go on with the same validation images."""
+    for name, count in (("a", 12), ("b", 7), ("c", 3)):
+        for number in range(count):
+            file = tmp_path / "labeled" / name / f"site{number % 4}" / f"{number}.jpg"
+            touch(tmp_path, str(file.relative_to(tmp_path)))
+            file.write_text(f"{name}{number}")
+    found = rows(load(tmp_path, settings), Split.VAL)
+    assert list(found) == [f"labeled/{path}.jpg" for path in held_out]
+
+
+def test_a_photo_kept_twice_is_on_one_side(tmp_path: Path, save_image: SaveImage) -> None:
+    for name in "ab":
+        for number in range(10):
+            file = save_image(f"labeled/{name}/{number}.png")
+            shutil.copy(file, file.with_name(f"{number} (1).png"))
+    for seed in range(5):
+        catalog = load(tmp_path, Settings(seed=seed))
+        validating = [catalog.paths[row] for row in catalog.rows(Split.VAL)]
+        assert len(validating) == 8
+        assert len({path.removesuffix(".png").removesuffix(" (1)") for path in validating}) == 4
+
+
+def test_unlabelled_copies_of_held_out_photos_are_left_out(tmp_path: Path, save_image: SaveImage) -> None:
+    """Who labels photos copies some out of the others."""
+    unlabelled = [save_image(f"unlabeled/{number}.png") for number in range(30)]
+    for number in range(20):
+        folder = tmp_path / "labeled" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(unlabelled[number], folder)
+    catalog = load(tmp_path, Settings())
+    names = {split: {Path(path).name for path in rows(catalog, split)} for split in Split}
+    assert len(names[Split.VAL]) == 4
+    assert names[Split.VAL].isdisjoint(names[Split.LABELLED] | names[Split.UNLABELLED])
+    assert len(names[Split.UNLABELLED]) == 26
+    assert catalog.remarks[1] == "unlabelled copies of held-out images are left out: 4"
+    for copied in unlabelled:
+        copied.unlink()
+    assert names[Split.VAL] == {Path(path).name for path in rows(load(tmp_path, Settings()), Split.VAL)}
+
+
+def test_copies_join_the_groups_they_are_of(tmp_path: Path, save_image: SaveImage) -> None:
+    for name in "ab":
+        for site in range(6):
+            for number in range(2):
+                save_image(f"labeled/{name}/{name}{site}/{number}.png")
+    shutil.copy(tmp_path / "labeled/a/a0/0.png", tmp_path / "labeled/a/a1/copy.png")
+    for seed in range(20):
+        catalog = load(tmp_path, Settings(group_by="folder", seed=seed, val_share=0.4))
+        sites = {path.split("/")[2] for path in rows(catalog, Split.VAL)}
+        assert sites
+        assert ("a0" in sites) == ("a1" in sites)
+
+
+def test_a_missing_validation_split_is_said(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"labeled/{name}/site/{number}.jpg" for name in "ab" for number in range(4)))
+    said = "so confidences will not be calibrated"
+    few = f"no validation images: no class has 5 labelled images (--data.val_share), {said}"
+    assert load(tmp_path, Settings()).remarks == (few,)
+    touch(tmp_path, *(f"labeled/{name}/site/{number}.jpg" for name in "ab" for number in range(10)))
+    large = f"no validation images: no group of images is small enough for --data.val_share, {said}"
+    assert load(tmp_path, Settings(group_by="folder")).remarks == (large,)
+    assert load(tmp_path, Settings(val_share=0.0)).remarks == ()
+    touch(tmp_path, "val/a/1.jpg")
+    assert load(tmp_path, Settings()).remarks == ()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources.table import Settings, load
+from semifine.data.store import open_store, unreadable_images
+from semifine.data.suggestions import middle_side
 from semifine.errors import UserError
 
 from ..conftest import SaveImage
@@ -39,6 +43,46 @@ def test_tabs_byte_order_mark_and_windows_lines(tmp_path: Path) -> None:
     lines = ["Path\tLabel\r", "a.png\tx, y\r", "b.png\tz\r"]
     catalog = table(tmp_path, *lines, name="list.TSV", encoding="utf-8-sig")
     assert catalog.class_names == ("x, y", "z")
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_csv_of_semicolons_or_tabs(tmp_path: Path, mark: str) -> None:
+    lines = [line.replace("|", mark) for line in ("path|label", " a.png |x, y", "b.png| z")]
+    catalog = table(tmp_path, *lines)
+    assert catalog.class_names == ("x, y", "z")
+    assert list(catalog.paths) == ["a.png", "b.png"]
+
+
+def test_accents_are_one_class_in_both_forms(tmp_path: Path) -> None:
+    composed, decomposed = (unicodedata.normalize(form, "fée") for form in ("NFC", "NFD"))
+    lines = [f"a.png,{composed},", "b.png,b,", f"c,{decomposed},val", f"d,{decomposed},", f"e,{decomposed},unlabelled"]
+    catalog = table(tmp_path, "path,label,split", *lines)
+    assert catalog.class_names == ("b", composed)
+    assert catalog.truth.tolist() == [1, 0, 1, 1, 1]
+
+
+def test_classes_that_differ_in_case_alone_are_named(tmp_path: Path) -> None:
+    remarks = table(tmp_path, "path,label", "a.png,Wren", "b.png,wren").remarks
+    assert remarks[0] == "learnt as classes of their own, though only capital letters differ: 'Wren' and 'wren'"
+
+
+def test_missing_images_are_no_obstacle_wherever_they_are_listed(tmp_path: Path) -> None:
+    lines = [f"{'gone' if number % 5 == 0 else 'a'}{number}.png,{'xy'[number % 2]}" for number in range(40)]
+    for number in range(40):
+        if number % 5:
+            (tmp_path / f"a{number}.png").touch()
+    assert len(table(tmp_path, "path,label", *lines)) == 40
+
+
+def test_a_pipe_is_unreadable_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    lines = ["path,label", "a.png,x", "b.png,y", "pipe.jpg,"]
+    catalog = table(tmp_path, *lines)
+    assert middle_side(catalog) == 10
+    store = open_store(catalog, 8, tmp_path / "cache")
+    assert unreadable_images(catalog, store) == [("pipe.jpg", f"{tmp_path / 'pipe.jpg'} is not a plain file")]
+    with_times = load(tmp_path / "list.csv", Settings(group_by="exif-burst"))
+    assert "3 of 3 photos have no time in their EXIF" in with_times.remarks[0]
 
 
 def test_splits_in_all_spellings(tmp_path: Path) -> None:
@@ -75,6 +119,11 @@ def test_labels_of_unlabelled_rows_are_hidden(tmp_path: Path) -> None:
         (["path,label,split", "a.png,x,", "b.png,y,", "c,z,test"], "line 4: class 'z' has no labelled image"),
         (["path,label", "a.png,x", "b.png,"], "at least two classes, not 1"),
         (["path,label", "no.png,x", "nil.png,y"], r"No image of .* was found, for example .*no\.png"),
+        (
+            ["path,label", r"..\photos\a.png,x", r"b\c.png,y"],
+            r"No image of .* was found.*Write / instead of \\ in paths",
+        ),
+        (["path,label,Label", "a.png,x,y"], r"list\.csv has two columns 'label': leave one"),
         (["path,label", 'a.png,"x', "b.png,y"], "line 3: unexpected end of data"),
         (["path,label,split,truth", "a.png,x,unlabelled,y"], "line 2: label 'x' and truth 'y' differ"),
     ],

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-import unicodedata
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.grouping import BURST, FOLDER, Groups, alone, burst_groups, groups_of
+from semifine.data.class_names import class_name, names_that_differ_in_case
+from semifine.data.grouping import BURST, FOLDER, Grouping, alone, burst_groups, grouped_by
 from semifine.data.reading import FileReader
 from semifine.data.sources.hold_out import SplitSettings, divide
-from semifine.data.sources.scan import images_below, images_directly_in, subfolders
+from semifine.data.sources.run_traces import holds_runs_alone
+from semifine.data.sources.scan import (
+    LeftOut,
+    images_below,
+    images_directly_in,
+    in_words,
+    left_out_remark,
+    subfolders,
+)
+from semifine.data.wording import first_few
 from semifine.errors import UserError
 
 FOLDERS = {
     Split.LABELLED: ("labeled", "labelled"),
     Split.UNLABELLED: ("unlabeled", "unlabelled"),
-    Split.VAL: ("val",),
+    Split.VAL: ("val", "valid", "validation"),
     Split.TEST: ("test",),
 }
+"""The folders of each split, in lower case; they are found in any."""
+SPLIT_OF = {name: split for split, names in FOLDERS.items() for name in names}
 # Folders that other programs give a meaning; as classes they would be learnt without complaint.
-NOT_CLASSES = {"train", "training", "valid", "validation", "images"}
+NOT_CLASSES = {"train", "training", "images"}
 LAYOUT = """\
     labeled/<class name>/*.jpg      a few images of every class
     unlabeled/*.jpg                 the many others (subfolders are fine, their names are not used)
@@ -40,14 +52,17 @@ class Settings(SplitSettings):
 def load(root: Path | None, settings: Settings) -> Catalog:
     """The catalog of a folder; class ids follow the sorted names of the folders of labelled images."""
     assert root is not None
-    labelled = _split_folder(root, Split.LABELLED) or "."
+    folder_of = _split_folders(root)
+    labelled = folder_of.get(Split.LABELLED, ".")
     class_names = _class_names(root, labelled)
-    parts = [_classes(root, labelled, class_names, Split.LABELLED)]
-    if (unlabelled := _split_folder(root, Split.UNLABELLED)) is not None:
-        parts.append([(path, UNKNOWN, Split.UNLABELLED) for path in images_below(root, unlabelled)])
+    left_out: LeftOut = Counter()
+    parts = [_classes(root, labelled, class_names, Split.LABELLED, left_out)]
+    if (unlabelled := folder_of.get(Split.UNLABELLED)) is not None:
+        images = images_below(root, unlabelled, left_out=left_out)
+        parts.append([(path, UNKNOWN, Split.UNLABELLED) for path in images])
     for split in (Split.VAL, Split.TEST):
-        if (name := _split_folder(root, split)) is not None:
-            parts.append(_classes(root, name, class_names, split))
+        if (name := folder_of.get(split)) is not None:
+            parts.append(_classes(root, name, class_names, split, left_out))
 
     rows = [row for part in parts for row in part]
     paths = [path for path, _, _ in rows]
@@ -62,42 +77,57 @@ def load(root: Path | None, settings: Settings) -> Catalog:
         truth=label.copy(),  # unlabelled: -1, nothing is known
         reader=reader,
         root=root,
+        remarks=(
+            *(_unused_folders(root, labelled) if labelled != "." else []),
+            *left_out_remark(left_out),
+            *names_that_differ_in_case(class_names),
+        ),
     )
     return divide(catalog, _groups(reader, settings), settings)
 
 
-def _groups(reader: FileReader, settings: Settings) -> Groups:
+def _groups(reader: FileReader, settings: Settings) -> Grouping:
     if settings.group_by is None:
         return alone(len(reader.paths))
     if settings.group_by == BURST:
         return burst_groups(reader, settings.burst_seconds)
     if settings.group_by == FOLDER:
-        return groups_of([_site(path) for path in reader.paths])
+        return grouped_by([_site(path) for path in reader.paths], lack="no folder below that of their class")
     raise UserError(f"data.group_by must be {FOLDER} or {BURST} for a folder of images, not '{settings.group_by}'.")
 
 
 def _site(path: str) -> str | None:
     """The folders between those of split and class and the image: those of one site may lie in several classes."""
     first, *folders = path.split("/")[:-1]
-    has_split_folder = any(first in FOLDERS[split] for split in (Split.LABELLED, Split.VAL, Split.TEST))
-    return "/".join(folders[1:] if has_split_folder else folders) or None
+    # One folder a class has no folder of a split above that of the class, and unlabelled images have no class.
+    has_class_folder = SPLIT_OF.get(first.lower(), Split.UNLABELLED) != Split.UNLABELLED
+    return "/".join(folders[1:] if has_class_folder else folders) or None
 
 
-def _split_folder(root: Path, split: Split) -> str | None:
-    """The name of the folder of a split, in the spelling that exists."""
-    present = [name for name in FOLDERS[split] if (root / name).is_dir()]
-    if len(present) > 1:
-        raise UserError(f"{root} has both {' and '.join(present)}: keep one of the two spellings.")
-    return present[0] if present else None
+def _split_folders(root: Path) -> dict[Split, str]:
+    """The names of the folders of splits, in the spelling that exists."""
+    folder_of: dict[Split, str] = {}
+    for name in subfolders(root):
+        split = SPLIT_OF.get(name.lower())
+        if split is not None and folder_of.setdefault(split, name) != name:
+            raise UserError(f"{root} has both {folder_of[split]} and {name}, which mean the same: keep one of them.")
+    return folder_of
 
 
-def _class_name(folder_name: str) -> str:
-    # File systems store accents composed or decomposed; "é" must be one class in both.
-    return unicodedata.normalize("NFC", folder_name)
+def _unused_folders(root: Path, labelled: str) -> list[str]:
+    """A remark on folders beside that of the labelled images: whoever misspells one should know."""
+    names = [name for name in subfolders(root) if name.lower() not in SPLIT_OF and not holds_runs_alone(root / name)]
+    if not names:
+        return []
+    return [f"folders that are not used, since beside {labelled} their names mean nothing: {first_few(names)}"]
 
 
 def _class_names(root: Path, labelled: str) -> tuple[str, ...]:
-    names = tuple(sorted({_class_name(name) for name in _class_folders(root, labelled)}))
+    folders = _class_folders(root, labelled)
+    blank = [folder for folder in folders if not class_name(folder)]
+    if blank:
+        raise UserError(f"The folder '{root / labelled / blank[0]}' has a blank name: call it as its class.")
+    names = tuple(sorted({class_name(folder) for folder in folders}))
     if labelled == "." and (len(names) < 2 or any(name.lower() in NOT_CLASSES for name in names)):
         raise UserError(f"{root} has no folder 'labeled', nor one folder for each class. Expected:\n{LAYOUT}")
     if len(names) < 2:
@@ -106,27 +136,34 @@ def _class_names(root: Path, labelled: str) -> tuple[str, ...]:
 
 
 def _class_folders(root: Path, inside: str) -> list[str]:
-    """Where there is no folder of labelled images, all folders are classes but those with a meaning of their own."""
-    reserved = {name for names in FOLDERS.values() for name in names} if inside == "." else set()
-    return [name for name in subfolders(root / inside) if name not in reserved]
+    """All folders but runs, which people put there, and, in the whole data set, those of its splits."""
+    names = subfolders(root / inside)
+    if inside == ".":
+        names = [name for name in names if name.lower() not in SPLIT_OF]
+    return [name for name in names if not holds_runs_alone(root / inside / name)]
 
 
-def _classes(root: Path, inside: str, class_names: tuple[str, ...], split: Split) -> list[tuple[str, int, Split]]:
-    """Rows (path, label, split) of ``inside/<class>/**``."""
+def _classes(
+    root: Path, inside: str, class_names: tuple[str, ...], split: Split, left_out: LeftOut
+) -> list[tuple[str, int, Split]]:
+    """Rows (path, label, split) of ``inside/<class>/**``; files that are no images are added to ``left_out``."""
     stray = images_directly_in(root / inside)
     if stray:
         raise UserError(f"{root / inside / stray[0]} is in no class: put it into a folder of its class.")
     class_ids = {name: class_id for class_id, name in enumerate(class_names)}
     rows = []
     for folder in _class_folders(root, inside):
-        class_id = class_ids.get(_class_name(folder))
+        class_id = class_ids.get(class_name(folder))
         if class_id is None:
             raise UserError(
                 f"{root / inside / folder} is a class without labelled images: "
                 f"add some in labeled/{folder}, or remove the folder."
             )
-        images = images_below(root, folder if inside == "." else f"{inside}/{folder}")
+        others: LeftOut = Counter()
+        images = images_below(root, folder if inside == "." else f"{inside}/{folder}", left_out=others)
         if not images and split == Split.LABELLED:
-            raise UserError(f"{root / inside / folder} holds no image: add one, or remove the folder.")
+            only = f" that can be read, only other files ({in_words(others)})" if others else ""
+            raise UserError(f"{root / inside / folder} holds no image{only}: add one, or remove the folder.")
         rows += [(path, class_id, split) for path in images]
+        left_out.update(others)
     return rows

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.reading import FileReader
-from semifine.data.sources.scan import any_exists, checked_path
+from semifine.data.sources.scan import checked_path, folder_of_images
 from semifine.errors import UserError
 
 MOST_CLASSES = 1_000_000
@@ -32,7 +32,9 @@ class Settings:
         default="l_train_val",
         metadata={"help": "labelled list; with l_train the list val.txt is for validation"},
     )
-    images: str | None = field(default=None, metadata={"help": "folder of the images; default: the root"})
+    images: str | None = field(
+        default=None, metadata={"help": "folder of the images; default: the root", "is_path": True}
+    )
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,18 @@ def _lines(file: Path) -> list[tuple[int, str]]:
     if lines[-1] == "":
         lines.pop()
     return list(enumerate(lines, start=1))
+
+
+def read_species(
+    root: Path, settings: Settings, task: str, names_file: str, tidy: Callable[[str], str] = str.strip
+) -> Listed:
+    """What the lists of a data set of species say, with the truth in oracle files and the names in one of their own."""
+    folder = find_lists(root, task)
+    num_classes, parts = read_labelled(folder, settings)
+    parts += read_unlabelled_with_oracle(folder, settings, num_classes)
+    candidates = [folder / "species_names.txt", folder / names_file, folder.parent / names_file]
+    names = species_names(candidates, num_classes, tidy)
+    return Listed(names, genera(names), parts)
 
 
 def read_labelled(folder: Path, settings: Settings) -> tuple[int, list[Part]]:
@@ -248,9 +262,9 @@ def image_folder(base: Path, listed: ListFile) -> Path:
     """
     first_component = listed.paths[0].partition("/")[0]
     candidates = [base, base / "images", base / first_component]
-    for folder in candidates:
-        if any_exists(folder, listed.paths):
-            return folder
+    folder = folder_of_images(candidates, listed.paths)
+    if folder is not None:
+        return folder
     raise UserError(
         f"No image of {listed.file} was found; {listed.paths[0]} was looked for in "
         f"{', '.join(map(str, candidates))}: give the folder of the images with data.images."

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from semifine.errors import UserError
@@ -12,10 +14,27 @@ IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp"),
     *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic", ".heif"),
 )
-
-
+LITTER = (
+    *(".txt", ".md", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".xmp", ".yaml", ".yml", ".html", ".log"),
+    *(".db", ".ini", ".aae", ".lnk", ".url"),
+)
+"""Files that nobody takes for photos: notes, lists, and what programs keep beside photos."""
 NO_FOLDERS = ("@eaDir", "__MACOSX", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 """What storage systems put beside people's photos."""
+
+LeftOut = Counter[str]
+"""How many files of each extension are neither images nor litter."""
+
+
+@dataclass
+class Listing:
+    """What lies in a folder itself, by name, without what is hidden."""
+
+    images: list[str] = field(default_factory=list)
+    """A link to a missing file counts, and is unreadable later."""
+    folders: list[str] = field(default_factory=list)
+    """Without those of the system."""
+    left_out: LeftOut = field(default_factory=Counter)
 
 
 def is_image(name: str) -> bool:
@@ -23,25 +42,48 @@ def is_image(name: str) -> bool:
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
+def list_folder(folder: Path) -> Listing:
+    """Images and folders, sorted, and how many other files there are."""
+    found = Listing()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in NO_FOLDERS:
+                continue
+            leads_nowhere = _leads_nowhere(entry)
+            if not leads_nowhere and entry.is_dir():
+                found.folders.append(entry.name)
+            elif leads_nowhere or entry.is_file():
+                extension = os.path.splitext(entry.name)[1].lower()
+                if is_image(entry.name):
+                    found.images.append(entry.name)
+                elif extension not in LITTER:
+                    found.left_out[extension] += 1
+    found.images.sort()
+    found.folders.sort()
+    return found
+
+
 def subfolders(folder: Path) -> list[str]:
     """Names of the folders in a folder, sorted, without hidden ones and those of the system."""
-    with os.scandir(folder) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if not entry.name.startswith(".")
-            and entry.name not in NO_FOLDERS
-            and not _leads_nowhere(entry)
-            and entry.is_dir()
-        )
+    return list_folder(folder).folders
 
 
 def images_directly_in(folder: Path) -> list[str]:
-    """Names of the image files in a folder itself, sorted; a link to a missing file counts, and is unreadable later."""
-    with os.scandir(folder) as entries:
-        return sorted(
-            entry.name for entry in entries if is_image(entry.name) and (_leads_nowhere(entry) or entry.is_file())
-        )
+    """Names of the image files in a folder itself, sorted."""
+    return list_folder(folder).images
+
+
+def in_words(left_out: LeftOut) -> str:
+    """Extensions with their numbers, the most frequent first."""
+    return ", ".join(f"{extension or 'without one'} {count}" for extension, count in left_out.most_common())
+
+
+def left_out_remark(left_out: LeftOut) -> list[str]:
+    """What to say of files that are not looked at, where there are any."""
+    if not left_out:
+        return []
+    files = "1 file is" if left_out.total() == 1 else f"{left_out.total()} files are"
+    return [f"{files} left out, since the extension is of no image that can be read: {in_words(left_out)}"]
 
 
 def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
@@ -49,31 +91,33 @@ def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
     return entry.is_symlink() and not os.path.exists(entry.path)
 
 
-def images_below(root: Path, inside: str, with_closed: bool = False) -> list[str]:
+def images_below(root: Path, inside: str, with_closed: bool = False, left_out: LeftOut | None = None) -> list[str]:
     """Paths, relative to ``root``, of all images in its folder ``inside`` and the folders below, sorted.
 
-    A folder that must not be looked into is an error; or, ``with_closed``, among the paths, and unreadable later.
+    A folder that must not be looked into is an error; or, ``with_closed``, among the paths, and unreadable later. Other
+    files are added to ``left_out``.
     """
-    return sorted(_walk(root, inside, set(), with_closed))
+    return sorted(_walk(root, inside, set(), with_closed, Counter() if left_out is None else left_out))
 
 
-def _walk(root: Path, inside: str, seen: set[tuple[int, int]], with_closed: bool) -> Iterator[str]:
+def _walk(root: Path, inside: str, seen: set[tuple[int, int]], with_closed: bool, left_out: LeftOut) -> Iterator[str]:
     folder = root / inside
     status = folder.stat()
     if (status.st_dev, status.st_ino) in seen:
         return  # links to folders are followed, but not in circles
     seen.add((status.st_dev, status.st_ino))
     try:
-        images, folders = images_directly_in(folder), subfolders(folder)
+        found = list_folder(folder)
     except PermissionError:
         if not with_closed:
             raise
         yield inside
         return
-    for name in images:
+    left_out.update(found.left_out)
+    for name in found.images:
         yield f"{inside}/{name}"
-    for name in folders:
-        yield from _walk(root, f"{inside}/{name}", seen, with_closed)
+    for name in found.folders:
+        yield from _walk(root, f"{inside}/{name}", seen, with_closed, left_out)
 
 
 def checked_path(path: str, where: str) -> str:
@@ -83,7 +127,13 @@ def checked_path(path: str, where: str) -> str:
     return path
 
 
-def any_exists(folder: Path, paths: Sequence[str], probes: int = 8) -> bool:
-    """Whether one of a few paths, spread over all, is a file in the folder: cheap for any number of paths."""
-    step = max(1, len(paths) // probes)
-    return any((folder / paths[row]).is_file() for row in range(0, len(paths), step))
+def folder_of_images(folders: Sequence[Path], paths: Sequence[str], probes: int = 8) -> Path | None:
+    """The first of some folders in which one of the paths is a file.
+
+    A few paths, spread over all, are looked for in every folder before all are: cheap for any number of them.
+    """
+    for some in (paths[:: max(1, len(paths) // probes)], paths):
+        for folder in folders:
+            if any(os.path.isfile(os.path.join(folder, path)) for path in some):
+                return folder
+    return None

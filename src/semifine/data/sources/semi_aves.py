@@ -16,16 +16,7 @@ __all__ = ["Settings", "load", "read"]
 
 def read(root: Path, settings: Settings) -> Listed:
     """What the lists say; needs no images."""
-    folder = lists.find_lists(root, "semi_aves")
-    num_classes, parts = lists.read_labelled(folder, settings)
-    parts += lists.read_unlabelled_with_oracle(folder, settings, num_classes)
-    candidates = [
-        folder / "species_names.txt",
-        folder / "semi_aves_species_names.txt",
-        folder.parent / "semi_aves_species_names.txt",
-    ]
-    names = lists.species_names(candidates, num_classes)
-    return Listed(names, lists.genera(names), parts)
+    return lists.read_species(root, settings, "semi_aves", "semi_aves_species_names.txt")
 
 
 def load(root: Path | None, settings: Settings) -> Catalog:

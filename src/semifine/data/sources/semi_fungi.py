@@ -17,16 +17,7 @@ __all__ = ["Settings", "load", "read"]
 
 def read(root: Path, settings: Settings) -> Listed:
     """What the lists say; needs no images."""
-    folder = lists.find_lists(root, "semi_fungi")
-    num_classes, parts = lists.read_labelled(folder, settings)
-    parts += lists.read_unlabelled_with_oracle(folder, settings, num_classes)
-    candidates = [
-        folder / "species_names.txt",
-        folder / "fungi_species_names.txt",
-        folder.parent / "fungi_species_names.txt",
-    ]
-    names = lists.species_names(candidates, num_classes, _without_id)
-    return Listed(names, lists.genera(names), parts)
+    return lists.read_species(root, settings, "semi_fungi", "fungi_species_names.txt", _without_id)
 
 
 def _without_id(name: str) -> str:

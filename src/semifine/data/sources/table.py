@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,10 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.grouping import BURST, FOLDER, Groups, alone, burst_groups, groups_of
+from semifine.data.class_names import class_name, names_that_differ_in_case
+from semifine.data.grouping import BURST, FOLDER, Grouping, alone, burst_groups, grouped_by
 from semifine.data.reading import FileReader
 from semifine.data.sources.hold_out import SplitSettings, divide
-from semifine.data.sources.scan import any_exists, checked_path
+from semifine.data.sources.scan import checked_path, folder_of_images
+from semifine.data.text_table import TextTable, backslash_hint, cell, read_text_table
 from semifine.errors import UserError
 
 SPLIT_WORDS = {
@@ -37,7 +38,7 @@ class Settings(SplitSettings):
     """What can be chosen about a table of images."""
 
     root: str | None = field(
-        default=None, metadata={"help": "folder that paths are relative to; default: the table's own"}
+        default=None, metadata={"help": "folder that paths are relative to; default: the table's own", "is_path": True}
     )
 
 
@@ -69,10 +70,10 @@ def load(root: Path | None, settings: Settings) -> Catalog:
 
     folder = Path(settings.root).expanduser().absolute() if settings.root else root.parent
     paths = [row.path for row in rows]
-    if not any_exists(folder, paths):
+    if folder_of_images([folder], paths) is None:
         raise UserError(
             f"No image of {root} was found, for example {folder / paths[0]}: "
-            "paths are relative to the table's folder, or to data.root."
+            f"paths are relative to the table's folder, or to data.root.{backslash_hint(paths)}"
         )
     label = np.array([class_ids[row.label] for row in rows], np.int64)
     reader = FileReader(paths, [folder])
@@ -85,73 +86,64 @@ def load(root: Path | None, settings: Settings) -> Catalog:
         truth=np.array([class_ids[row.truth] for row in rows], np.int64),
         reader=reader,
         root=folder,
+        remarks=tuple(names_that_differ_in_case(class_names)),
     )
     return divide(catalog, _groups(rows, reader, settings), settings)
 
 
-def _groups(rows: list[Row], reader: FileReader, settings: Settings) -> Groups:
+def _groups(rows: list[Row], reader: FileReader, settings: Settings) -> Grouping:
     if settings.group_by is None:
         return alone(len(rows))
     if settings.group_by == BURST:
         return burst_groups(reader, settings.burst_seconds)
     if settings.group_by == FOLDER:
-        return groups_of([os.path.dirname(path) or None for path in reader.paths])
-    return groups_of([row.group or None for row in rows])
+        return grouped_by([os.path.dirname(path) or None for path in reader.paths], lack="no folder in their path")
+    return grouped_by([row.group or None for row in rows], lack=f"nothing in the column '{settings.group_by}'")
 
 
 def read_rows(file: Path, group_column: str | None = None) -> Iterator[Row]:
     """The rows of a table, checked one by one."""
-    delimiter = "\t" if file.suffix.lower() == ".tsv" else ","
-    try:
-        # utf-8-sig: spreadsheets put a byte order mark before the header
-        with open(file, encoding="utf-8-sig", newline="") as opened:
-            reader = csv.reader(opened, delimiter=delimiter, strict=True)
-            columns = _columns(file, next(reader, []), group_column)
-            for cells in reader:
-                if cells:
-                    yield _row(file, reader.line_num, cells, columns)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not UTF-8 text: save it as CSV in UTF-8.") from error
-    except csv.Error as error:
-        raise UserError(f"{file}, line {reader.line_num}: {error}.") from error
+    table = read_text_table(file)
+    columns = _columns(table, group_column)
+    for line, cells in table.lines:
+        if len(cells) <= max(columns["path"], columns["label"]):
+            raise UserError(f"{file}, line {line}: only {len(cells)} of {len(table.header)} columns.")
+        yield _row(file, line, {name: cell(cells, column) for name, column in columns.items()})
 
 
-def _columns(file: Path, header: list[str], group_column: str | None) -> dict[str, int]:
-    columns = {name.strip().lower(): position for position, name in enumerate(header)}
+def _columns(table: TextTable, group_column: str | None) -> dict[str, int]:
+    """The place of each column that counts and is there."""
+    places = {name: table.column(name) for name in ("path", "label", "split", "truth")}
+    columns = {name: place for name, place in places.items() if place is not None}
     missing = [name for name in ("path", "label") if name not in columns]
     if missing:
         raise UserError(
-            f"{file} has no column '{missing[0]}': the first line must name at least path and label, "
-            f"not {', '.join(header) or 'nothing'}."
+            f"{table.file} has no column '{missing[0]}': the first line must name at least path and label, "
+            f"not {', '.join(table.header) or 'nothing'}."
         )
     if group_column is not None:
-        if group_column.strip().lower() not in columns:
+        place = table.column(group_column)
+        if place is None:
             raise UserError(
-                f"data.group_by is '{group_column}', but {file} has the columns {', '.join(header)}; "
+                f"data.group_by is '{group_column}', but {table.file} has the columns {', '.join(table.header)}; "
                 f"name one of them, or {FOLDER} or {BURST}."
             )
-        columns[GROUP] = columns[group_column.strip().lower()]
+        columns[GROUP] = place
     return columns
 
 
-def _row(file: Path, line: int, cells: list[str], columns: dict[str, int]) -> Row:
+def _row(file: Path, line: int, cells: dict[str, str]) -> Row:
     where = f"{file}, line {line}"
-    if len(cells) <= max(columns["path"], columns["label"]):
-        raise UserError(f"{where}: only {len(cells)} of {len(columns)} columns.")
-
-    def cell(name: str) -> str:
-        position = columns.get(name, len(cells))
-        return cells[position] if position < len(cells) else ""
-
-    path, label, truth = checked_path(cell("path"), where), cell("label").strip(), cell("truth").strip()
+    path, group = checked_path(cells["path"], where), cells.get(GROUP, "")
+    label, truth = class_name(cells["label"]), class_name(cells.get("truth", ""))
     if not path:
         raise UserError(f"{where}: the path is empty.")
-    split = _split(where, cell("split").strip().lower(), label)
+    split = _split(where, cells.get("split", "").lower(), label)
     if split != Split.UNLABELLED:
-        return Row(line, path, split, label, truth=label, group=cell(GROUP).strip())
+        return Row(line, path, split, label, truth=label, group=group)
     if label and truth and label != truth:
         raise UserError(f"{where}: label '{label}' and truth '{truth}' differ for an unlabelled image; keep one.")
-    return Row(line, path, split, label="", truth=truth or label, group=cell(GROUP).strip())
+    return Row(line, path, split, label="", truth=truth or label, group=group)
 
 
 def _split(where: str, word: str, label: str) -> Split:

@@ -26,6 +26,13 @@
     return found;
   };
 
+  // Five to seven round numbers from 0 to the first that is not below the top, as ticks_up_to in curves.py.
+  const ticksUpTo = (top) => {
+    const most = (top > 0 ? top : 1) / 3, power = 10 ** Math.floor(Math.log10(most));
+    const step = [5, 2.5, 2, 1, 0.5].map((factor) => factor * power).find((size) => size < most);
+    return Array.from({ length: Math.ceil((3 * most) / step - 1e-9) + 1 }, (_, place) => place * step);
+  };
+
   class Plot {
     constructor(figure, curve) {
       this.curve = curve;
@@ -50,9 +57,7 @@
       const steps = this.curve.lines.flatMap((line) => [line.steps[0], line.steps.at(-1)]);
       const [low, high] = zoom ?? [Math.min(0, ...steps), Math.max(...steps)];
       const seen = this.lines.flatMap((line) => line.values.filter((_, at) => line.steps[at] >= low && line.steps[at] <= high));
-      let top = Math.max(...seen, 1e-9) * 1.05;
-      if (this.curve.unit === "%" && top > 85) top = 100;
-      return { low, high, top };
+      return { low, high, heights: ticksUpTo(Math.max(...seen, 0)) };
     }
 
     render() {
@@ -61,13 +66,13 @@
       const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" }, this.box);
       const said = this.curve.lines.map((line) => `${page.runs[line.run].label} ends at ${show(line.values.at(-1))} ${this.curve.unit}`);
       svg.setAttribute("aria-label", `${this.curve.title} over training steps: ${said.join("; ")}.`);
-      const { low, high, top } = this.range();
+      const { low, high, heights } = this.range();
       const left = 48, right = width - 18, base = height - 38, ceiling = 10;
       this.x = (step) => left + ((step - low) / (high - low || 1)) * (right - left);
       this.step = (x) => low + ((x - left) / (right - left)) * (high - low);
-      this.y = (value) => base - (value / top) * (base - ceiling);
+      this.y = (value) => base - (value / heights.at(-1)) * (base - ceiling);
       this.edge = { left, right, base, ceiling, width };
-      for (const at of ticks(0, top, 4)) {
+      for (const at of heights) {
         draw("line", { x1: left, x2: right, y1: this.y(at), y2: this.y(at), class: "grid" }, svg);
         draw("text", { x: left - 6, y: this.y(at) + 4, "text-anchor": "end" }, svg).textContent = `${+at.toFixed(6)} ${this.curve.unit}`;
       }

@@ -1,0 +1,134 @@
+"""The queue to its very end, and keys that come faster than answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import pytest
+
+from semifine.labelling.log import read_events
+from tests.browser.studio_pages import open_page, serving, wait_for_text
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow
+
+SLOW_ANSWERS = """() => {
+  const real = window.fetch;
+  const delay = (address) => new Promise((done) => setTimeout(done, String(address).includes("say") ? 300 : 0));
+  window.fetch = (address, options) => delay(address).then(() => real(address, options));
+}"""
+
+OTHER_OR_NONE = """before => {
+  const [path, empty] = ["#path", "#empty"].map((name) => document.querySelector(name));
+  return path.textContent !== before || !empty.hidden;
+}"""
+
+
+def ask(address: str, name: str) -> dict[str, Any]:
+    return dict(json.load(urlopen(f"{address}api/{name}")))
+
+
+def say_unsure(address: str, person: str, ids: list[int]) -> None:
+    """As the page of another person does."""
+    images = [{"id": place, "seen": 0} for place in ids]
+    body = {"run": "birds", "person": person, "kind": "unsure", "images": images}
+    headers = {"Origin": "{0.scheme}://{0.netloc}".format(urlsplit(address)), "Content-Type": "application/json"}
+    urlopen(Request(f"{address}api/say", json.dumps(body).encode(), headers)).close()
+
+
+def press(page: Page, key: str) -> None:
+    """And wait until another image, or none, is shown."""
+    before = page.inner_text("#path")
+    page.keyboard.press(key)
+    page.wait_for_function(OTHER_OR_NONE, arg=before)
+
+
+def test_the_queue_goes_on_until_nothing_waits(chromium: Browser, own_run: Path) -> None:
+    """Others label elsewhere, images are skipped, filters fit nothing: the words at the end are true."""
+    with serving(own_run) as server:
+        mine = ask(server.address, "queue?text=/00001")["ids"]
+        page = open_page(chromium, server.address, "Ada")
+        # as with hundreds of them, of which only the first are sent
+        page.route(
+            "**/api/queue*", lambda route: route.continue_(url=re.sub(r"count=\d+", "count=4", route.request.url))
+        )
+        page.fill("#filters [name=text]", "/00001")
+        page.keyboard.press("Enter")
+        wait_for_text(page, "#total", f"{len(mine)} images")
+        others = [place for place in range(60) if place not in mine]
+        with page.expect_response(lambda answer: "changes" in answer.url and answer.json()["counts"]["unsure"] > 0):
+            say_unsure(server.address, "Bo", others)
+        for _ in mine[:-2]:
+            press(page, "u")
+        press(page, "s")
+        press(page, "u")
+        wait_for_text(page, "#total", "1 image")  # what was skipped is back
+        press(page, "u")
+        wait_for_text(page, "#empty:not([hidden])", "Nothing is waiting here any more. Well done.")
+        unsure = [event.path for event in read_events(own_run.with_name("birds.studio.db")) if event.person == "Ada"]
+        assert len(set(unsure)) == len(mine)
+
+        page.click("#empty [data-action=undo]")
+        wait_for_text(page, "#toast.shown", "Taken back")
+        wait_for_text(page, "#path", unsure[-1])
+        page.fill("#filters [name=text]", "zzzz")
+        page.keyboard.press("Enter")
+        wait_for_text(page, "#empty:not([hidden])", "No waiting image fits these filters.")
+        page.click("#empty [data-action=all]")
+        wait_for_text(page, "#path", unsure[-1])
+        assert page.input_value("#filters [name=text]") == ""
+
+        page.fill("#filters [name=text]", "zzzz")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#empty:not([hidden])")
+        box = page.locator("#filters [name=text]").bounding_box()
+        assert box is not None
+        page.mouse.click(box["x"] + box["width"] - 14, box["y"] + box["height"] / 2)  # its cross
+        wait_for_text(page, "#path", unsure[-1])
+
+        page.unroute("**/api/queue*")
+        page.select_option("#filters [name=state]", "labelled")
+        wait_for_text(page, "#empty:not([hidden])", "There are no such images.")
+        page.select_option("#filters [name=state]", "unsure")
+        wait_for_text(page, "#total", "59 images")
+        for left in range(58, 0, -1):
+            page.keyboard.press("ArrowRight")
+            wait_for_text(page, "#total", f"{left} image")
+        page.keyboard.press("ArrowRight")
+        wait_for_text(page, "#empty:not([hidden])", "That was the last one.")
+
+
+def test_no_answer_goes_to_an_image_that_was_not_seen(chromium: Browser, own_run: Path) -> None:
+    """While an answer is under way, or could not be given."""
+    log = own_run.with_name("birds.studio.db")
+    with serving(own_run) as server:
+        paths = [ask(server.address, f"image/{place}")["path"] for place in ask(server.address, "queue")["ids"][:3]]
+        page = open_page(chromium, server.address, "Ada")
+        page.evaluate(SLOW_ANSWERS)
+        for key in ("1", "ArrowRight", "1", "/"):
+            page.keyboard.press(key)
+        wait_for_text(page, "#path", paths[1])
+        assert [event.path for event in read_events(log)] == paths[:1]
+        page.keyboard.press("1")
+        page.keyboard.press("Backspace")  # is about that answer, and waits for it
+        wait_for_text(page, "#toast.shown", "Taken back")
+        wait_for_text(page, "#path", paths[1])
+        assert [(event.path, event.kind) for event in read_events(log)[1:]] == [(paths[1], "label"), (paths[1], "undo")]
+
+        page.route("**/photo/*/large*", lambda route: route.abort())
+        page.keyboard.press("ArrowRight")
+        wait_for_text(page, "#photo", "This photo cannot be shown.")
+        page.route("**/api/**", lambda route: route.abort())
+        page.keyboard.press("1")
+        wait_for_text(page, "#toast.error.shown", "Not saved. The studio does not answer.")
+        page.wait_for_timeout(2000)  # the page asks for news meanwhile, in vain
+        wait_for_text(page, "#toast.error.shown", "Not saved.")
+        assert page.inner_text("#path") == paths[2]
+        assert len(read_events(log)) == 3

@@ -1,0 +1,198 @@
+"""What the page says, to whom, and by which keys and names it can be reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semifine.labelling.log import read_events
+from semifine.labelling.standing import agreed_labels, standings
+from tests.browser.studio_pages import open_page, serving, wait_for_text
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+pytestmark = pytest.mark.slow
+
+PERSIAN = "علی\u200cرضا"  # noqa: RUF001
+
+
+# around one spot of a map
+TWENTY_NAMES = """async () => {
+  const { placeNames } = await import(new URL("assets/placing.js", location).href);
+  const at = (i) => ({ x: 570 + 30 * (i % 3), y: 280 + 30 * Math.floor(i / 3), r: 8, width: 120, worth: i });
+  const dots = Array.from({ length: 20 }, (_, i) => at(i));
+  return placeNames(dots, [], { width: 1200, height: 560, letter: 15 }).filter(Boolean).length;
+}"""
+
+
+def test_names(chromium: Browser, own_run: Path) -> None:
+    """Two windows of one name lose nothing in silence; a name is checked at once; Esc changes nothing."""
+    log = own_run.with_name("birds.studio.db")
+    with serving(own_run) as server:
+        first = open_page(chromium, server.address, "Sam")
+        second = open_page(chromium, server.address, "Sam", hears_others=False)
+        path = first.inner_text("#path")
+        names = first.locator("#candidates .name").all_inner_texts()
+        first.keyboard.press("1")
+        wait_for_text(first, "#toast.shown", names[0])
+        second.keyboard.press("2")
+        wait_for_text(second, "#toast.error.shown", f"Not saved. Sam answered '{names[0]}'")
+        wait_for_text(second, "#banner.told", f"Sam says {names[0]}")
+        assert dict(agreed_labels(standings(read_events(log)))) == {path: names[0]}
+        second.keyboard.press("2")
+        wait_for_text(second, "#toast.shown", names[1])
+        assert dict(agreed_labels(standings(read_events(log)))) == {path: names[1]}
+
+        _rename(first, "Bo", "Escape")
+        first.wait_for_selector("#name-dialog:not([open])", state="attached")
+        assert first.inner_text("#person") == "Sam"
+        _rename(first, "a\u202eb", "Enter")
+        wait_for_text(first, "#name-dialog[open] .failed", "A name has 1 to 40 characters")
+        first.fill("#name-dialog input", PERSIAN)
+        with first.expect_response("**/api/image/*"):  # the queue is another person's now
+            first.keyboard.press("Enter")
+        wait_for_text(first, "#person", PERSIAN)
+        first.wait_for_timeout(200)
+        first.keyboard.press("u")
+        wait_for_text(first, "#toast.shown", "unsure")
+        assert read_events(log)[-1].person == PERSIAN
+
+
+def _rename(page: Page, name: str, key: str) -> None:
+    page.click("#person")
+    page.fill("#name-dialog[open] input", name)
+    page.keyboard.press(key)
+
+
+def test_keys_and_focus(chromium: Browser, own_run: Path) -> None:
+    """Digits without Shift on a French keyboard, letters on a Russian one; focus stays where a person put it."""
+    log = own_run.with_name("birds.studio.db")
+    with serving(own_run) as server:
+        page = open_page(chromium, server.address, "Ada")
+        key = "([key, code]) => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, code, bubbles: true }))"
+        for letter, code, kind in (
+            ("&", "Digit1", "label"),
+            ("à", "Digit0", "none_of_these"),
+            ("\u0433", "KeyU", "unsure"),
+        ):
+            with page.expect_response("**/api/say"):
+                page.evaluate(key, [letter, code])
+            assert read_events(log)[-1].kind == kind
+            page.wait_for_timeout(200)
+
+        before = page.inner_text("#path")
+        page.locator("#candidates button").nth(1).focus()
+        page.keyboard.press("Enter")
+        page.wait_for_function("before => document.querySelector('#path').textContent !== before", arg=before)
+        assert page.evaluate("document.activeElement.querySelector('kbd')?.textContent") == "2"
+
+        bo = open_page(chromium, server.address, "Bo", hears_others=False)
+        page.keyboard.press("1")
+        wait_for_text(page, "#counts", "3 labelled")
+        page.click("nav a[href='#overview']")
+        wait_for_text(page, ".tiles", "3labelled by people")
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        page.locator("#overview .class").nth(-2).focus()
+        page.keyboard.press("Tab")
+        place = "document.activeElement.getBoundingClientRect().y"
+        scrolled = page.evaluate(place)
+        bo.keyboard.press("2")  # before he hears of Ada
+        page.wait_for_selector(".conflicts")
+        wait_for_text(page, ".tiles", "1in conflict")
+        assert page.evaluate("scrollY") > 0
+        assert page.evaluate(place) == pytest.approx(scrolled, abs=2)
+        assert page.evaluate("document.activeElement.className") == "class"
+        page.focus(".conflicts")
+        with page.expect_response("**/api/changes*"):
+            pass
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.activeElement.className") == "conflicts"
+
+
+def test_class_search(chromium: Browser, own_run: Path) -> None:
+    names = [
+        *(f"Papilio {number}" for number in range(299)),
+        "Z\u0307o\u0301łtodziobek",
+    ]  # as a Mac writes a file's name
+
+    def with_many_classes(route: Route) -> None:
+        answer = route.fetch()
+        overview = answer.json()
+        overview["classes"] = [{**overview["classes"][0], "name": name} for name in names]
+        route.fulfill(response=answer, json=overview)
+
+    with serving(own_run) as server:
+        page = chromium.new_page()
+        page.route("**/api/overview*", with_many_classes)
+        page.goto(server.address)
+        page.fill("#name-dialog input", "Ada")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#candidates button")
+        page.keyboard.press("/")
+        wait_for_text(page, "#class-rest", "250 more classes: type to narrow.")
+        options = page.get_by_role("listbox").get_by_role("option")
+        assert options.count() == 50
+        page.keyboard.press("ArrowDown")
+        box = page.get_by_role("combobox", name="Part of a name")
+        assert box.get_attribute("aria-activedescendant") == options.nth(1).get_attribute("id")
+        assert options.nth(1).get_attribute("aria-selected") == "true"
+        for typed in ("zolto", "ŻÓŁTO"):
+            box.fill(typed)
+            assert options.all_inner_texts() == names[-1:]
+        box.fill("dodo")
+        wait_for_text(page, "#class-rest", "No class has this in its name.")
+
+        placed = page.evaluate(TWENTY_NAMES)
+        assert placed == 20, "there is room for all of them"
+
+
+def test_train_page(chromium: Browser, own_run: Path) -> None:
+    """Its form and its buttons outlive all news; what is under way is said."""
+    told: dict[str, Any] = {"labelled": 0, "training": {"state": "none"}}
+    running = {"state": "running", "run": "birds-studio-1", "step": 0, "iterations": None, "evaluations": []}
+
+    def with_what_is_told(route: Route) -> None:
+        answer = route.fetch()
+        news = answer.json()
+        news["counts"]["labelled"] = told["labelled"]
+        route.fulfill(response=answer, json={**news, "training": told["training"]})
+
+    with serving(own_run) as server:
+        page = open_page(chromium, server.address, "Ada")
+        page.route("**/api/changes*", with_what_is_told)
+        page.click("nav a[href='#train']")
+        wait_for_text(page, "#train-hint", "Label some images first.")
+        assert page.is_disabled("#train-form button")
+        page.uncheck("#train-form [name=from_weights]")
+        page.fill("#train-form [name=iterations]", "77")
+        told["labelled"] = 2
+        wait_for_text(page, "#to-learn", "2 labels will join")
+        assert page.is_enabled("#train-form button")
+        assert page.input_value("#train-form [name=iterations]") == "77"
+        assert not page.is_checked("#train-form [name=from_weights]")
+        assert page.evaluate("document.activeElement.name") == "iterations"
+
+        told["training"] = running
+        wait_for_text(page, "#progress p", "Starting birds-studio-1 …")
+        assert page.get_attribute("#progress progress", "value") is None
+        page.focus("#stop")
+        told["training"] = {**running, "step": 20, "iterations": 77}
+        wait_for_text(page, "#progress p", "step 20 of 77")
+        assert page.get_attribute("#progress progress", "value") == "20"
+        assert page.evaluate("document.activeElement.id") == "stop"
+
+        page.route("**/api/stop", lambda route: route.abort())
+        page.click("#stop")
+        wait_for_text(page, "#toast.error.shown", "does not answer")
+        wait_for_text(page, "#stop:enabled", "Stop")
+        page.unroute("**/api/stop")
+
+        told["training"] = {**running, "state": "finished", "before": None, "after": None}
+        page.click("#use")  # there is none in truth
+        wait_for_text(page, "#toast.error.shown", "no finished training")
+        wait_for_text(page, "#use:enabled", "Go on labelling")
+        told["training"] = {**told["training"], "run": "birds"}
+        wait_for_text(page, "#outcome", "You are labelling with this model.")
