@@ -112,7 +112,10 @@ def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp
         page.click("#use")
         wait_for_text(page, "#run", "birds-studio-1")
         wait_for_text(page, "#counts", "21 labelled")
+        page.wait_for_selector("#label:not([hidden])")
         assert path_shown(page) not in given
+        page.click("nav a[href='#train']")
+        wait_for_text(page, "#outcome", "You are labelling with this model.")
         assert server.end(signal.SIGINT) == 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from semifine.labelling.log import read_events
-from tests.browser.studio_pages import open_page, open_window, serving
+from tests.browser.studio_pages import open_page, open_window, serving, wait_for_text
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -55,6 +55,7 @@ def test_a_finger_is_enough(chromium: Browser, own_run: Path) -> None:
     with serving(own_run) as server:
         context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
         page = open_window(context, server.address, "Ada")
+        _answers_are_in_reach(page)
         page.tap("#photo")
         page.wait_for_selector("#zoom-dialog[open]")
         before = zoomed(page)["width"]
@@ -75,7 +76,31 @@ def test_a_finger_is_enough(chromium: Browser, own_run: Path) -> None:
         page.keyboard.type("a")
         page.keyboard.press("Escape")
         page.wait_for_selector("#class-dialog:not([open])", state="attached")
-    assert not read_events(own_run.with_name("birds.studio.db"))
+    assert [event.kind for event in read_events(own_run.with_name("birds.studio.db"))] == ["label", "undo"]
+
+
+def _answers_are_in_reach(page: Page) -> None:
+    """After an answer far below the next photo is in sight, and Undo not covered; nothing is on a side-turned phone."""
+    path = page.inner_text("#path")
+    page.locator("#candidates button").last.scroll_into_view_if_needed()
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    assert page.evaluate("scrollY") > 0
+    page.locator("#candidates button").last.tap()
+    page.wait_for_function("path => document.querySelector('#path').textContent !== path", arg=path)
+    assert page.evaluate("scrollY") == 0
+    toast, undo = (page.locator(name).bounding_box() for name in ("#toast.shown", "[data-action=undo] >> visible=true"))
+    assert toast["y"] + toast["height"] < undo["y"]
+    page.tap("#actions [data-action=undo]")
+    wait_for_text(page, "#path", path)
+    page.set_viewport_size({"width": 844, "height": 390})
+    in_sight = """button => {
+      button.scrollIntoView({ block: "end" });
+      const { x, y, width, height } = button.getBoundingClientRect();
+      return button.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+    }"""
+    assert page.locator("#candidates button").first.evaluate(in_sight)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.evaluate("scrollTo(0, 0)")
 
 
 def test_nine_candidates_are_in_sight(chromium: Browser, own_run: Path) -> None:
@@ -103,6 +128,16 @@ def test_nine_candidates_are_in_sight(chromium: Browser, own_run: Path) -> None:
             longest = page.locator("#candidates .name").first
             assert longest.evaluate("name => name.scrollWidth <= name.clientWidth"), "no word is too long for its line"
             assert longest.bounding_box()["height"] < 45, "nor broken: two lines at most"
+
+        names[0] = "Taumatawhakatangihangakoauauotamateaturipukakapikimaungahoronuku"
+        page.reload()
+        for width, height in ((1366, 640), (1280, 800)):
+            page.set_viewport_size({"width": width, "height": height})
+            wait_for_text(page, "#candidates", names[0])
+            beside = page.locator("#candidates .examples").first.bounding_box()
+            longest = page.locator("#candidates .name").first
+            assert longest.evaluate("name => name.scrollWidth <= name.clientWidth"), "it is broken"
+            assert longest.bounding_box()["x"] + longest.bounding_box()["width"] <= beside["x"]
 
 
 def zoomed(page: Page) -> dict[str, float]:

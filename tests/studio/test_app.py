@@ -12,7 +12,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from semifine.labelling.log import LabelLog
-from semifine.studio.app import Studio, create_app
+from semifine.studio.app import Studio, create_app, hosts_at
 from semifine.studio.insight import Insight
 
 TOKEN = "a-token-for-tests"
@@ -66,6 +66,24 @@ def test_who_is_replaced_can_be_told(client: TestClient, insight: Insight) -> No
     assert (gone["by"]["person"], gone["by"]["class"], gone["by"]["number"]) == ("Bo", finch, 2)
 
 
+def test_an_answer_can_stand_beside_one_that_was_seen(client: TestClient, insight: Insight) -> None:
+    tit, finch = insight.class_names[:2]
+    first = say(client, kind="label", **{"class": tit})["images"]["0"]
+    seen = [{"id": 0, "seen": first["seen"]}]
+    second = say(client, kind="label", person="Bo", images=seen, beside=True, **{"class": finch})["images"]["0"]
+    assert second["state"] == "conflict"
+    assert second["replaced"] == []
+
+
+def test_a_name_is_checked_when_it_is_entered(client: TestClient) -> None:
+    address = f"/{TOKEN}/api/person"
+    assert client.post(address, json={"person": "  Ada  Lovelace "}).json() == {"person": "Ada Lovelace"}
+    joined = "علی\u200cرضا"  # noqa: RUF001
+    assert client.post(address, json={"person": joined}).json() == {"person": joined}
+    for name in ("", "a\x07b", "\u200d", "a\u202eb", "A" * 41):
+        assert "1 to 40 characters" in client.post(address, json={"person": name}).json()["error"]
+
+
 def test_photos_are_jpegs(client: TestClient) -> None:
     for size in ("small", "large", "full"):
         answer = client.get(f"/{TOKEN}/photo/0/{size}")
@@ -82,6 +100,11 @@ def test_overview_counts_every_class(client: TestClient) -> None:
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8123", "127.0.0.1", "127.0.0.1:80", ""])
 def test_foreign_names_are_refused(client: TestClient, host: str) -> None:
     assert client.get(f"/{TOKEN}/", headers={"Host": host}).status_code == 421
+
+
+def test_browsers_leave_out_port_80() -> None:
+    assert "127.0.0.1" in hosts_at(80)
+    assert "127.0.0.1" not in hosts_at(8080)
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9", "https://127.0.0.1:8123"])
@@ -143,6 +166,7 @@ def test_no_other_file_can_be_reached(client: TestClient, path: str) -> None:
     "body",
     [
         b"not json",
+        b"[" * 30_000,
         b"[]",
         b"{}",
         b'{"run": "birds", "person": 5, "kind": "skip", "images": []}',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def test_filters(desk: Desk) -> None:
     assert desk.queue(Wanted("Ada", text="no such thing")).tolist() == []
 
 
+def test_a_search_needs_no_accents(insight: Insight, tmp_path: Path) -> None:
+    names = ("Żółtodzióbek", *insight.class_names[1:])
+    renamed = replace(insight, catalog=replace(insight.catalog, class_names=names))
+    desk = Desk(renamed, LabelLog(tmp_path / "labels.db"))
+    desk._paths[0] = unicodedata.normalize("NFD", "Zażółć/Mésange.jpg")
+    of_class = [place for place in range(60) if insight.prediction[place] == 0]
+    for text in ("zolto", "ŻÓŁTO", unicodedata.normalize("NFD", "żółto")):
+        assert sorted(desk.queue(Wanted("Ada", text=text))) == of_class
+    assert desk.queue(Wanted("Ada", text="zazolc/mes")).tolist() == [0]
+
+
 def test_conflict_is_seen_and_settled(desk: Desk) -> None:
     say(desk, 4, class_id=1)
     say(desk, 4, person="Bo", class_id=2)
@@ -65,6 +77,28 @@ def test_conflict_is_seen_and_settled(desk: Desk) -> None:
     assert desk.given_labels() == []
     say(desk, 4, person="Ada", class_id=2, seen=shown["seen"])
     assert desk.given_labels() == [(4, desk.insight.class_names[2])]
+
+
+def test_an_own_answer_of_another_window_is_not_lost_in_silence(desk: Desk) -> None:
+    say(desk, 4, class_id=1, person="Sam")
+    for kind in ("label", "none_of_these", "unsure"):
+        with pytest.raises(UserError, match=f"answered '{desk.insight.class_names[1]}' .* in another window"):
+            say(desk, 4, kind, person="Sam", class_id=2)
+    with pytest.raises(UserError, match="another window"):  # nor as one of several
+        desk.say(Said("Sam", "label", [3, 4], [0, 0], desk.insight.class_names[2]))
+    assert desk.given_labels() == [(4, desk.insight.class_names[1])]
+    say(desk, 4, class_id=1, person="Sam")  # the same once more loses nothing
+    say(desk, 4, "skip", person="Sam")
+    say(desk, 4, class_id=2, person="Sam", seen=desk.standing(4).last)
+    assert desk.given_labels() == [(4, desk.insight.class_names[2])], "a change of mind"
+
+
+def test_who_keeps_both_answers_still_changes_the_own_one(desk: Desk) -> None:
+    say(desk, 4, class_id=1)
+    say(desk, 4, person="Bo", class_id=2, seen=0)
+    names = desk.insight.class_names
+    desk.say(Said("Ada", "label", [4], [desk.standing(4).last], names[3], beside=True))
+    assert {(one.person, one.class_name) for one in desk.standing(4).verdicts} == {("Bo", names[2]), ("Ada", names[3])}
 
 
 def test_undo_takes_back_the_last_action_of_that_person_only(desk: Desk) -> None:
@@ -101,6 +135,13 @@ def test_labels_of_people_become_examples(desk: Desk) -> None:
     row = int(desk.insight.rows[7])
     assert row not in twin["examples"]
     assert after["examples"][0] == row
+
+
+def test_labels_are_gathered_once_for_an_image(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(desk, "given_labels", lambda: asked.append(1) or [])
+    assert len(show_image(desk, 0)["candidates"]) > 1
+    assert len(asked) == 1
 
 
 def test_look_alikes_are_waiting_images_with_the_same_prediction(desk: Desk) -> None:

@@ -19,6 +19,7 @@ from semifine.labelling.log import LabelLog
 from semifine.run_folder import RunFolder
 from semifine.studio.insight import Insight
 from semifine.studio.logs import log_of_run
+from semifine.studio.progress import show_progress
 from semifine.studio.retraining import Request, Retraining, _how_to_go_on, next_folder, training_command
 
 
@@ -44,6 +45,25 @@ def test_who_goes_on_does_not_begin_with_the_labels_alone(tmp_path: Path, from_w
     if "--labelled-first" in command:
         layers.append({"labelled_first": command[command.index("--labelled-first") + 1]})
     assert resolve(layers).train.labelled_first == share
+
+
+def test_metrics_are_read_once_however_many_pages_ask(
+    studio_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = RunFolder(studio_run), RunFolder(tmp_path)
+    for step in (10, 20):
+        with new.metrics.open("a", encoding="utf-8") as metrics:
+            metrics.write(json.dumps({"kind": "train", "step": step}) + "\n")
+        first = show_progress(old, new, finished=False)
+        assert first["step"] == step
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder, "read_metrics", lambda _: pytest.fail("read again"))
+            assert show_progress(old, new, finished=False) == first
+
+
+def test_a_training_shows_signs_of_life(tmp_path: Path) -> None:
+    command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", Request())
+    assert int(command[command.index("--log-every") + 1]) <= 10
 
 
 def test_training_that_cannot_start_says_why(studio_run: Path, tmp_path: Path) -> None:

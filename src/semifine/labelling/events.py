@@ -31,3 +31,7 @@ class Event:
     def is_verdict(self) -> bool:
         """Whether it says what the image is, or is not."""
         return self.kind in (LABEL, NONE_OF_THESE)
+
+    def agrees_with(self, other: Event) -> bool:
+        """Whether both say the same of an image."""
+        return (self.kind, self.class_name) == (other.kind, other.class_name)

@@ -31,7 +31,7 @@ class Standing:
 
     @property
     def in_conflict(self) -> bool:
-        return len({_content(verdict) for verdict in self.verdicts}) > 1
+        return any(not verdict.agrees_with(self.verdicts[0]) for verdict in self.verdicts)
 
     @property
     def is_decided(self) -> bool:
@@ -41,6 +41,10 @@ class Standing:
     def label(self) -> str | None:
         """The class, where all verdicts that hold agree on one."""
         return self.verdicts[-1].class_name if self.is_decided else None
+
+    def verdict_of(self, person: str) -> Event | None:
+        """What holds of what the person said."""
+        return next((verdict for verdict in self.verdicts if verdict.person == person), None)
 
 
 NOTHING = Standing((), (), (), 0)
@@ -62,7 +66,7 @@ def standing(events: Sequence[Event]) -> Standing:
         passed.pop(event.person, None)
         if event.is_verdict:
             others = [old for old in verdicts if old.person != event.person]
-            gone = [old for old in others if old.number <= event.seen and _content(old) != _content(event)]
+            gone = [old for old in others if old.number <= event.seen and not old.agrees_with(event)]
             verdicts = [*(old for old in others if old not in gone), event]
             replaced = [earlier for earlier in replaced if earlier.old.person != event.person]
             replaced += [Replaced(old, event) for old in gone]
@@ -72,10 +76,6 @@ def standing(events: Sequence[Event]) -> Standing:
             verdicts = [old for old in verdicts if old.person != event.person]
     last = events[-1].number if events else 0
     return Standing(tuple(verdicts), tuple(replaced), tuple(passed.values()), last)
-
-
-def _content(verdict: Event) -> tuple[str, str | None]:
-    return verdict.kind, verdict.class_name
 
 
 def standings(events: Iterable[Event]) -> dict[str, Standing]:

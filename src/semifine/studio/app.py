@@ -25,7 +25,7 @@ from semifine.errors import UserError
 from semifine.labelling.log import LabelLog
 from semifine.studio import retraining
 from semifine.studio.asking import number, read_iterations, read_said, read_wanted, text
-from semifine.studio.desk import Desk
+from semifine.studio.desk import Desk, checked_name
 from semifine.studio.guard import Guard
 from semifine.studio.insight import Insight, gain_insight
 from semifine.studio.pictures import SIDES, Pictures
@@ -139,6 +139,9 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
             headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"},
         )
 
+    def person(body: dict[str, Any]) -> Response:
+        return JSONResponse({"person": checked_name(text(body, "person"))})
+
     def say(body: dict[str, Any]) -> Response:
         desk = studio.desk
         if text(body, "run") != desk.insight.run.name:  # which may number the images in another way
@@ -177,7 +180,7 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
         Route(f"{root}/api/changes", changes),
         *(
             Route(f"{root}/api/{action.__name__}", taking_json(action), methods=["POST"])
-            for action in (say, undo, train, stop, use)
+            for action in (person, say, undo, train, stop, use)
         ),
     ]
 
@@ -188,7 +191,13 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
         studio.log.close()
 
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={UserError: _mistake})
-    return Guard(app, token, [f"127.0.0.1:{port}", f"localhost:{port}"])
+    return Guard(app, token, hosts_at(port))
+
+
+def hosts_at(port: int) -> list[str]:
+    """What browsers call this machine; they leave out port 80."""
+    names = ["127.0.0.1", "localhost"]
+    return [f"{name}:{port}" for name in names] + (names if port == 80 else [])
 
 
 def taking_json(action: Callable[[dict[str, Any]], Response]) -> Callable[[Request], Any]:
@@ -197,7 +206,7 @@ def taking_json(action: Callable[[dict[str, Any]], Response]) -> Callable[[Reque
     async def endpoint(request: Request) -> Response:
         try:
             body = json.loads(await request.body())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter for thousands of brackets
             raise UserError("The request is not JSON.") from error
         if not isinstance(body, dict):
             raise UserError("The request must be a JSON object.")

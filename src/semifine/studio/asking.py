@@ -39,6 +39,7 @@ def read_said(body: dict[str, Any]) -> Said:
         places=[number(image.get("id"), "id") for image in images],
         seen=[number(image.get("seen"), "seen") for image in images],
         class_name=class_name,
+        beside=body.get("beside") is True,
     )
 
 

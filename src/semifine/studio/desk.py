@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,14 @@ from semifine.errors import UserError
 from semifine.labelling.events import LABEL, NONE_OF_THESE, SKIP, UNDO, UNSURE, Event
 from semifine.labelling.log import LabelLog
 from semifine.labelling.standing import NOTHING, Standing, standing
+from semifine.studio.folding import plain
 from semifine.studio.insight import Insight
 from semifine.studio.resemblance import Places
 
 STATES = ("waiting", "labelled", "conflict", "unsure", "none_of_these")
 LONGEST_NAME = 40
+JOINERS = "\u200c\u200d"
+"""Without a shape of their own, but part of Persian and Indian names."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Said:
     seen: Sequence[int]
     """For each image the last event that the page showed and that the answer may replace."""
     class_name: str | None = None
+    beside: bool = False
+    """Whether other answers are to stay beside this one, as a conflict, though they were seen."""
 
 
 class Desk:
@@ -103,16 +109,20 @@ class Desk:
         if wanted.cluster is not None:
             fits &= self.insight.map.cluster_of[prediction] == wanted.cluster
         if wanted.text:
-            fits &= self._mention(wanted.text.casefold(), prediction)
+            fits &= self._mention(plain(wanted.text), prediction)
         order = self.insight.orders[wanted.order]
         order = order[fits[order]]
         skipped = np.isin(order, [place for place, kind in passed.items() if kind == SKIP])
         return np.concatenate([order[~skipped], order[skipped]])
 
     def _mention(self, text: str, prediction: NDArray[np.int64]) -> NDArray[np.bool_]:
-        named = np.array([text in name.casefold() for name in self.insight.class_names])
-        in_path = np.fromiter((text in path.casefold() for path in self._paths), np.bool_, len(self._paths))
+        named = np.array([text in plain(name) for name in self.insight.class_names])
+        in_path = np.fromiter((text in path for path in self._plain_paths), np.bool_, len(self._paths))
         return np.asarray(named[prediction] | in_path)
+
+    @cached_property
+    def _plain_paths(self) -> list[str]:
+        return [plain(path) for path in self._paths]
 
     def standing(self, place: int) -> Standing:
         with self._lock:
@@ -142,7 +152,7 @@ class Desk:
 
     def say(self, said: Said) -> list[Event]:
         """Appends to the log; either all that was said at once is kept, or nothing."""
-        person = _checked_name(said.person)
+        person = checked_name(said.person)
         if said.kind not in (LABEL, NONE_OF_THESE, UNSURE, SKIP):
             raise UserError(f"'{said.kind}' is nothing that can be said about an image.")
         if (said.class_name is not None) != (said.kind == LABEL):
@@ -157,7 +167,11 @@ class Desk:
             Event(person, self._paths[place], said.kind, said.class_name, seen, shown=self._shown(place, said.places))
             for place, seen in zip(said.places, said.seen, strict=True)
         ]
-        return self._append(events)
+        with self._lock:  # of two windows that say something at once, the second sees what the first said
+            self.catch_up()
+            for place, event in zip(said.places, events, strict=True):
+                refuse_unseen_change(event, self.standing(place))
+            return self._append([replace(event, seen=0) for event in events] if said.beside else events)
 
     def _shown(self, place: int, together: Sequence[int]) -> dict[str, Any]:
         seen = self.insight
@@ -173,7 +187,7 @@ class Desk:
 
     def undo(self, person: str) -> list[int]:
         """Takes back what the person said last, all of it where it was about several images; returns the places."""
-        person = _checked_name(person)
+        person = checked_name(person)
         self.catch_up()
         with self._lock:
             said = self._said_by.get(person, [])
@@ -213,8 +227,24 @@ def state_of(here: Standing) -> str:
     return "unsure" if any(event.kind == UNSURE for event in here.passed) else "waiting"
 
 
-def _checked_name(person: str) -> str:
+def refuse_unseen_change(event: Event, here: Standing) -> None:
+    """Raises UserError where the event would take the place of an own answer that the page had not shown.
+
+    Somebody with two windows, or two people of the same name: the earlier answer must not go in silence.
+    """
+    own = here.verdict_of(event.person)
+    if own is None or event.kind == SKIP or own.number <= event.seen or own.agrees_with(event):
+        return
+    said = own.class_name or "none of these"
+    raise UserError(
+        f"{event.person} answered '{said}' for {event.path} in another window just now. Answer once more to change it."
+    )
+
+
+def checked_name(person: str) -> str:
+    """A person's name as the log keeps it."""
     name = " ".join(person.split())
-    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise UserError(f"A name has 1 to {LONGEST_NAME} characters.")
+    visible = name.translate(dict.fromkeys(map(ord, JOINERS)))
+    if not visible or len(name) > LONGEST_NAME or not visible.isprintable():
+        raise UserError(f"A name has 1 to {LONGEST_NAME} characters, all of which can be seen.")
     return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,21 @@ from semifine.run_folder import RunFolder
 
 def show_progress(old: RunFolder, new: RunFolder, finished: bool) -> dict[str, Any]:
     """Steps, accuracies on the way, before and after, in plain values."""
-    records = list(new.read_metrics())
     return {
         "run": new.path.name,
-        "step": max((int(record["step"]) for record in records), default=0),
         "iterations": read_train_settings(new.settings).iterations if new.settings.exists() else None,
+        **_course(new.path, *_version(new.metrics)),
+        "before": accuracy_in(old.read_result()),
+        "after": accuracy_in(new.read_result()) if finished else None,
+    }
+
+
+@lru_cache(maxsize=1)
+def _course(run: Path, *version: int) -> dict[str, Any]:  # noqa: ARG001
+    """Read once for each version of the file: every open page asks every other second."""
+    records = list(RunFolder(run).read_metrics())
+    return {
+        "step": max((int(record["step"]) for record in records), default=0),
         "evaluations": [
             {"step": record["step"], "split": split, "top1": record[f"{split}_top1"]}
             for record in records
@@ -23,9 +34,14 @@ def show_progress(old: RunFolder, new: RunFolder, finished: bool) -> dict[str, A
             for split in ("test", "val")
             if f"{split}_top1" in record
         ],
-        "before": accuracy_in(old.read_result()),
-        "after": accuracy_in(new.read_result()) if finished else None,
     }
+
+
+def _version(file: Path) -> tuple[int, ...]:
+    if not file.exists():
+        return ()
+    now = file.stat()
+    return now.st_size, now.st_mtime_ns
 
 
 def accuracy_in(result: dict[str, Any]) -> dict[str, Any] | None:

@@ -17,6 +17,9 @@ from semifine.run_folder import RunFolder
 from semifine.studio.progress import last_line, show_progress
 from semifine.studio.trainings import FoundTraining, OwnTraining, Training
 
+LOG_EVERY = 10
+"""Steps between signs of life: fewer than elsewhere, because somebody is looking."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -108,6 +111,7 @@ def training_command(run: Path, out: Path, labels: Path, request: Request) -> li
     """The command that a person could type instead."""
     command = [sys.executable, "-m", "semifine", "train", "--config", str(RunFolder(run).settings)]
     command += ["--labels", str(labels), "--out", str(out), "--quiet"]
+    command += ["--log-every", str(LOG_EVERY)]
     if request.from_weights:
         command += ["--weights", str(run), "--no-pretrained", "--weights-head", "auto"]
         command += ["--labelled-first", "0"]  # it knows enough already; labels alone would make it forget

@@ -22,7 +22,9 @@ PHOTOS_OF_A_CLASS = 4
 def show_image(desk: Desk, place: int) -> dict[str, Any]:
     """One image with its candidates, the examples beside them, and what people said."""
     seen = desk.insight
+    given = desk.given_labels()
     return {
+        "run": seen.run.name,
         "id": place,
         "row": int(seen.rows[place]),
         "path": desk.path(place),
@@ -32,7 +34,7 @@ def show_image(desk: Desk, place: int) -> dict[str, Any]:
             {
                 "name": seen.class_names[c],
                 "probability": round(float(seen.probs[place, c]), 4),
-                "examples": examples(desk, place, c),
+                "examples": examples(desk, place, c, given),
             }
             for c in seen.short_list(place)
         ],
@@ -41,12 +43,12 @@ def show_image(desk: Desk, place: int) -> dict[str, Any]:
     }
 
 
-def examples(desk: Desk, place: int, class_id: int) -> list[int]:
+def examples(desk: Desk, place: int, class_id: int, given_labels: list[tuple[int, str]]) -> list[int]:
     """Rows of the labelled images of a class that look most like the image; labels of people count."""
     seen = desk.insight
     came = np.flatnonzero(seen.catalog.label[seen.known_rows] == class_id)
     name = seen.class_names[class_id]
-    given = np.array([other for other, label in desk.given_labels() if label == name and other != place], np.int64)
+    given = np.array([other for other, label in given_labels if label == name and other != place], np.int64)
     rows = np.concatenate([seen.known_rows[came], seen.rows[given]])
     features = np.concatenate([seen.known_features[came], seen.features[given]])
     return [int(row) for row in rows[nearest(features, seen.features[place], EXAMPLES)]]

@@ -1,50 +1,62 @@
 // Search among all classes.
 
-import { find, leaveFromOutside, make } from "./dom.js";
+import { ask, find, leaveFromOutside, make, plural } from "./dom.js";
+import { plain } from "./folding.js";
 
 const MOST = 50;
 
-export function chooseClass(names) {
+export async function chooseClass(names) {
   const dialog = find("#class-dialog");
   const input = find("input", dialog);
   const list = find("ul", dialog);
+  const classes = names.map((name) => ({ name, folded: plain(name) }));
+  let found = [];
   let place = 0;
+  let chosen = null;
 
-  return new Promise((resolve) => {
-    let chosen = null;
-    const take = (name) => {
-      chosen = name;
-      dialog.close();
-    };
-    const fits = () => names.filter((name) => name.toLowerCase().includes(input.value.trim().toLowerCase())).slice(0, MOST);
-    const render = () => {
-      const shown = fits();
-      place = Math.max(0, Math.min(place, shown.length - 1));
-      list.replaceChildren(
-        ...shown.map((name, here) =>
-          make("li", {}, make("button", { type: "button", class: here === place && "here", on: { click: () => take(name) } }, name)),
-        ),
-      );
-      find(".here", list)?.scrollIntoView({ block: "nearest" });
-    };
-    input.value = "";
-    input.oninput = () => {
-      place = 0;
-      render();
-    };
-    input.onkeydown = (event) => {
-      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (step) place += step;
-      else if (event.key === "Enter") {
-        const name = fits()[place];
-        if (name) take(name);
-      } else return;
-      event.preventDefault();
-      render();
-    };
-    leaveFromOutside(dialog);
-    dialog.onclose = () => resolve(chosen);
-    dialog.showModal();
+  const take = (name) => {
+    chosen = name;
+    dialog.close();
+  };
+  const option = ({ name }, here) =>
+    make(
+      "li",
+      { id: `class-${here}`, role: "option", "aria-selected": String(here === place), on: { click: () => take(name) } },
+      name,
+    );
+  const render = () => {
+    const shown = found.slice(0, MOST);
+    place = Math.max(0, Math.min(place, shown.length - 1));
+    list.replaceChildren(...shown.map(option));
+    input.setAttribute("aria-activedescendant", shown.length ? `class-${place}` : "");
+    find("[aria-selected=true]", list)?.scrollIntoView({ block: "nearest" });
+  };
+  const search = () => {
+    const part = plain(input.value.trim());
+    found = classes.filter(({ folded }) => folded.includes(part));
+    find("#class-rest").textContent = restOf(found.length);
+    place = 0;
     render();
-  });
+  };
+  input.value = "";
+  input.oninput = search;
+  input.onkeydown = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) place += step;
+    else if (event.key === "Enter" && !event.isComposing) {
+      if (found.length) take(found[place].name);
+    } else return;
+    event.preventDefault();
+    render();
+  };
+  leaveFromOutside(dialog);
+  const closed = ask(dialog);
+  search();
+  await closed;
+  return chosen;
+}
+
+function restOf(count) {
+  if (!count) return "No class has this in its name.";
+  return count > MOST ? `${plural(count - MOST, "more class", "more classes")}: type to narrow.` : "";
 }

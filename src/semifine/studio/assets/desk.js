@@ -1,7 +1,9 @@
 // One image, its candidates, and the answers.
 
-import { photo, post, shownRun } from "./api.js";
-import { find, make, percent, plural, toast } from "./dom.js";
+import { photo, post } from "./api.js";
+import { find, keepingFocus, make, percent, plural, toast } from "./dom.js";
+import { showEmpty } from "./empty.js";
+import { showLookAlikes, tickedOf } from "./look_alikes.js";
 import { person } from "./person.js";
 import { askWhichHolds, rivalsOf, saying, sentence } from "./replacing.js";
 
@@ -9,31 +11,74 @@ const VERDICTS = ["label", "none_of_these"];
 
 export class Desk {
   image = null; // what the page shows of the current image
-  alsoLookAlikes = false;
-  #busy = false;
+  #underway = null;
 
   constructor(queue) {
     this.queue = queue;
   }
 
-  async show() {
-    const id = this.queue.current;
-    find("#desk").hidden = id === undefined;
-    find("#empty").hidden = id !== undefined;
-    if (id === undefined) {
-      this.image = null;
-      find("#total").textContent = "";
-      find("#empty").textContent =
-        this.queue.wanted.state === "waiting" ? "Nothing is waiting here. Well done." : "There are no such images.";
-      return;
-    }
-    const image = await this.queue.detail(id);
-    if (id !== this.queue.current) return; // somebody was faster on the keys than the network
-    this.image = image;
-    this.alsoLookAlikes = false;
-    this.#render();
-    this.queue.prefetch();
+  // One thing at a time: what the page shows and what the queue has in front are the same whenever an answer is given.
+
+  /** What the page does by itself waits until it can. */
+  async #inTurn(action) {
+    while (this.#underway) await this.#underway;
+    this.#underway = action()
+      .catch((error) => toast(error.message, true))
+      .finally(() => (this.#underway = null));
+    await this.#underway;
   }
+
+  /** A key that comes while something is under way is left out: it is meant for an image that is about to go. */
+  async #atOnce(action) {
+    if (this.#underway) return;
+    const isInStep = this.image?.id === this.queue.current; // it is not after a step that failed halfway
+    await this.#inTurn(isInStep ? action : () => this.#show());
+  }
+
+  load = () =>
+    this.#inTurn(async () => {
+      await this.queue.load();
+      await this.#show();
+    });
+
+  look = (id) =>
+    this.#inTurn(async () => {
+      this.queue.show(id);
+      await this.#show();
+    });
+
+  say = (kind, className = null) => this.#atOnce(() => this.#answer({ kind, class: className }));
+
+  /** A label whose class is asked for first. */
+  sayChosen = (choose) =>
+    this.#atOnce(async () => {
+      const name = this.image && (await choose());
+      if (name) await this.#answer({ kind: "label", class: name });
+    });
+
+  choose(place) {
+    const candidate = this.image?.candidates[place];
+    if (candidate) this.say("label", candidate.name);
+  }
+
+  next = () => this.#atOnce(() => this.#next(false));
+
+  back = () =>
+    this.#atOnce(async () => {
+      this.queue.back();
+      await this.#show();
+    });
+
+  /** It is about the answer before, not about the image that is shown: it waits until that answer is through. */
+  undo = () =>
+    this.#inTurn(async () => {
+      const { ids } = await post("undo", { person: person() });
+      if (!ids.length) return toast("There is nothing to take back.");
+      toast(`Taken back${ids.length > 1 ? ` for ${ids.length} images` : ""}`);
+      this.queue.reopen(ids);
+      this.queue.show(ids[0]);
+      await this.#show();
+    });
 
   /** What others said meanwhile. */
   update(standing) {
@@ -42,29 +87,18 @@ export class Desk {
     this.#renderBanner();
   }
 
-  async say(kind, className = null) {
-    if (!this.image || this.#busy) return;
-    this.#busy = true;
-    try {
-      await this.#answer({ kind, class: className });
-    } catch (error) {
-      toast(error.message, true);
-    } finally {
-      this.#busy = false;
-    }
-  }
-
   async #answer(answer) {
-    const { id, seen, verdicts } = this.image; // what comes while the person is asked is not replaced
+    if (!this.image) return;
+    const { id, seen, verdicts, look_alikes } = this.image; // what comes while the person is asked is not replaced
     const rivals = VERDICTS.includes(answer.kind) ? rivalsOf(answer, verdicts) : [];
     const choice = rivals.length ? await askWhichHolds(rivals, answer) : "replace";
     if (!choice) return;
-    const others = this.alsoLookAlikes && answer.kind !== "skip" ? this.#ticked() : [];
-    const images = [{ id, seen: choice === "replace" ? seen : 0 }, ...others.map((other) => ({ id: other.id, seen: other.seen }))];
-    const { images: now } = await post("say", { run: shownRun(), person: person(), images, ...answer });
+    const others = answer.kind === "skip" ? [] : tickedOf(look_alikes);
+    const images = [{ id, seen }, ...others].map(({ id, seen }) => ({ id, seen }));
+    const now = await this.#send({ images, beside: choice === "both", ...answer });
     const disputed = images.filter((image) => now[image.id].state === "conflict");
     this.queue.drop(others.map((other) => other.id));
-    if (disputed.length && choice === "replace" && now[id].state === "conflict") {
+    if (choice === "replace" && now[id].state === "conflict") {
       this.update(now[id]);
       this.queue.forget([id]);
       toast("You and somebody else differ about this image.", true);
@@ -72,59 +106,50 @@ export class Desk {
     }
     const scope = others.length ? ` for ${images.length} images` : "";
     toast(`${saying(answer)}${scope}${disputed.length ? `, ${disputed.length} in conflict` : ""}`);
-    await this.next(true);
+    await this.#next(true);
   }
 
-  async next(isAnswered = false) {
-    await this.queue.advance(isAnswered);
-    await this.show();
-  }
-
-  async back() {
-    this.queue.back();
-    await this.show();
-  }
-
-  async undo() {
+  /** What holds for each image then. */
+  async #send(said) {
     try {
-      const { ids } = await post("undo", { person: person() });
-      if (!ids.length) return toast("There is nothing to take back.");
-      toast(`Taken back${ids.length > 1 ? ` for ${ids.length} images` : ""}`);
-      this.queue.forget(ids);
-      this.queue.show(ids[0]);
-      await this.show();
+      return (await post("say", { run: this.image.run, person: person(), ...said })).images;
     } catch (error) {
-      toast(error.message, true);
+      this.queue.forget([this.image.id]); // perhaps the page shows less than was said by now
+      await this.#show().catch(() => {});
+      throw new Error(`Not saved. ${error.message}`);
     }
   }
 
-  choose(place) {
-    const candidate = this.image?.candidates[place];
-    if (candidate) this.say("label", candidate.name);
+  async #next(isAnswered) {
+    await this.queue.advance(isAnswered);
+    await this.#show();
   }
 
-  toggleLookAlikes() {
-    const box = find("#look-alikes input[name=also]");
-    if (box) {
-      box.checked = !box.checked;
-      box.dispatchEvent(new Event("change"));
-    }
-  }
-
-  #ticked() {
-    const ticked = new Set([...document.querySelectorAll("#look-alikes li input:checked")].map((box) => Number(box.value)));
-    return this.image.look_alikes.filter(({ id }) => ticked.has(id));
+  async #show() {
+    const id = this.queue.current;
+    const image = id === undefined ? null : await this.queue.detail(id);
+    const isOther = image?.id !== this.image?.id;
+    this.image = image;
+    find("#desk").hidden = !image;
+    find("#empty").hidden = Boolean(image);
+    find("#total").textContent = image ? plural(this.queue.left, "image") : "";
+    if (!image) return showEmpty(this.queue);
+    this.#render();
+    if (isOther && !find("#label").hidden) scrollTo(0, 0); // the answer may have been far below the photo
+    this.queue.prefetch();
   }
 
   #render() {
-    const { image, queue } = this;
+    const { image } = this;
     // A new element: in some browsers an old one shows the photo before until this one is there.
-    find("#photo").replaceChildren(make("img", { src: photo(image.row, "large"), alt: "The image to label" }));
+    const missing = ({ target }) => target.replaceWith(make("span", { class: "quiet" }, "This photo cannot be shown."));
+    const shown = make("img", { src: photo(image.row, "large"), alt: "The image to label", on: { error: missing } });
+    find("#photo").replaceChildren(shown);
     find("#path").textContent = image.path;
-    find("#total").textContent = plural(queue.left, "image");
-    find("#candidates").style.setProperty("--count", image.candidates.length);
-    find("#candidates").replaceChildren(...image.candidates.map((candidate, place) => this.#candidate(candidate, place)));
-    this.#renderLookAlikes();
+    const candidates = find("#candidates");
+    candidates.style.setProperty("--count", image.candidates.length);
+    keepingFocus(candidates, () => candidates.replaceChildren(...image.candidates.map((of, place) => this.#candidate(of, place))));
+    showLookAlikes(image.look_alikes);
     this.#renderBanner();
   }
 
@@ -146,39 +171,6 @@ export class Desk {
     return make("li", {}, button);
   }
 
-  #renderLookAlikes() {
-    const alike = this.image.look_alikes;
-    if (!alike.length) return find("#look-alikes").replaceChildren();
-    const list = make(
-      "ul",
-      {},
-      alike.map(({ id, row }) =>
-        make(
-          "li",
-          {},
-          make(
-            "label",
-            {},
-            make("img", { src: photo(row), alt: `Look-alike ${id}` }),
-            make("input", { type: "checkbox", value: id, checked: true, "aria-label": `Include look-alike ${id}` }),
-          ),
-        ),
-      ),
-    );
-    const also = make("input", {
-      type: "checkbox",
-      name: "also",
-      on: {
-        change: (event) => {
-          this.alsoLookAlikes = event.target.checked;
-          list.classList.toggle("on", event.target.checked);
-        },
-      },
-    });
-    const title = make("label", {}, also, make("kbd", {}, "A"), ` Answer for ${plural(alike.length, "look-alike")}, too`);
-    find("#look-alikes").replaceChildren(title, list);
-  }
-
   #renderBanner() {
     const { verdicts, replaced, passed, state } = this.image;
     const told = [...verdicts, ...passed.filter(({ kind }) => kind === "unsure")];
@@ -186,7 +178,7 @@ export class Desk {
     banner.className = state === "conflict" ? "conflict" : told.length ? "told" : "";
     if (!told.length) return banner.replaceChildren();
     const before = replaced.map((old) => make("span", { class: "quiet" }, `${old.person} said ${saying(old)}, replaced by ${old.by.person}`));
-    const on = make("button", { type: "button", on: { click: () => this.next() } }, "→ go on");
+    const on = make("button", { type: "button", on: { click: this.next } }, "→ go on");
     banner.replaceChildren(...told.map(sentence), ...before, make("span", { class: "hint" }, hintFor(state, verdicts), on));
   }
 }

@@ -7,9 +7,9 @@ export function listen(actions) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const key = keyOf(event);
     if (event.ctrlKey && key !== "z") return;
-    const name = event.ctrlKey ? "undo" : KEYS[key] ?? (/^[1-9]$/.test(key) ? "choose" : null);
+    const name = event.ctrlKey ? "undo" : nameOf(key);
     if (!name || !actions[name]) return;
     event.preventDefault();
     if (!event.repeat) actions[name](Number(key) - 1);
@@ -29,3 +29,15 @@ const KEYS = {
   ArrowRight: "next",
   ArrowLeft: "back",
 };
+
+const nameOf = (key) => KEYS[key] ?? (/^[1-9]$/.test(key) ? "choose" : null);
+
+/** What is written on a key; on layouts that lack it there, what an English keyboard has in its place. */
+export function keyOf({ key, code, shiftKey }) {
+  const written = key.length === 1 ? key.toLowerCase() : key;
+  if (nameOf(written)) return written;
+  const [, digit, letter] = /^(?:Digit(\d)|Key([A-Z]))$/.exec(code) ?? [];
+  if (digit && !shiftKey) return digit; // French and Czech digits need Shift
+  const isForeign = key.length === 1 && key > "\x7f"; // Cyrillic or Greek; a Latin letter means itself
+  return letter && isForeign ? letter.toLowerCase() : written;
+}

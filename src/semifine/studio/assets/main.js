@@ -3,8 +3,9 @@
 import { get, setRun, shownRun } from "./api.js";
 import { chooseClass } from "./classes.js";
 import { Desk } from "./desk.js";
-import { find, leaveFromOutside, make, toast } from "./dom.js";
+import { find, grumble, keepingFocus, leaveFromOutside, make, toast } from "./dom.js";
 import { listen } from "./keyboard.js";
+import { toggleLookAlikes } from "./look_alikes.js";
 import { forgetNews, newsOf, tell } from "./news.js";
 import { showOverview } from "./overview.js";
 import { askName, person, show as showPerson } from "./person.js";
@@ -38,7 +39,7 @@ async function openRun() {
   const named = all.clusters.map((members, id) => [id, members.map((c) => classNames[c]).join(", ")]);
   offer(filters.elements.cluster, named);
   queue.wanted = { ...queue.wanted, class: "", cluster: "" };
-  await reload();
+  await desk.load();
 }
 
 function offer(select, options) {
@@ -46,20 +47,20 @@ function offer(select, options) {
   select.replaceChildren(make("option", { value: "" }, "all"), ...texts);
 }
 
-async function reload() {
-  try {
-    await queue.load();
-    await desk.show();
-  } catch (error) {
-    toast(error.message, true);
-  }
-}
-
 function filter(changes) {
   queue.wanted = { ...queue.wanted, state: "waiting", class: "", cluster: "", text: "", ...changes };
   for (const [name, value] of Object.entries(queue.wanted)) filters.elements[name].value = value;
   location.hash = "#label";
-  return reload();
+  return desk.load();
+}
+
+function takeFilters({ target }) {
+  target.blur(); // so that the keys answer again
+  const wanted = Object.fromEntries(new FormData(filters));
+  const isNew = Object.entries(wanted).some(([name, value]) => value !== String(queue.wanted[name]));
+  if (!isNew) return; // a search that is entered comes as two events
+  queue.wanted = wanted;
+  desk.load();
 }
 
 async function showPart() {
@@ -72,49 +73,49 @@ async function showPart() {
   if (part === "overview") await showOverview(filter).catch((error) => toast(error.message, true));
 }
 
+const isShown = (part) => !find(`#${part}`).hidden;
+
 async function poll() {
   try {
     const news = await get("changes", { after: last });
+    const isNew = news.last !== last || news.run !== shownRun();
     showCounts(news.counts);
     training.show(news.training, news.counts);
     if (news.run === shownRun()) {
       takeIn(news.images);
       last = news.last;
     } else await openRun(); // somebody else has switched to a new model
+    if (isNew && isShown("overview")) await showOverview(filter);
   } catch (error) {
-    toast(error.message, true);
+    grumble(error.message);
   }
   setTimeout(poll, POLL);
 }
 
 function takeIn(images) {
-  queue.forget(Object.keys(images));
-  for (const [id, standing] of Object.entries(images)) {
-    if (Number(id) === desk.image?.id) {
+  for (const [key, standing] of Object.entries(images)) {
+    const id = Number(key);
+    queue.forget([id]);
+    if (id === desk.image?.id) {
       if (standing.seen > desk.image.seen) desk.update(standing);
-    } else if (queue.wanted.state === "waiting" && standing.state !== "waiting") queue.drop([Number(id)]);
+    } else if (standing.state === "waiting") queue.reopen([id]);
+    else if (queue.isForWaiting) queue.drop([id]);
     const words = newsOf(standing, last);
-    if (words) tell(id, words, () => look(Number(id)));
+    if (words) tell(id, words, () => look(id));
   }
 }
 
-async function look(id) {
+function look(id) {
   location.hash = "#label";
-  queue.show(id);
-  await desk.show();
+  return desk.look(id);
 }
 
 function showCounts({ waiting, labelled, conflict }) {
-  const conflicts = conflict
-    ? make("a", { href: "#label", class: "conflicts", on: { click: () => filter({ state: "conflict" }) } }, `${conflict} in conflict`)
-    : null;
-  find("#counts").replaceChildren(`${labelled} labelled, ${waiting} waiting`, ...(conflicts ? [" · ", conflicts] : []));
-}
-
-async function anotherClass() {
-  if (!desk.image) return;
-  const name = await chooseClass(classNames);
-  if (name) desk.say("label", name);
+  const place = find("#counts");
+  const conflicts = make("a", { href: "#label", class: "conflicts", on: { click: () => filter({ state: "conflict" }) } }, `${conflict} in conflict`);
+  const now = make("p", {}, `${labelled} labelled, ${waiting} waiting`, ...(conflict ? [" · ", conflicts] : []));
+  if (now.textContent === place.textContent) return; // or it would be read out again and again
+  keepingFocus(place, () => place.replaceChildren(...now.childNodes));
 }
 
 const actions = {
@@ -123,10 +124,11 @@ const actions = {
   unsure: () => desk.say("unsure"),
   skip: () => desk.say("skip"),
   undo: () => desk.undo(),
-  alike: () => desk.toggleLookAlikes(),
+  alike: toggleLookAlikes,
   next: () => desk.next(),
   back: () => desk.back(),
-  other: anotherClass,
+  other: () => desk.sayChosen(() => chooseClass(classNames)),
+  all: () => filter({ state: queue.wanted.state }),
   help: () => {
     leaveFromOutside(find("#help-dialog"));
     find("#help-dialog").showModal();
@@ -134,20 +136,16 @@ const actions = {
   zoom: () => desk.image && zoom.open(desk.image.row),
 };
 const onDesk = Object.fromEntries(
-  Object.entries(actions).map(([name, action]) => [name, (place) => !find("#label").hidden && action(place)]),
+  Object.entries(actions).map(([name, action]) => [name, (place) => isShown("label") && action(place)]),
 );
 
 async function start() {
   listen(onDesk);
-  find("#actions").onclick = (event) => actions[event.target.closest("[data-action]")?.dataset.action]?.();
-  find("#photo").onclick = actions.zoom;
-  find("#person").onclick = () => askName().then(forgetNews).then(reload);
+  find("#label").onclick = (event) => actions[event.target.closest("[data-action]")?.dataset.action]?.();
+  find("#person").onclick = () => askName().then(forgetNews).then(desk.load);
   filters.onsubmit = (event) => event.preventDefault();
-  filters.onchange = (event) => {
-    event.target.blur(); // so that the keys answer again
-    queue.wanted = Object.fromEntries(new FormData(filters));
-    reload();
-  };
+  filters.onchange = takeFilters;
+  filters.elements.text.addEventListener("search", takeFilters); // its ✕ makes no other event
   addEventListener("hashchange", showPart);
   if (person()) showPerson();
   else await askName();

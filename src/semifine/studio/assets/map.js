@@ -8,9 +8,10 @@ const EDGE = 26;
 const LETTER = 12; // pixels, at every width: the map is drawn for the window it is in
 const MANY = 80; // from so many classes on dots are smaller
 
-export function map(all, filter) {
-  const figure = make("figure", { id: "map" });
-  let drawn = 0;
+/** For a width that is known already it is there at once, so that nothing below it moves. */
+export function map(all, filter, width = 0) {
+  const figure = make("figure", { id: "map" }, width ? view(all, filter, width) : []);
+  let drawn = width;
   new ResizeObserver(([{ contentRect }]) => {
     if (Math.abs(contentRect.width - drawn) < 1) return;
     drawn = contentRect.width;
@@ -29,7 +30,7 @@ function view({ classes, pairs }, filter, width) {
   const line = ([x1, y1, x2, y2], properties) => draw("line", { x1, y1, x2, y2, ...properties });
   const svg = draw(
     "svg",
-    { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Map of the classes" },
+    { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Map of the classes" },
     lines.map((ends, place) => line(ends, { class: "pair", "stroke-width": 1.5 + (5 * pairs[place][2]) / strongest })),
     boxes.filter((box) => box?.join).map(({ join }) => line(join, { class: "join" })),
     classes.map((of, id) => dot(of, dots[id], () => filter({ class: id }))),

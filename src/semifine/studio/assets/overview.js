@@ -1,7 +1,7 @@
 // What is learnt, what is confused, and how far people have come.
 
 import { get, photo } from "./api.js";
-import { find, make, percent, plural } from "./dom.js";
+import { find, keepingFocus, make, percent, plural } from "./dom.js";
 import { HUES, map } from "./map.js";
 
 const DOUBT = "Doubt is 100 % where two classes are level and 0 % where one is far ahead: the mean over the images that wait.";
@@ -23,14 +23,15 @@ export async function showOverview(filter) {
     ),
     people(all.people),
     make("h2", {}, "Classes that look alike lie close, those that are confused are joined"),
-    map(all, filter),
+    map(all, filter, find("#map")?.clientWidth),
     make("h2", {}, "Clusters of classes that are confused"),
     make("p", { class: "quiet" }, DOUBT),
     make("div", { class: "cards" }, groups.map((members) => card(members, classes, filter))),
     alone.length && make("h2", {}, "Confused with none"),
     alone.length && make("div", { class: "cards" }, make("div", { class: "card" }, classGrid(alone, classes, filter))),
   ];
-  find("#overview").replaceChildren(...parts.filter(Boolean));
+  const place = find("#overview");
+  keepingFocus(place, () => place.replaceChildren(...parts.filter(Boolean)));
 }
 
 const tile = (value, name) => make("li", {}, make("b", {}, String(value)), make("span", {}, name));

@@ -3,7 +3,7 @@
 const ROUNDS = 60;
 const MOST_WORK = 2e7; // pairs of dots; thousands of classes stay where they are
 const MOST_NAMES = 200;
-const GAPS = [3, 14, 28, 44, 62, 80]; // between a dot and its name; beyond the first a line joins them
+const GAPS = [3, 14, 28, 44, 62, 80, 104, 132, 164, 200]; // between a dot and its name; beyond the first a line joins them
 const DIRECTIONS = Array.from({ length: 16 }, (_, turn) => [Math.cos((turn * Math.PI) / 8), Math.sin((turn * Math.PI) / 8)]);
 
 /** Pushes dots { x, y, r } apart that overlap, within a frame. */

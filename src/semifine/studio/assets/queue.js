@@ -11,25 +11,30 @@ export class Queue {
   wanted = { state: "waiting", order: "worth", class: "", cluster: "", text: "" };
   ids = [];
   past = [];
-  #total = 0;
-  #answered = new Set(); // since the server was last asked
-  #passed = new Set(); // passed over without an answer: the server does not know of them
+  #beyond = 0; // images that fit, beyond those that the server sent
+  #passed = new Set(); // looked at, and the server would send them again
+  #settled = new Set(); // no longer waiting; what was fetched before may still call them look-alikes
   #details = new Map();
 
   async load() {
-    this.#passed.clear();
-    this.#details.clear();
+    const sent = await this.#ask(MANY); // first: where no answer comes, all stays as it is
+    for (const known of [this.#passed, this.#settled, this.#details]) known.clear();
     this.ids = [];
-    await this.#fetch();
+    this.#take(sent);
+  }
+
+  #ask(count) {
+    return get("queue", { ...this.wanted, person: person(), count });
+  }
+
+  #take({ ids, total }) {
+    const known = new Set([...this.ids, ...this.#passed]);
+    this.ids.push(...ids.filter((id) => !known.has(id)));
+    this.#beyond = total - ids.length;
   }
 
   async #fetch() {
-    const count = MANY + this.#passed.size;
-    const { ids, total } = await get("queue", { ...this.wanted, person: person(), count });
-    const known = new Set([...this.ids, ...this.#passed]);
-    this.ids.push(...ids.filter((id) => !known.has(id)));
-    this.#answered.clear();
-    this.#total = total;
+    this.#take(await this.#ask(MANY + this.#passed.size));
   }
 
   get current() {
@@ -38,15 +43,33 @@ export class Queue {
 
   /** How many images are left, the current one included. */
   get left() {
-    return Math.max(this.ids.length, this.#total - this.#answered.size - this.#passed.size);
+    return this.ids.length + this.#beyond;
+  }
+
+  get isForWaiting() {
+    return this.wanted.state === "waiting";
+  }
+
+  get isNarrowed() {
+    const { class: of, cluster, text } = this.wanted;
+    return [of, cluster, text].some((value) => value !== "");
+  }
+
+  /** Whether there were images since it was loaded. */
+  get hasBegun() {
+    return this.#passed.size + this.#settled.size > 0;
   }
 
   async advance(isAnswered) {
     const [id] = this.ids.splice(0, 1);
     if (id === undefined) return;
     this.past.push(id);
-    (isAnswered ? this.#answered : this.#passed).add(id);
-    if (this.ids.length < FEW && this.left > this.ids.length) await this.#fetch();
+    this.forget([id]);
+    (isAnswered && this.isForWaiting ? this.#settled : this.#passed).add(id);
+    if (this.ids.length < FEW && this.#beyond > 0) await this.#fetch();
+    if (this.ids.length || !this.isForWaiting) return;
+    this.#passed.clear(); // what was passed over or skipped comes back at the end
+    await this.#fetch();
   }
 
   back() {
@@ -57,30 +80,36 @@ export class Queue {
   /** Puts an image in front, whether or not it is in the queue. */
   show(id) {
     this.ids = [id, ...this.ids.filter((other) => other !== id)];
-    this.#answered.delete(id);
     this.#passed.delete(id);
-    this.forget([id]);
+    this.reopen([id]);
   }
 
   /** Leaves out images that are answered, but for the one that is looked at. */
   drop(ids) {
     const gone = new Set(ids);
     this.ids = this.ids.filter((id, place) => place === 0 || !gone.has(id));
-    for (const id of ids) if (id !== this.current) this.#answered.add(id);
+    for (const id of ids) this.#settled.add(id);
+    this.forget(ids);
+  }
+
+  /** Takes in that images wait again. */
+  reopen(ids) {
+    for (const id of ids) this.#settled.delete(id);
     this.forget(ids);
   }
 
   forget(ids) {
-    for (const id of ids) this.#details.delete(Number(id));
+    for (const id of ids) this.#details.delete(id);
   }
 
-  detail(id) {
+  async detail(id) {
     if (!this.#details.has(id)) {
       const asked = get(`image/${id}`);
       asked.catch(() => this.#details.delete(id));
       this.#details.set(id, asked);
     }
-    return this.#details.get(id);
+    const image = await this.#details.get(id);
+    return { ...image, look_alikes: image.look_alikes.filter((other) => !this.#settled.has(other.id)) };
   }
 
   prefetch() {

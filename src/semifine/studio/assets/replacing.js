@@ -1,6 +1,7 @@
 // When an answer differs from what somebody else said, the person says which holds.
 
-import { find, leaveFromOutside, make } from "./dom.js";
+import { ask, find, leaveFromOutside, make } from "./dom.js";
+import { keyOf } from "./keyboard.js";
 import { person } from "./person.js";
 
 const SAYING = { none_of_these: "none of these", unsure: "unsure", skip: "skip" };
@@ -21,9 +22,7 @@ export function askWhichHolds(rivals, answer) {
     ...rivals.flatMap((verdict) => [sentence(verdict), make("br")]),
     make("b", {}, "You"), " say ", make("i", {}, saying(answer)),
   );
-  dialog.onkeydown = ({ key }) => find(`[data-key="${CSS.escape(key.toLowerCase())}"]`, dialog)?.click();
+  dialog.onkeydown = (event) => find(`[data-key="${CSS.escape(keyOf(event))}"]`, dialog)?.click();
   leaveFromOutside(dialog);
-  dialog.returnValue = "";
-  dialog.showModal();
-  return new Promise((resolve) => (dialog.onclose = () => resolve(dialog.returnValue)));
+  return ask(dialog);
 }

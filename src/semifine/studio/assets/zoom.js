@@ -2,6 +2,7 @@
 
 import { photo } from "./api.js";
 import { find, make } from "./dom.js";
+import { keyOf } from "./keyboard.js";
 
 const STEP = 1.4; // of a key or a button
 const CLOSE_UP = 3; // of a double tap
@@ -113,8 +114,8 @@ export class Zoom {
     if (ARROWS[key]) this.#move([ARROWS[key][0] * MOVE * innerWidth, ARROWS[key][1] * MOVE * innerHeight]);
     else if (key === "+" || key === "=") this.#tools.larger();
     else if (key === "-") this.#tools.smaller();
-    else if (key === "0") this.#tools.fit();
-    else if (key.toLowerCase() === "z" && !event.repeat) this.#tools.close();
+    else if (keyOf(event) === "0") this.#tools.fit();
+    else if (keyOf(event) === "z" && !event.repeat) this.#tools.close();
     else return;
     event.preventDefault();
     event.stopPropagation(); // or the key that closes it would open it again
