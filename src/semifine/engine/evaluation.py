@@ -60,8 +60,8 @@ def accuracy(probs: Tensor, label: Tensor) -> dict[str, float]:
     """Top-1 and top-5 accuracy in percent; with fewer than five classes top-5 counts them all."""
     top = probs.topk(min(5, probs.shape[1]), dim=1).indices
     found = top == label[:, None]
-    top1, top5 = torch.stack([found[:, 0].double().mean(), found.any(dim=1).double().mean()]).tolist()
-    return {"top1": 100 * top1, "top5": 100 * top5}
+    first, any_of_five = torch.stack([found[:, 0].sum(), found.any(dim=1).sum()]).tolist()
+    return {"top1": 100 * first / len(label), "top5": 100 * any_of_five / len(label)}
 
 
 def confusion_matrix(probs: Tensor, label: Tensor) -> Tensor:
