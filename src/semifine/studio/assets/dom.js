@@ -20,7 +20,7 @@ export const make = (tag, properties = {}, ...children) => fill(document.createE
 export const draw = (tag, properties = {}, ...children) =>
   fill(document.createElementNS(SVG, tag), properties, children);
 
-export const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+export const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}\u00a0%`;
 
 export const plural = (count, one, many = one + "s") => `${count} ${count === 1 ? one : many}`;
 
