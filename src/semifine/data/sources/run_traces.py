@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from semifine.data.sources.scan import images_below, images_directly_in, subfolders
+from semifine.data.sources.scan import images_below, is_image, subfolders
 from semifine.run_folder import RunFolder
 
 LOCK = ".lock"
@@ -23,9 +24,16 @@ def holds_runs_alone(folder: Path) -> bool:
     try:
         if is_run(folder):
             return True
+        if _has_image(folder):
+            return False
         inside = subfolders(folder)
         others = [name for name in inside if not is_run(folder / name)]
-        has_runs = len(others) < len(inside)
-        return has_runs and not images_directly_in(folder) and not any(images_below(folder, name) for name in others)
+        return len(others) < len(inside) and not any(images_below(folder, name) for name in others)
     except PermissionError:  # is told where its images are wanted
         return False
+
+
+def _has_image(folder: Path) -> bool:
+    """Whether an image lies in the folder itself: most folders of classes are told from runs by their first file."""
+    with os.scandir(folder) as entries:
+        return any(is_image(entry.name) for entry in entries)
