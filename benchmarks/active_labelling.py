@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from semifine.cli.main import main as semifine
-from semifine.labelling.log import LabelLog
-from semifine.studio.desk import Desk, Said
-from semifine.studio.insight import Insight, gain_insight
-from semifine.studio.retraining import Request, training_command
+from semifine.data.label_log import LabelLog
+from semifine.studio.jobs import Request, training_command
+from semifine.studio.queue import Desk, Said
+from semifine.studio.snapshot import Insight, gain_insight
 
 WAYS = ("none", "random", "studio")
 

@@ -23,9 +23,9 @@ import torch
 from safetensors.torch import load_file
 
 from semifine.config import resolve
-from semifine.engine.display import Display
-from semifine.engine.training import train
-from semifine.run_folder import RunFolder
+from semifine.runs.folder import RunFolder
+from semifine.training.fit import train
+from semifine.training.progress import Display
 
 SETTINGS = {
     "data.genera": 3,

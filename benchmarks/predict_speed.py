@@ -29,14 +29,14 @@ import torch
 from PIL import Image
 
 import semifine
-from semifine.engine.devices import describe_hardware
 from semifine.inference.export import export
-from semifine.inference.inputs import find_files
 from semifine.inference.onnx_model import OnnxModel
-from semifine.inference.predicting import predict_into
+from semifine.inference.pipeline import find_files
+from semifine.inference.predict import predict_into
 from semifine.inference.prediction import Questions
 from semifine.inference.run import Run
 from semifine.models.classifier import normalisation
+from semifine.training.devices import describe_hardware
 from semifine.version import code_version
 
 DISTINCT = 10

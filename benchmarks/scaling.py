@@ -19,12 +19,12 @@ import numpy as np
 import torch
 
 import heart
-from semifine.data.streams import IndexStream
-from semifine.engine.devices import describe_hardware
+from semifine.augment import ViewMaker, ViewSettings
+from semifine.augment.image_batch import ImageTable
+from semifine.data.samplers import IndexStream
 from semifine.soft_labels import TransitionTracker
+from semifine.training.devices import describe_hardware
 from semifine.version import code_version
-from semifine.views import ViewMaker, ViewSettings
-from semifine.views.images import ImageTable
 
 SIDE = 64
 

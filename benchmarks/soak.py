@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from semifine.config import resolve
-from semifine.engine.display import Display
-from semifine.engine.interruption import Interrupted
-from semifine.engine.training import train
+from semifine.training.fit import train
+from semifine.training.interruption import Interrupted
+from semifine.training.progress import Display
 
 SETTINGS = {
     "data.genera": 2,

@@ -26,16 +26,16 @@ from torch.nn.functional import cross_entropy
 
 from semifine.config import RunSettings, resolve
 from semifine.data.catalog import Catalog, Split
+from semifine.data.dataset import Dataset
 from semifine.data.store import ImageStore
-from semifine.engine.dataset import Dataset
-from semifine.engine.devices import create_fabric, describe_hardware, training_stream
-from semifine.engine.display import Display
-from semifine.engine.graphs import GraphedStep
-from semifine.engine.meters import NumberMeter
-from semifine.engine.trainer import Trainer
 from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier
-from semifine.run_folder import RunFolder
+from semifine.runs.folder import RunFolder
+from semifine.training.devices import create_fabric, describe_hardware, training_stream
+from semifine.training.meters import NumberMeter
+from semifine.training.progress import Display
+from semifine.training.step import GraphedStep
+from semifine.training.trainer import Trainer
 from semifine.version import code_version
 
 NOW = Progress(0, 1)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from semifine.config import RunSettings, resolve
-from semifine.engine.checkpoint import save_weights
 from semifine.models.classifier import create_classifier
+from semifine.runs.checkpoint import save_weights
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from semifine.methods import method_names as list_methods
     from semifine.soft_labels import SoftLabelSelector
 
+
 # Loaded on first use, so that `import semifine` and `semifine --help` need not wait for torch.
 _WHERE = {
     "fit": ("semifine.api", "fit"),

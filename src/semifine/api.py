@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from semifine.config import read_preset, resolve
-from semifine.config.files import flatten
-from semifine.engine.display import Display
-from semifine.engine.training import train
+from semifine.config.yaml_files import flatten
 from semifine.inference.run import Run, load
+from semifine.training.fit import train
+from semifine.training.progress import Display
 
 
 def fit(

@@ -1,4 +1,8 @@
-"""Mistakes that a user can mend."""
+"""Lists in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class UserError(ValueError):
@@ -19,3 +23,8 @@ def exhausted_memory(error: BaseException) -> str | None:
         return "this machine"
     is_gpu = isinstance(error, RuntimeError) and ("out of memory" in text or "STATUS_ALLOC_FAILED" in text)
     return "the GPU" if is_gpu else None
+
+
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """``a, b, c, …``: a remark is read, a list of hundreds is not."""
+    return ", ".join([*names[:most], *(["…"] if len(names) > most else [])])

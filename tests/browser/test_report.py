@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from tests.analysis.fake_runs import make_groups, planted_counts, write_run
 from tests.report.test_page import SECTIONS, photos, write_with_photos
+from tests.runs.fake_runs import make_groups, planted_counts, write_run
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 

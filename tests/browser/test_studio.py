@@ -14,9 +14,8 @@ from urllib.request import urlopen
 import pytest
 
 from semifine.config import read_settings_file, resolve
+from semifine.data.label_log import agreed_labels, read_events, standings
 from semifine.data.sources import load_catalog
-from semifine.labelling.log import read_events
-from semifine.labelling.standing import agreed_labels, standings
 from tests.browser.studio_pages import Server, open_page, open_window, serving, wait_for_text
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from semifine.labelling.log import read_events
+from semifine.data.label_log import read_events
 from tests.browser.studio_pages import open_page, serving, wait_for_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semifine.labelling.log import read_events
+from semifine.data.label_log import read_events
 from tests.browser.studio_pages import open_page, open_window, serving, wait_for_text
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semifine.labelling.log import read_events
-from semifine.labelling.standing import agreed_labels, standings
+from semifine.data.label_log import agreed_labels, read_events, standings
 from tests.browser.studio_pages import open_page, serving, wait_for_text
 
 if TYPE_CHECKING:

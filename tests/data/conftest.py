@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from semifine.data.catalog import Catalog, Split
-from semifine.data.reading import FileReader
+from semifine.data.decode import FileReader
 
 SaveImage = Callable[..., Path]
 MakeCatalog = Callable[..., Catalog]

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.paths import PathColumn
+from semifine.data.catalog import UNKNOWN, Catalog, PathColumn, Split
 from semifine.errors import UserError
 
 from .conftest import MakeCatalog, SaveImage

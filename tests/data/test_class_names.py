@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from semifine.data.class_names import class_name, names_that_differ_in_case
+from semifine.data.text_table import class_name, names_that_differ_in_case
 
 
 @pytest.mark.parametrize("written", [unicodedata.normalize(form, "fée") for form in ("NFC", "NFD")])

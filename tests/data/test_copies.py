@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semifine.data.copies import BEGINNING, copies, join
+from semifine.data.splits import BEGINNING, copies, join
 
 
 def found(folder: Path, contents: dict[str, bytes], sought: set[str]) -> list[set[str]]:

@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 
 from semifine.data import decode_pool
+from semifine.data.decode import decode_or_reason
 from semifine.data.decode_pool import Reasons, decode_in_processes, processes_can_share
-from semifine.data.packing import Packed
-from semifine.data.reading import decode_or_reason
+from semifine.data.decode_worker import Packed
 from semifine.errors import UserError
 
 pytestmark = pytest.mark.skipif(not processes_can_share(), reason="this system has no memory for processes to share")

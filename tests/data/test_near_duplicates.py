@@ -9,8 +9,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from semifine.data.catalog import Split
-from semifine.data.inspection import inspect
-from semifine.data.near_duplicates import MOST_BITS, MOST_SHARING, _close_pairs, near_duplicates
+from semifine.data.checks import MOST_BITS, MOST_SHARING, _close_pairs, inspect, near_duplicates
 from semifine.data.store import open_store
 
 from .conftest import MakeCatalog
@@ -81,7 +80,7 @@ def test_thousands_of_one_fixed_camera_do_not_become_a_square(monkeypatch: pytes
     scene = random.integers(0, 2**16, 16).astype(np.uint16)
     shots = np.tile(scene, (3000, 1))
     shots[np.arange(3000), random.integers(0, 16, 3000)] ^= (1 << random.integers(0, 16, 3000)).astype(np.uint16)
-    monkeypatch.setattr("semifine.data.near_duplicates.AT_ONCE", 10_000)
+    monkeypatch.setattr("semifine.data.checks.AT_ONCE", 10_000)
     found = [targets for _, targets, _ in _close_pairs(shots[:2000], shots[2000:])]
     sizes = [len(targets) for targets in found]
     assert max(sizes) <= 10_000 + MOST_SHARING

@@ -16,16 +16,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data import in_order, store_build, store_files
+from semifine.data import parallel, store_files
 from semifine.data.catalog import Catalog, Split
-from semifine.data.reading import FileReader
-from semifine.data.store import (
-    ImageStore,
-    default_cache_dir,
-    open_store,
-    set_aside_unreadable,
-    unreadable_images,
-)
+from semifine.data.decode import FileReader
+from semifine.data.store import ImageStore, default_cache_dir, open_store, set_aside_unreadable, unreadable_images
 from semifine.errors import UserError
 
 from .conftest import MakeCatalog, SaveImage
@@ -269,19 +263,19 @@ def test_memory_is_bounded(
     """Far fewer images are decoded ahead than there are, however slow the disk is."""
     ahead: list[int] = []
     started = 0
-    original = store_build.try_decode
+    original = store_files.try_decode
 
     def counted(*args: object) -> object:
         nonlocal started
         started += 1
         return original(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(store_build, "try_decode", counted)
+    monkeypatch.setattr(store_files, "try_decode", counted)
     paths = [f"{i}.png" for i in range(60)]
     for path in paths:
         save_image(path, 4, 4)
     open_store(make_catalog(paths), 4, cache, lambda done, _: ahead.append(started - done), workers=2)
-    assert max(ahead) <= 2 * in_order.IN_FLIGHT_PER_WORKER
+    assert max(ahead) <= 2 * parallel.IN_FLIGHT_PER_WORKER
 
 
 class Drawn:

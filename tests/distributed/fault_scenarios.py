@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from semifine.engine import devices
-from semifine.engine.assessment import Assessment
-from semifine.engine.display import Display
-from semifine.engine.feed import Feed
-from semifine.engine.training import train
 from semifine.methods.base import Batch
+from semifine.training import devices
+from semifine.training.evaluate import Assessment
+from semifine.training.fit import train
+from semifine.training.loader import Feed
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.distributed.scenarios import NETWORK, Silent, in_processes
 

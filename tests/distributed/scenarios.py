@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
-from semifine.engine.display import Display
-from semifine.engine.interruption import Interrupted
-from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.methods import method_names
 from semifine.methods.soc import SoC
+from semifine.training.fit import train
+from semifine.training.interruption import Interrupted
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings, tiny_teacher
 
 STEPS = 50

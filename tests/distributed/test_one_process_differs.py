@@ -51,7 +51,7 @@ def test_work_of_the_first_process_that_takes_long_is_waited_for(runs: Path) -> 
 SLOW_SAVE = """
 import sys, time
 from semifine.cli.main import main
-from semifine.engine import training_state
+from semifine.training import training_state
 save = training_state.save_checkpoint
 def slowly(*arguments):
     time.sleep(14)  # longer than Fabric needs to see that a process of its own has ended

@@ -58,8 +58,8 @@ def test_python_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide's file, put where it says, trains, and its state is what it says."""
     import semifine.methods
-    from semifine.engine.display import Display
-    from semifine.engine.training import train
+    from semifine.training.fit import train
+    from semifine.training.progress import Display
     from tests.conftest import tiny_settings
 
     write_files(ROOT / "docs" / "add_a_method.md", tmp_path)

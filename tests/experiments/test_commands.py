@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from semifine.cli import reproduce_command
+from semifine.cli import reproduce
 from semifine.cli.main import main
-from semifine.config import read_settings_file, resolving
-from semifine.data import in_order
-from semifine.data.folder_writer import write_folder
+from semifine.config import read_settings_file, resolve
+from semifine.data import parallel
 from semifine.data.sources import load_catalog, synthetic
+from semifine.data.sources.folder import write_folder
 from semifine.experiments import scheduler
-from semifine.experiments.named import find_experiment, published_experiments
 from semifine.experiments.stages import ROUNDS
-from semifine.run_folder import RunFolder, read_json
+from semifine.experiments.tables import find_experiment, published_experiments
+from semifine.files import read_json
+from semifine.runs.folder import RunFolder
 from tests.conftest import FEW_IMAGES
 
 TINY = ["--budget", "1", "--device", "cpu"]
@@ -40,8 +41,8 @@ class RunHere:
 @pytest.fixture
 def _runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a few images of the embedded set, which the tables are planned for as a whole."""
-    real, few = resolving.source_defaults, {"synthetic": FEW_IMAGES}
-    monkeypatch.setattr(resolving, "source_defaults", lambda source: {**real(source), **few.get(source, {})})
+    real, few = resolve.source_defaults, {"synthetic": FEW_IMAGES}
+    monkeypatch.setattr(resolve, "source_defaults", lambda source: {**real(source), **few.get(source, {})})
     monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=RunHere, STDOUT=subprocess.STDOUT))
     monkeypatch.setattr(scheduler, "POLL_SECONDS", 0.0)
 
@@ -237,12 +238,12 @@ def test_a_wrong_experiment_is_one_sentence(
 def test_small_networks_on_a_cpu_run_one_a_core(
     monkeypatch: pytest.MonkeyPatch, profile: str, cores: int, expected: int
 ) -> None:
-    monkeypatch.setattr(in_order, "usable_cores", lambda: cores)
-    assert reproduce_command._runs_at_once(profile, "cpu") == expected
+    monkeypatch.setattr(parallel, "usable_cores", lambda: cores)
+    assert reproduce._runs_at_once(profile, "cpu") == expected
 
 
 def test_grids_of_different_photos_have_different_folders() -> None:
-    from semifine.cli.reproduce_command import _folder_name
+    from semifine.cli.reproduce import _folder_name
 
     assert _folder_name("semi_cub:/data/cub") == "semi_cub"
     assert _folder_name("synthetic") == "synthetic"

@@ -8,8 +8,7 @@ import re
 
 import pytest
 
-from semifine.experiments.formats import as_csv, as_latex, as_markdown
-from semifine.experiments.layout import Cells
+from semifine.experiments.formats import Cells, as_csv, as_latex, as_markdown
 from semifine.experiments.recipes import read_shipped
 from semifine.experiments.tables import Cell, Table, choose_rows, read_table, table_names
 

@@ -15,14 +15,14 @@ from safetensors.torch import load_file
 
 from semifine.config import read_settings_file, resolve
 from semifine.data.catalog import Split
-from semifine.engine.dataset import open_dataset
-from semifine.engine.display import Display
-from semifine.engine.starting_weights import find_weights
-from semifine.engine.training import train
+from semifine.data.dataset import open_dataset
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions
 from semifine.experiments.stages import ROUNDS, Stage, all_recipes, plan, settings_in, write_confident_labels
-from semifine.run_folder import RunFolder
+from semifine.runs.folder import RunFolder
+from semifine.training.fit import train
+from semifine.training.init_weights import find_weights
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
 QUIET = Display(quiet=True)

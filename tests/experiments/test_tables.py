@@ -13,7 +13,7 @@ from semifine.experiments.recipes import Conditions, read_shipped
 from semifine.experiments.scheduler import State, mark_finished
 from semifine.experiments.stages import settings_in
 from semifine.experiments.tables import choose_rows, fill, fit_settings, plan_jobs, read_table, table_names
-from semifine.run_folder import write_json
+from semifine.files import write_json
 
 
 def test_the_tables_have_the_rows_of_the_paper() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from semifine.engine.display import Display
-from semifine.engine.training import train
+from semifine.training.fit import train
+from semifine.training.progress import Display
 from tests.conftest import LASTING, tiny_settings
 
 BOMB_SIDE = 50_000

@@ -13,15 +13,15 @@ import torch
 from safetensors.torch import load_file
 
 from semifine.cli.main import main
-from semifine.engine import checkpoint as checkpoint_module
-from semifine.engine.checkpoint import newest_checkpoint
-from semifine.engine.devices import create_fabric
-from semifine.engine.display import Display
-from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.inference.run import load
 from semifine.methods.fixmatch import FixMatch
-from semifine.run_folder import RunFolder
+from semifine.runs import checkpoint as checkpoint_module
+from semifine.runs.checkpoint import newest_checkpoint
+from semifine.runs.folder import RunFolder
+from semifine.training.devices import create_fabric
+from semifine.training.fit import train
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.faults.test_safe_loading import renew_checksums
 

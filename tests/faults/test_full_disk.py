@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 
 from semifine.cli.main import main
-from semifine.engine.display import Display
-from semifine.engine.training import train
 from semifine.errors import UserError
+from semifine.training.fit import train
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.faults.bad_files import encoded
 

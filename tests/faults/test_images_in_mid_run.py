@@ -17,10 +17,10 @@ from safetensors.torch import load_file
 
 from semifine.config import RunSettings, resolve
 from semifine.data.store_files import PIXELS
-from semifine.engine.display import Display
-from semifine.engine.interruption import Interrupted
-from semifine.engine.training import train
 from semifine.errors import UserError
+from semifine.training.fit import train
+from semifine.training.interruption import Interrupted
+from semifine.training.progress import Display
 
 Change = Callable[[Path, Path], None]
 

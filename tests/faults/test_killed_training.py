@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 
 from semifine.cli.main import main
-from semifine.engine.display import Display
-from semifine.engine.interruption import watching_for_stop
-from semifine.engine.lock import locked
+from semifine.runs.folder import locked
+from semifine.training.interruption import watching_for_stop
+from semifine.training.progress import Display
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = (
@@ -77,7 +77,7 @@ def test_a_stop_at_once_has_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys
     def impatient(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("semifine.engine.training.train", impatient)
+    monkeypatch.setattr("semifine.training.fit.train", impatient)
     assert main(["train", "--out", "nowhere"]) == 130
     assert capsys.readouterr().err == "semifine: stopped at once\n"
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from semifine.cli.main import main
-from semifine.engine.display import Display
-from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.methods.fixmatch import FixMatch
+from semifine.training.fit import train
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
 
@@ -57,6 +57,6 @@ def test_other_errors_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.Mon
 def test_no_command_answers_with_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("semifine.cli.list_command.run", too_large_a_tensor)
+    monkeypatch.setattr("semifine.cli.list.run", too_large_a_tensor)
     assert main(["list"]) == 2
     assert "The memory of this machine does not suffice" in capsys.readouterr().err

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from semifine.engine.feed import Feed
-from semifine.engine.nonfinite import copied, restore_unless
-from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.methods import method_names
 from semifine.methods.base import Batch
+from semifine.training.fit import train
+from semifine.training.loader import Feed
+from semifine.training.step import copied, restore_unless
 from tests.conftest import tiny_settings
 from tests.faults.test_damaged_runs import Notes
 

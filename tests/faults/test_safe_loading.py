@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from semifine.cli.main import main
-from semifine.data.reading import digest_of
-from semifine.engine.checkpoint import CHECKSUMS, TRAINING, WEIGHTS
+from semifine.data.decode import digest_of
+from semifine.runs.checkpoint import CHECKSUMS, TRAINING, WEIGHTS
 from tests.faults.bad_files import encoded, finished_run
 
 SOURCES = Path(__file__).parents[2] / "src" / "semifine"

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from semifine.data.catalog import Split
-from semifine.engine.display import Display
-from semifine.engine.training import train
 from semifine.inference.export import export
 from semifine.inference.run import Run, load
+from semifine.training.fit import train
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
 

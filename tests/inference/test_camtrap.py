@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from semifine.cli.main import main
-from semifine.data.photo_facts import PhotoFacts, photo_facts
+from semifine.data.photo_metadata import PhotoFacts, photo_facts
 from semifine.errors import UserError
 from semifine.inference import camtrap
 from semifine.inference.camtrap import check_folder, write_package

@@ -9,9 +9,8 @@ import pytest
 from safetensors.torch import load_file
 
 from semifine.cli.main import main
-from semifine.engine.checkpoint import save_weights
-from semifine.inference.divergence import DivergedError
-from semifine.inference.run import load
+from semifine.inference.run import DivergedError, load
+from semifine.runs.checkpoint import save_weights
 from tests.faults.test_safe_loading import renew_checksums
 
 SENTENCE = "The weights of {} give no finite numbers (the training diverged): train again with a lower --lr."

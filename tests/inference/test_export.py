@@ -19,8 +19,8 @@ from semifine.cli.main import main
 from semifine.errors import UserError
 from semifine.inference import export as exporting
 from semifine.inference.export import export
-from semifine.inference.knowledge import Knowledge
 from semifine.inference.onnx_model import METADATA, OnnxModel
+from semifine.inference.prediction import Knowledge
 from semifine.inference.run import Run
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ import yaml
 from PIL import Image, ImageOps
 
 from semifine.cli.main import main
-from semifine.data.folder_writer import write_folder
 from semifine.data.sources import load_catalog, synthetic
+from semifine.data.sources.folder import write_folder
 
 OPTIONS = ["--backbone", "test_resnet", "--iterations", "6", "--device", "cpu"]
 

@@ -7,12 +7,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from semifine.engine.averaging import create_teacher
 from semifine.methods import method_class
 from semifine.methods.base import Batch, DataInfo, Method
-from semifine.models.classifier import Classifier, create_classifier
-from semifine.models.networks import Networks, Output
-from semifine.models.projection import PROJECTION
+from semifine.models.classifier import PROJECTION, Classifier, create_classifier
+from semifine.models.ema import create_teacher
+from semifine.models.forward import Networks, Output
 from tests.conftest import tiny_settings
 
 CLASSES, LABELLED, UNLABELLED, SIZE = 6, 18, 54, 32

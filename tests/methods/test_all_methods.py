@@ -14,18 +14,18 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from semifine.augment import ViewMaker
+from semifine.data import dataset as dataset_module
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import load_catalog
-from semifine.engine import dataset as dataset_module
-from semifine.engine.display import Display
-from semifine.engine.feed import Feed
-from semifine.engine.interruption import Interrupted
-from semifine.engine.trainer import Trainer
-from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
-from semifine.views import ViewMaker
+from semifine.training.fit import train
+from semifine.training.interruption import Interrupted
+from semifine.training.loader import Feed
+from semifine.training.progress import Display
+from semifine.training.trainer import Trainer
 from tests.conftest import tiny_settings
 from tests.methods.one_step import OneByOne, make_batch, make_method, make_networks
 

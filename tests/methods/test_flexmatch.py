@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from semifine.engine.display import Display
-from semifine.engine.meters import PseudoLabelMeter
-from semifine.engine.training import train
 from semifine.methods.base import Progress
 from semifine.methods.flexmatch import MAPPINGS, learning_status
+from semifine.training.fit import train
+from semifine.training.meters import PseudoLabelMeter
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.methods.one_step import CLASSES, UNLABELLED, make_batch, make_method, make_networks
 

@@ -13,10 +13,10 @@ import torch
 import semifine
 import semifine.methods
 from semifine.cli.main import main
-from semifine.engine.interruption import Interrupted
-from semifine.engine.trainer import Trainer
 from semifine.errors import UserError
 from semifine.methods import absolute_name, method_class
+from semifine.training.interruption import Interrupted
+from semifine.training.trainer import Trainer
 from tests.conftest import FEW_IMAGES
 from tests.distributed.process_runs import ENVIRONMENT
 
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import torch
 
-from semifine.config.schema import setting
+from semifine.config.fields import setting
 from semifine.methods.base import Method
 from semifine.methods.supervised import Supervised
 

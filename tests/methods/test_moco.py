@@ -10,17 +10,16 @@ import pytest
 import torch
 
 import semifine
-from semifine.engine.averaging import create_teacher, update_teacher
-from semifine.engine.display import Display
-from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.losses import contrast_logits, contrastive_loss
 from semifine.methods.base import DataInfo, Progress
+from semifine.methods.components import Ring
 from semifine.methods.moco import MoCo, MoCoSettings
-from semifine.methods.ring import Ring
-from semifine.models.classifier import create_classifier
-from semifine.models.projection import PROJECTION, on_sphere
-from semifine.models.weights import load_weights_file
+from semifine.models.classifier import PROJECTION, create_classifier, on_sphere
+from semifine.models.ema import create_teacher, update_teacher
+from semifine.models.pretrained import load_weights_file
+from semifine.training.fit import train
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.methods.one_step import (
     UNLABELLED,

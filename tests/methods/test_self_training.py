@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from semifine.engine.display import Display
-from semifine.engine.step import TrainStep
-from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.losses import distillation_loss
 from semifine.methods.base import Batch, Progress
-from semifine.models.networks import Networks
+from semifine.models.forward import Networks
+from semifine.training.fit import train
+from semifine.training.progress import Display
+from semifine.training.step import TrainStep
 from tests.conftest import tiny_settings
 from tests.methods.one_step import make_batch, make_method, make_network, make_networks
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from semifine.engine.display import Display
-from semifine.engine.training import train
 from semifine.errors import UserError
 from semifine.losses import soft_cross_entropy
 from semifine.methods.base import Progress
 from semifine.methods.simmatch import aggregate, align, unfold
-from semifine.models.projection import PROJECTION, on_sphere
+from semifine.models.classifier import PROJECTION, on_sphere
+from semifine.training.fit import train
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.methods.one_step import (
     CLASSES,

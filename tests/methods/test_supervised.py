@@ -7,8 +7,8 @@ import torch
 
 from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog
-from semifine.engine.schedule import learning_rate_factor
 from semifine.losses import supervised_cross_entropy
+from semifine.training.optim import learning_rate_factor
 from tests.conftest import tiny_settings
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from semifine.cli.main import main
 from semifine.report import write_page
-from tests.analysis.fake_runs import write_run
+from tests.runs.fake_runs import write_run
 
 
 def test_a_page_about_several_runs_lies_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

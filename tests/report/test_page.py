@@ -20,15 +20,15 @@ import pytest
 from numpy.typing import NDArray
 
 from semifine import UserError
-from semifine.analysis import read_run
 from semifine.config import resolve
 from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog
-from semifine.engine.sample_table import write_sample_table
 from semifine.report import write_page
-from semifine.report.photos import RunPhotos
-from tests.analysis.fake_runs import make_groups, planted_counts, result_of, write_run
+from semifine.report.sections.images import RunPhotos
+from semifine.runs.run import read_run
+from semifine.training.sample_stats import write_sample_table
 from tests.report.reading import PageReader, read_page
+from tests.runs.fake_runs import make_groups, planted_counts, result_of, write_run
 
 SECTIONS = [
     "summary", "help", "results", "curves", "matrices", "tree", "clusters", "labels", "images", "next", "data",
@@ -271,7 +271,7 @@ def test_wrong_calls_are_user_errors(tmp_path: Path) -> None:
 
 
 def test_importing_the_report_is_cheap() -> None:
-    heavy = ("torch", "matplotlib", "pyarrow", "PIL", "jinja2", "yaml", "semifine.engine")
+    heavy = ("torch", "matplotlib", "pyarrow", "PIL", "jinja2", "yaml", "semifine.training")
     code = f"import sys, semifine.report; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -14,19 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from semifine.analysis import RunFacts, Series, read_run
-from semifine.report.arrangement import arrange, choose_k, choose_run, groups_told
-from semifine.report.curves import draw_curves, legend, thinned, ticks_up_to
-from semifine.report.data_sets import data_labels
-from semifine.report.groups import group_runs
-from semifine.report.matrices import draw_matrices, middle_of_scale, tinted
-from semifine.report.naming import run_labels
-from semifine.report.palette import DASHES, HUES, METHOD_STYLES, SPARE_HUES, run_styles
-from semifine.report.pictures import BUDGET, SIDE, data_uri, encode_examples
-from semifine.report.results_table import result_rows
-from semifine.report.settings_table import flat, is_beside_the_point, settings_rows
-from semifine.report.time_lines import time_lines
-from semifine.report.wording import (
+from semifine.report.class_order import arrange, choose_k, choose_run, groups_told
+from semifine.report.formatting import (
     MINUS,
     MISSING,
     count,
@@ -40,7 +29,15 @@ from semifine.report.wording import (
     shortened,
     three_digits,
 )
-from tests.analysis.fake_runs import make_groups, planted_counts, write_run
+from semifine.report.names import data_labels, group_runs, run_labels
+from semifine.report.sections.curves import draw_curves, legend, thinned, ticks_up_to
+from semifine.report.sections.images import BUDGET, SIDE, data_uri, encode_examples
+from semifine.report.sections.matrices import draw_matrices, middle_of_scale, tinted
+from semifine.report.sections.results import result_rows, time_lines
+from semifine.report.sections.settings import flat, is_beside_the_point, settings_rows
+from semifine.report.style import DASHES, HUES, METHOD_STYLES, SPARE_HUES, run_styles
+from semifine.runs.run import RunFacts, Series, read_run
+from tests.runs.fake_runs import make_groups, planted_counts, write_run
 
 
 def test_words() -> None:

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from semifine.analysis import read_run
 from semifine.cli.main import main
 from semifine.config import resolve, write_settings
-from semifine.report.comparison import Comparison, chance_margin
-from semifine.report.help_box import HelpBox, view_help
-from semifine.report.results_table import result_rows
-from semifine.report.scores import Score
-from semifine.report.summary import Summary, summarise
-from tests.analysis.fake_runs import make_groups, planted_counts, write_run
+from semifine.report.scores import Comparison, Score, chance_margin
+from semifine.report.sections.help import HelpBox, view_help
+from semifine.report.sections.results import result_rows
+from semifine.report.sections.summary import Summary, summarise
+from semifine.runs.run import read_run
+from tests.runs.fake_runs import make_groups, planted_counts, write_run
 
 
 def summary_of(tmp_path: Path, *runs: dict[str, Any]) -> Summary:

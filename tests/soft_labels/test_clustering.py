@@ -3,8 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semifine.soft_labels.clustering import cluster_classes, k_medoids, objective
-from semifine.soft_labels.draws import draw_medoids
+from semifine.soft_labels.clustering import cluster_classes, draw_medoids, k_medoids, objective
 from tests.soft_labels import reference
 from tests.soft_labels.streams import planted_counts, random_counts, random_medoids
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from semifine.studio.insight import Insight, gain_insight
+from semifine.studio.snapshot import Insight, gain_insight
 from tests.studio.runs import small_run
 
 

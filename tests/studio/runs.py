@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from semifine.config import resolve
-from semifine.engine.display import Display
-from semifine.engine.training import train
+from semifine.training.fit import train
+from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
 

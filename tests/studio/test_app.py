@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from semifine.labelling.log import LabelLog
+from semifine.data.label_log import LabelLog
 from semifine.studio.app import Studio, create_app, hosts_at
-from semifine.studio.insight import Insight
+from semifine.studio.snapshot import Insight
 
 TOKEN = "a-token-for-tests"
 ORIGIN = "http://127.0.0.1:8123"

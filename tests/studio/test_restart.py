@@ -17,10 +17,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from semifine.engine.lock import is_locked
-from semifine.labelling.events import Event
-from semifine.labelling.log import LabelLog
-from semifine.studio.insight import Insight
+from semifine.data.label_log import Event, LabelLog
+from semifine.runs.folder import is_locked
+from semifine.studio.snapshot import Insight
 
 pytestmark = pytest.mark.slow
 

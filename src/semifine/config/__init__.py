@@ -1,8 +1,8 @@
 """Typed settings and the presets that ship with semifine."""
 
-from semifine.config.files import preset_names, preset_summary, read_preset, read_settings_file, write_settings
-from semifine.config.resolving import read_data_settings, read_run_settings, read_train_settings, resolve
-from semifine.config.settings import RunSettings, TrainSettings
+from semifine.config.resolve import read_data_settings, read_run_settings, read_train_settings, resolve
+from semifine.config.train_settings import RunSettings, TrainSettings
+from semifine.config.yaml_files import preset_names, preset_summary, read_preset, read_settings_file, write_settings
 
 __all__ = [
     "RunSettings",

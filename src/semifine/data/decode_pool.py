@@ -22,9 +22,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from semifine.data.in_order import map_in_order
-from semifine.data.packing import Packed
-from semifine.data.reading import MAX_ASPECT
+from semifine.data.decode import MAX_ASPECT
+from semifine.data.decode_worker import Packed
+from semifine.data.parallel import map_in_order
 from semifine.errors import UserError
 
 ResultT = TypeVar("ResultT")
@@ -143,7 +143,7 @@ def _started(count: int, room: int, shorter_side: int, left_alone: int) -> Itera
 def _start(shorter_side: int, left_alone: int, ends: Sequence[tuple[int, int]]) -> subprocess.Popen[bytes]:
     arguments = [str(shorter_side), str(left_alone), *(f"{memory}:{socket}" for memory, socket in ends)]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "semifine.data.decode_process", *arguments],
+        [sys.executable, "-P", "-m", "semifine.data.decode_worker", *arguments],
         stdin=subprocess.DEVNULL,
         pass_fds=list(chain.from_iterable(ends)),
         process_group=0,  # Ctrl-C is for this process, which ends the others

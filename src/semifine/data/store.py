@@ -1,10 +1,10 @@
-"""Decode once: all images as uint8 pixels one after the other, memory-mapped or on a device."""
+"""Which images may be left out because they cannot be read."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,11 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from semifine.data import store_files
-from semifine.data.catalog import Catalog
-from semifine.data.in_order import usable_cores
-from semifine.data.perceptual_hash import Hash
-from semifine.data.store_build import Columns, decode_all
-from semifine.data.unreadable import rows_to_keep
+from semifine.data.catalog import Catalog, Split
+from semifine.data.parallel import usable_cores
+from semifine.data.store_files import Columns, Hash, decode_all
 from semifine.errors import UserError
 
 Progress = Callable[[int, int], None]
@@ -176,3 +174,26 @@ def set_aside_unreadable(
     for path, reason in unreadable_images(catalog, store):
         _log.info("left out %s: %s", path, reason)
     return catalog.take(kept), store.take(kept)
+
+
+def rows_to_keep(catalog: Catalog, reasons: Mapping[int, str], skip_unreadable: bool) -> NDArray[np.int64]:
+    """The rows without those that ``reasons`` say to be unreadable.
+
+    A broken labelled, val or test image is a UserError, because results would silently be about other data, unless
+    ``skip_unreadable`` allows it.
+    """
+    broken = np.array(sorted(reasons), np.int64)
+    needed = broken[catalog.split[broken] != Split.UNLABELLED]
+    if len(needed) and not skip_unreadable:
+        row = int(needed[0])
+        more = f", nor can {len(needed) - 1} others" if len(needed) > 1 else ""
+        raise UserError(
+            f"The {Split(catalog.split[row]).name.lower()} image {catalog.paths[row]} cannot be read{more} "
+            f"({reasons[row]}): replace it, or set skip_unreadable to leave it out."
+        )
+    kept = np.delete(np.arange(len(catalog)), broken)
+    labelled = catalog.label[kept][catalog.split[kept] == Split.LABELLED]
+    empty = np.flatnonzero(np.bincount(labelled, minlength=catalog.num_classes) == 0)
+    if len(broken) and len(empty):
+        raise UserError(f"All labelled images of class '{catalog.class_names[empty[0]]}' are unreadable: replace them.")
+    return kept

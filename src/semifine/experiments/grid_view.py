@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from semifine.experiments.layout import INIT_NAMES
+from semifine.experiments.formats import INIT_NAMES
 from semifine.experiments.scheduler import Job, State
 from semifine.experiments.tables import Jobs
 

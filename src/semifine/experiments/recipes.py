@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from semifine.config.files import PRESETS
-from semifine.config.schema import build
+from semifine.config.fields import build
+from semifine.config.yaml_files import PRESETS
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import load_catalog, resolve, settings_class
 from semifine.errors import UserError

@@ -1,25 +1,103 @@
-"""Runs many training runs, several at once, each in a process of its own, and goes on where it was stopped."""
+"""Runs many training runs, several at once, each in its own process, and resumes where it stopped."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from semifine.data.in_order import usable_cores
-from semifine.engine.interruption import Interrupted, watching_for_stop
-from semifine.experiments.finished import check_is_run_of
-from semifine.experiments.last_words import lacked_memory, last_lines, reason
-from semifine.experiments.stages import Stage, settings_in
-from semifine.run_folder import RunFolder, write_atomically
+from semifine.config import read_run_settings, resolve
+from semifine.config.resolve import Difference, first_difference
+from semifine.config.yaml_files import read_begun_settings
+from semifine.data.parallel import usable_cores
+from semifine.data.sources import OWN_PHOTOS
+from semifine.errors import NO_MEMORY, UserError
+from semifine.experiments.stages import LABELS, Stage, settings_in
+from semifine.files import write_atomically
+from semifine.runs.folder import RunFolder
+from semifine.training.interruption import Interrupted, watching_for_stop
+
+# Settings that name other stages or a file of weights. A finished grid may be moved as a whole, so names count alone.
+PLACES = ("weights", "labels", "method.teacher")
+
+
+def check_is_run_of(stage: Stage, column: Path) -> None:
+    """Another budget, profile or seed in the same folder would print the numbers of other runs as its own."""
+    file = column / stage.name / "settings.yaml"
+    difference = _difference(file, _settings_of(stage, column))
+    if difference:
+        key, before, now = difference
+        raise UserError(
+            f"{file.parent} holds a run with {key} = {before}, but now {now} is asked for; "
+            "choose another --out, or give the options that the folder was begun with."
+        )
+
+
+def _settings_of(stage: Stage, column: Path) -> dict[str, Any]:
+    """As the stage would be started, but nothing is written."""
+    settings = settings_in(replace(stage, labels=None), column)
+    return settings | {"labels": str(column / f"{stage.name}-{LABELS}")} if stage.labels else settings
+
+
+def _difference(file: Path, wanted: Mapping[str, Any]) -> Difference | None:
+    written = read_begun_settings(file)
+    before, now = str(written["data.source"]), str(wanted["data.source"])
+    if _which_data(before) != _which_data(now):
+        return Difference("data.source", before, now)
+    moved = {key: wanted[key] for key in PLACES if key in wanted and _name(written.get(key)) == _name(wanted[key])}
+    return first_difference(read_run_settings(file, {"data.source": now, **moved}), resolve([wanted]))
+
+
+def _which_data(source: str) -> str:
+    """A published data set is the same wherever it lies; somebody's photos are those of their folder."""
+    name = source.partition(":")[0]
+    return source if name in OWN_PHOTOS else name
+
+
+def _name(path: Any) -> str | None:
+    return Path(path).name if path else None
+
+
+# Libraries have words of their own for memory that has run out.
+MEMORY_WORDS = (NO_MEMORY, "out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory")
+
+
+def reason(log: Path, exit_code: int) -> str:
+    """The sentence that a run said about its mistake, else the error it ended with, else its last words."""
+    lines = last_lines(log)
+    said = [line.removeprefix("semifine: ") for line in lines if line.startswith("semifine: ")]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+    return (said or errors or lines or [f"ended with exit code {exit_code}"])[-1]
+
+
+def lacked_memory(log: Path, exit_code: int) -> bool:
+    """By what the run said; where the machine's own memory ends, the system kills without a word."""
+    told = "\n".join(last_lines(log))
+    return exit_code == -signal.SIGKILL or any(words in told for words in MEMORY_WORDS)
+
+
+def last_lines(path: Path) -> list[str]:
+    """The end of a file that may be long, without empty lines; nothing where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4096))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if line.strip()]
+
 
 POLL_SECONDS = 0.2
 

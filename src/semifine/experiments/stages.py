@@ -14,7 +14,8 @@ from typing import Any
 
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions, compose, recipe_names
-from semifine.run_folder import RunFolder, damage_told
+from semifine.files import damage_told
+from semifine.runs.folder import RunFolder
 
 ROUNDS = 5
 """Rounds of the curriculum after the first model; each takes a fifth more of the unlabelled images."""

@@ -1,4 +1,4 @@
-"""The paper's tables: what runs fill them, and what comes out."""
+"""The paper's tables: the runs that fill them, and the names of their rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from semifine.data.sources import source_names
 from semifine.errors import UserError
-from semifine.experiments.recipes import Conditions, read_catalog, read_shipped
+from semifine.experiments.recipes import INITS, Conditions, read_catalog, read_shipped
 from semifine.experiments.scheduler import Job, State
 from semifine.experiments.stages import plan
 from semifine.methods import method_class
@@ -202,3 +203,50 @@ def _failure(seed: int, jobs: Sequence[Job]) -> list[str]:
 def spread(values: Sequence[float]) -> str:
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{deviation}"
+
+
+PUBLISHED_ON = ("semi_aves", "semi_fungi")
+FORM = "TABLE/DATASET/START/ROW"
+
+
+@dataclass(frozen=True)
+class NamedExperiment:
+    """A row of a table, on a data set, from a start."""
+
+    table: Table
+    data: str
+    init: str
+    row: Row
+
+    @property
+    def name(self) -> str:
+        return "/".join((self.table.name, self.data, self.init, self.row.folder_name))
+
+
+def published_experiments() -> list[NamedExperiment]:
+    """Every row of every table, under every start and published data set."""
+    tables = [read_table(name) for name in table_names()]
+    return [
+        NamedExperiment(table, data, init, row)
+        for table in tables
+        for data in PUBLISHED_ON
+        for init in table.inits
+        for row in table.rows
+    ]
+
+
+def find_experiment(name: str) -> NamedExperiment:
+    """The experiment of that name, on any source of data; what is wrong with the name is said."""
+    parts = name.split("/")
+    if len(parts) != 4:
+        raise UserError(f"'{name}' is not of the form {FORM}; 'semifine list experiments' shows such names.")
+    table, data, init, row_name = parts
+    rows = {row.folder_name: row for row in read_table(table).rows}
+    for part, what, valid in (
+        (data, "data set", source_names()),
+        (init, "start", INITS),
+        (row_name, f"row of {table}", rows),
+    ):
+        if part not in valid:
+            raise UserError(f"'{name}': there is no {what} '{part}'. Valid ones: {', '.join(valid)}.")
+    return NamedExperiment(read_table(table), data, init, rows[row_name])

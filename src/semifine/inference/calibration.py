@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.inference.candidates import Chosen, Probabilities
+from semifine.inference.prediction import Chosen, Probabilities
 
 Logits = NDArray[np.floating[Any]]
 Scores = NDArray[np.float64]

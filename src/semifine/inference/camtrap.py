@@ -14,11 +14,10 @@ from typing import Any
 
 from PIL import Image
 
-from semifine.data.photo_facts import PhotoFacts, photo_facts
+from semifine.data.photo_metadata import PhotoFacts, photo_facts
 from semifine.errors import UserError
-from semifine.inference.journal import Record
-from semifine.inference.tables import put_in_place
-from semifine.run_folder import write_json
+from semifine.files import write_json
+from semifine.inference.tables import Record, put_in_place
 
 VERSION = "1.0.1"
 SCHEMAS = f"https://raw.githubusercontent.com/tdwg/camtrap-dp/{VERSION}"

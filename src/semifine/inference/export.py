@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,17 +19,34 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save
 from torch import nn
 
-from semifine.data.reading import Pixels
+from semifine.data.decode import Pixels
 from semifine.errors import UserError
+from semifine.files import damage_told
 from semifine.inference.calibration import softmax
-from semifine.inference.formats import SUFFIX, Format, check_suffix
-from semifine.inference.knowledge import Knowledge
 from semifine.inference.onnx_model import METADATA, OnnxModel
-from semifine.inference.pictures import pictures
-from semifine.inference.run import Run
+from semifine.inference.prediction import Knowledge
+from semifine.inference.run import Run, pictures
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import create_classifier
-from semifine.run_folder import damage_told
+
+Format = Literal["onnx", "torch", "safetensors"]
+SUFFIX: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
+
+
+def format_of(out: Path) -> Format:
+    """What the name of a file says it is to be."""
+    for format, suffix in SUFFIX.items():
+        if out.suffix.lower() == suffix:
+            return format
+    *first, last = SUFFIX.values()
+    raise UserError(f"--out must end in {', '.join(first)} or {last}, not '{out.name}'.")
+
+
+def check_suffix(out: Path, format: Format) -> None:
+    """A file that is called what it is not would be refused by those who are to open it."""
+    if out.suffix.lower() != SUFFIX[format]:
+        raise UserError(f"--format {format} writes {SUFFIX[format]} files, not '{out.name}': change one of the two.")
+
 
 CHECKED_BATCHES = (1, 2, 5)
 TOLERANCE = 1e-3

@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from semifine.errors import UserError
 from semifine.inference.calibration import Logits
-from semifine.inference.knowledge import Knowledge
-from semifine.inference.sight import Sight
+from semifine.inference.prediction import Knowledge
+from semifine.inference.preprocess import Sight
 
 Device = Literal["auto", "cpu", "cuda"]
 

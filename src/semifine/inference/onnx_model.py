@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.data.reading import Pixels
+from semifine.data.decode import Pixels
 from semifine.errors import UserError
-from semifine.inference.knowledge import Knowledge
-from semifine.inference.sight import HostSight
-from semifine.inference.stream import BATCH
-from semifine.run_folder import damage_told
+from semifine.files import damage_told
+from semifine.inference.pipeline import BATCH
+from semifine.inference.prediction import Knowledge
+from semifine.inference.preprocess import HostSight
 
 METADATA = "semifine"
 """The key of the file's metadata that holds the model's knowledge as JSON."""

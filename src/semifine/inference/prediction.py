@@ -1,19 +1,111 @@
-"""What a model says about an image, made from its logits. Needs numpy alone."""
+"""Predictions made from logits: candidates, confidence, and the metadata they need. Needs numpy alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semifine.errors import UserError
-from semifine.inference.calibration import Logits, softmax, strangeness
-from semifine.inference.candidates import Chosen, candidates
-from semifine.inference.knowledge import Knowledge
+from semifine.inference.calibration import Calibration, Logits, softmax, strangeness
 from semifine.inference.taxonomy import Taxon, Taxonomy
+
+Probabilities = NDArray[np.floating[Any]]
+Chosen = NDArray[np.bool_]
+
+PLAUSIBLE_MASS = 0.9
+"""Without clusters: how much probability the candidates hold together."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassClusters:
+    """The clusterings of the classes that SoC learnt, from the coarsest to the finest."""
+
+    assignment: NDArray[np.integer[Any]]
+    """(R, K) the cluster of each class in each clustering."""
+    confidence: NDArray[np.float64]
+    """(R,) the confidence from which on each clustering applies, rising."""
+
+    def candidates(self, probs: Probabilities) -> Chosen:
+        """(N, K) the cluster of each prediction: the surer the model, the finer the clustering, the fewer classes."""
+        confidence = probs.max(axis=1).astype(np.float64)
+        clustering = np.searchsorted(self.confidence, confidence, side="right") - 1
+        clusters = self.assignment[np.maximum(clustering, 0)]
+        own = np.take_along_axis(clusters, probs.argmax(axis=1)[:, None], axis=1)
+        chosen: Chosen = clusters == own
+        return chosen
+
+
+def most_probable(probs: Probabilities, mass: float = PLAUSIBLE_MASS) -> Chosen:
+    """(N, K) the fewest classes that hold at least ``mass`` of the probability together."""
+    order = np.argsort(-probs, axis=1, kind="stable")
+    ordered = np.take_along_axis(probs, order, axis=1).astype(np.float64)
+    before = np.cumsum(ordered, axis=1) - ordered
+    chosen: Chosen = np.zeros(probs.shape, np.bool_)
+    np.put_along_axis(chosen, order, before < mass, axis=1)
+    return chosen
+
+
+def candidates(probs: Probabilities, clusters: ClassClusters | None) -> Chosen:
+    """(N, K) the classes worth considering: the cluster of the prediction, or the most probable without clusters."""
+    return most_probable(probs) if clusters is None else clusters.candidates(probs)
+
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """Travels with an exported model as JSON."""
+
+    class_names: tuple[str, ...]
+    image_size: int
+    """Side of the square that the network sees."""
+    stored_side: int
+    """Shorter side to which images are shrunk before the square is cut out."""
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    backbone: str
+    calibration: Calibration = field(default_factory=Calibration)
+    clusters: ClassClusters | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        clusters = self.clusters
+        return {
+            "semifine_model": FORMAT,
+            "class_names": list(self.class_names),
+            "image_size": self.image_size,
+            "stored_side": self.stored_side,
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "backbone": self.backbone,
+            "calibration": self.calibration.as_dict(),
+            "clusters": None
+            if clusters is None
+            else {"assignment": clusters.assignment.tolist(), "confidence": clusters.confidence.tolist()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Knowledge:
+        if values["semifine_model"] > FORMAT:
+            raise UserError("The model was exported by a later version of semifine: use that one.")
+        clusters = values["clusters"]
+        return cls(
+            class_names=tuple(values["class_names"]),
+            image_size=values["image_size"],
+            stored_side=values["stored_side"],
+            mean=tuple(values["mean"]),
+            std=tuple(values["std"]),
+            backbone=values["backbone"],
+            calibration=Calibration.from_dict(values["calibration"]),
+            clusters=clusters
+            and ClassClusters(np.array(clusters["assignment"], np.int32), np.array(clusters["confidence"], np.float64)),
+        )
 
 
 @dataclass(frozen=True)

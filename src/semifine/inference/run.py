@@ -14,34 +14,79 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from torch import Tensor
 
+from semifine.augment import ViewMaker, ViewSettings
 from semifine.config import read_data_settings, read_train_settings
 from semifine.data.catalog import Split
-from semifine.data.reading import Pixels
+from semifine.data.dataset import Dataset, open_dataset
+from semifine.data.decode import Pixels
+from semifine.data.extra_labels import read_frozen_labels
 from semifine.data.store import ImageStore
-from semifine.engine.dataset import Dataset, open_dataset
-from semifine.engine.devices import inference_device
-from semifine.engine.display import Display
-from semifine.engine.evaluation import Evaluator, accuracy
-from semifine.engine.extra_labels import read_frozen_labels
-from semifine.engine.trained import load_trained
 from semifine.errors import UserError
-from semifine.inference import stream
-from semifine.inference.calibrating import calibration_of, weights_identity
-from semifine.inference.calibration import Calibration
-from semifine.inference.candidates import Chosen, ClassClusters, Probabilities, candidates
-from semifine.inference.device_network import DeviceNetwork
-from semifine.inference.device_sight import DeviceSight
-from semifine.inference.divergence import check_finite
-from semifine.inference.images import ImageInput, gather_given
-from semifine.inference.knowledge import Knowledge
-from semifine.inference.prediction import Prediction, Questions, predict_from_logits
-from semifine.inference.sight import HostSight, Sight
+from semifine.files import damage_told
+from semifine.inference import pipeline
+from semifine.inference.calibration import Calibration, Logits
+from semifine.inference.fit_calibration import calibration_of, weights_identity
+from semifine.inference.gpu import DeviceNetwork, DeviceSight
+from semifine.inference.pipeline import ImageInput, gather_given
+from semifine.inference.prediction import (
+    Chosen,
+    ClassClusters,
+    Knowledge,
+    Prediction,
+    Probabilities,
+    Questions,
+    candidates,
+    predict_from_logits,
+)
+from semifine.inference.preprocess import HostSight, Sight
 from semifine.inference.taxonomy import read_taxonomy
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import normalisation
-from semifine.models.portions import images_at_once
-from semifine.run_folder import RunFolder, damage_told
-from semifine.views import ViewMaker, ViewSettings
+from semifine.models.forward import images_at_once
+from semifine.runs.folder import RunFolder
+from semifine.training.devices import inference_device
+from semifine.training.evaluate import Evaluator, accuracy
+from semifine.training.init_weights import load_trained
+from semifine.training.progress import Display
+
+
+def pictures(count: int, size: int) -> Pixels:
+    """(count, size, size, 3) levels, smooth to noisy, since noise alone excites few features; always the same ones."""
+    random = np.random.default_rng(count)
+    drawn = []
+    for _ in range(count):
+        cells = int(random.integers(2, size + 1))
+        coarse = random.integers(0, 256, (cells, cells, 3), np.uint8)
+        places = np.arange(size) * cells // size
+        drawn.append(coarse[np.ix_(places, places)])
+    return np.stack(drawn)
+
+
+PICTURES = 5
+
+
+class DivergedError(UserError):
+    """The weights are of no use, unlike data that cannot be found, without which a run still predicts."""
+
+
+def check_finite(logits: Logits, folder: Path) -> None:
+    """Refuses the weights of the run in a folder by what they answered."""
+    if not np.isfinite(logits).all():
+        raise DivergedError(
+            f"The weights of {folder} give no finite numbers (the training diverged): train again with a lower --lr."
+        )
+
+
+@torch.inference_mode()
+def try_out(run: Run) -> None:
+    """Refuses weights that answer a few pictures without finite numbers; all of them may be finite themselves.
+
+    In float32, and not by ``run.logits``: on a GPU such pictures could change its number format for good.
+    """
+    views = torch.from_numpy(pictures(PICTURES, run.settings.image_size)).to(run.device)
+    _, logits, _ = ViewClassifier(run.network).to(run.device)(views)
+    check_finite(logits.cpu().numpy(), run.folder.path)
+
 
 BATCH = 256
 
@@ -156,7 +201,7 @@ class Run:
     @property
     def batch_size(self) -> int:
         """How many images at a time suit predictions: a GPU wants many, on a CPU each batch takes a second."""
-        return BATCH if self._on_gpu else stream.BATCH
+        return BATCH if self._on_gpu else pipeline.BATCH
 
     @property
     def _on_gpu(self) -> bool:
@@ -213,7 +258,7 @@ class Run:
         questions = Questions(top=top, coverage=coverage, taxonomy=ranks)
         predictions: list[Prediction] = []
         groups = gather_given(self.sight, images)
-        for answered in stream.answer(self.logits, self.sight, groups, self.batch_size):
+        for answered in pipeline.answer(self.logits, self.sight, groups, self.batch_size):
             for place, reason in answered.problems.items():
                 raise UserError(f"Image {len(predictions) + place} cannot be used: {reason}.")
             predictions += predict_from_logits(answered.logits, self.knowledge, questions)

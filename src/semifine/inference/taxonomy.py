@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.data.class_names import class_name
+from semifine.data.text_table import class_name
 from semifine.errors import UserError
-from semifine.inference.candidates import Probabilities
+from semifine.inference.prediction import Probabilities
 
 DELIMITERS = (",", ";", "\t")
 """Of cells; the first one that stands in the header."""

@@ -31,7 +31,7 @@ def absolute_name(name: str) -> str:
 
 def method_class(name: str) -> type[Method]:
     """The class of a method by its name, or by the path of its file."""
-    from semifine.methods.loading import load_own, load_shipped  # with torch, for which names need not wait
+    from semifine.methods.registry import load_own, load_shipped  # with torch, for which names need not wait
 
     if name.endswith(FILE):
         return load_own(Path(absolute_name(name)))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from semifine.models.networks import Networks
+from semifine.models.forward import Networks
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from semifine.config.schema import setting
+from semifine.config.fields import setting
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.methods.base import (
     Batch,
@@ -19,7 +19,7 @@ from semifine.methods.base import (
     predicted_probabilities,
     soft_pseudo_labels,
 )
-from semifine.models.networks import Networks
+from semifine.models.forward import Networks
 
 
 @dataclass(frozen=True)

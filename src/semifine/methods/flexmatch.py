@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from semifine.config.schema import setting
+from semifine.config.fields import setting
+from semifine.distributed import gather, last_of_each
 from semifine.methods.base import DataInfo, PseudoLabels, hard_pseudo_labels
 from semifine.methods.fixmatch import FixMatch
-from semifine.methods.gathering import gather, last_of_each
 
 UNUSED = -1
 

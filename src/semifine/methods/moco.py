@@ -9,14 +9,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from semifine.config.schema import setting
+from semifine.config.fields import setting
+from semifine.distributed import gather, world_size
 from semifine.errors import UserError
 from semifine.losses import contrast_logits, contrastive_loss
 from semifine.methods.base import Batch, DataInfo, Method, Progress, StepResult
-from semifine.methods.gathering import gather, world_size
-from semifine.methods.ring import Ring
-from semifine.models.networks import Networks, Output
-from semifine.models.projection import PROJECTION, linear_projection, mlp_projection, on_sphere
+from semifine.methods.components import Ring
+from semifine.models.classifier import PROJECTION, linear_projection, mlp_projection, on_sphere
+from semifine.models.forward import Networks, Output
 
 TEMPERATURE = {"v1": 0.07, "v2": 0.2}
 

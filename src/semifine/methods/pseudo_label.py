@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from semifine.config.schema import setting
+from semifine.config.fields import setting
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.methods.base import Batch, DataInfo, Method, Progress, PseudoLabels, StepResult, predicted_probabilities
-from semifine.models.networks import Networks
+from semifine.models.forward import Networks
 
 
 @dataclass(frozen=True)

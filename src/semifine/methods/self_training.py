@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from semifine.config.schema import setting
+from semifine.config.fields import setting
 from semifine.errors import UserError
 from semifine.losses import distillation_loss, supervised_cross_entropy
 from semifine.methods.base import (
@@ -20,7 +20,7 @@ from semifine.methods.base import (
     predicted_probabilities,
     soft_pseudo_labels,
 )
-from semifine.models.networks import Networks
+from semifine.models.forward import Networks
 
 
 @dataclass(frozen=True)

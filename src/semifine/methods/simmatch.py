@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from semifine.config.schema import setting
+from semifine.config.fields import setting
+from semifine.distributed import gather, last_of_each
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.methods.base import (
     Batch,
@@ -21,10 +22,9 @@ from semifine.methods.base import (
     predicted_probabilities,
     soft_pseudo_labels,
 )
-from semifine.methods.gathering import gather, last_of_each
-from semifine.methods.ring import Ring
-from semifine.models.networks import Networks
-from semifine.models.projection import PROJECTION, mlp_projection, on_sphere
+from semifine.methods.components import Ring
+from semifine.models.classifier import PROJECTION, mlp_projection, on_sphere
+from semifine.models.forward import Networks
 
 ALIGNMENT_BATCHES = 256
 EPSILON = 1e-12

@@ -10,21 +10,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from semifine.config.schema import setting
+from semifine.config.fields import setting
 from semifine.errors import UserError
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
-from semifine.methods.base import (
-    Batch,
-    DataInfo,
-    Method,
-    Progress,
-    PseudoLabels,
-    StepResult,
-    predicted_probabilities,
-)
-from semifine.models.networks import Networks, Output
+from semifine.methods.base import Batch, DataInfo, Method, Progress, PseudoLabels, StepResult, predicted_probabilities
+from semifine.models.forward import Networks, Output
 from semifine.soft_labels import ClassCentroids, SoftLabelSelector
-from semifine.soft_labels.selection import select_candidates
+from semifine.soft_labels.selector import select_candidates
 
 
 @dataclass(frozen=True)

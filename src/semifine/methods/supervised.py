@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from semifine.losses import supervised_cross_entropy
 from semifine.methods.base import Batch, Method, Progress, StepResult
-from semifine.models.networks import Networks
+from semifine.models.forward import Networks
 
 
 class Supervised(Method):

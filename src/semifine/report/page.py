@@ -10,26 +10,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from semifine.analysis.runs import RunFacts, read_run
 from semifine.errors import UserError
-from semifine.report.arrangement import arrange, choose_run, groups_told
-from semifine.report.class_labels import view_class_labels
-from semifine.report.class_tree import view_tree
-from semifine.report.cluster_cards import view_clusters
-from semifine.report.curves import draw_curves, legend
-from semifine.report.data_problems import view_data
-from semifine.report.help_box import view_help
-from semifine.report.matrices import MAX_SIDE_BY_SIDE, draw_matrices, names_fit
-from semifine.report.naming import run_labels
-from semifine.report.palette import css_variables
-from semifine.report.photos import RunPhotos
-from semifine.report.results_table import filled_columns, outside_rows, result_rows
-from semifine.report.sample_cards import SamplesView, view_samples
-from semifine.report.settings_table import environment_rows, settings_rows
-from semifine.report.summary import summarise
-from semifine.report.time_lines import time_lines
-from semifine.report.wording import percent
-from semifine.run_folder import write_atomically
+from semifine.files import write_atomically
+from semifine.report.class_order import arrange, choose_run, groups_told
+from semifine.report.formatting import percent
+from semifine.report.names import run_labels
+from semifine.report.sections.clusters import view_clusters
+from semifine.report.sections.curves import draw_curves, legend
+from semifine.report.sections.data import view_data
+from semifine.report.sections.help import view_help
+from semifine.report.sections.images import RunPhotos, SamplesView, view_samples
+from semifine.report.sections.labels import view_class_labels
+from semifine.report.sections.matrices import MAX_SIDE_BY_SIDE, draw_matrices, names_fit
+from semifine.report.sections.results import filled_columns, outside_rows, result_rows, time_lines
+from semifine.report.sections.settings import environment_rows, settings_rows
+from semifine.report.sections.summary import summarise
+from semifine.report.sections.tree import view_tree
+from semifine.report.style import css_variables
+from semifine.runs.run import RunFacts, read_run
 from semifine.version import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"

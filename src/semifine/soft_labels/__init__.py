@@ -3,7 +3,7 @@
 from semifine.soft_labels.centroids import ClassCentroids
 from semifine.soft_labels.clustering import Clustering, cluster_classes, k_medoids, objective
 from semifine.soft_labels.granularity import Granularity, exponential_k, linear_k
-from semifine.soft_labels.selection import OFFICIAL_CODE, Selection, SoftLabelSelector, select_candidates
+from semifine.soft_labels.selector import OFFICIAL_CODE, Selection, SoftLabelSelector, select_candidates
 from semifine.soft_labels.transitions import TransitionTracker
 
 __all__ = [

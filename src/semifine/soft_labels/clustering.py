@@ -14,15 +14,37 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from semifine.soft_labels.similarity import (
-    PAD,
-    Form,
-    MedoidRows,
-    Similarity,
-    list_links,
-    padded_rows,
-    read_similarity,
-)
+from semifine.soft_labels.similarity import PAD, Form, MedoidRows, Similarity, list_links, padded_rows, read_similarity
+
+
+def draw_medoids(sizes: Tensor, k_max: int, num_classes: int, seed: int, step: Tensor | int) -> Tensor:
+    """k classes without replacement for each k in ``sizes``: those with the smallest hashes.
+
+    A hash and no random generator: all ranks and devices draw the same classes at the same step without exchanging
+    anything, inside a CUDA graph too, and a restart needs no generator state.
+    Shapes: sizes (rows,) -> (rows, k_max), padded with -1.
+    """
+    classes = torch.arange(num_classes, device=sizes.device)
+    key = hashed(seed, step, sizes.unsqueeze(1), classes) * num_classes + classes  # unique, so no ties
+    order = key.argsort(dim=1)[:, :k_max]
+    return order.masked_fill(torch.arange(k_max, device=sizes.device) >= sizes.unsqueeze(1), PAD)
+
+
+def hashed(*values: Tensor | int) -> Tensor:
+    """A 31-bit hash of several integers, the same on every device. Shapes: broadcast -> int64."""
+    state: Tensor | int = 0
+    for value in values:
+        state = _mix(state + value)
+    return torch.as_tensor(state)
+
+
+def _mix(value: Tensor | int) -> Tensor | int:
+    """Mix 31 bits (xor-shift and multiply); the products stay below 2^58, so nothing overflows."""
+    value = value & 0x7FFFFFFF
+    for _ in range(2):
+        value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0x7FFFFFFF
+    return value ^ (value >> 16)
+
 
 # Beyond so many classes a GPU is better asked than kept busy, see ``may_host_look``.
 _CLASSES_WORTH_A_WAIT = 512
@@ -89,7 +111,7 @@ def may_host_look(device: torch.device, num_classes: int) -> bool:
     """Whether stopping early is worth a look of the host at the values, where the caller leaves it open.
 
     On a CPU it costs nothing. On a GPU the host would wait, so with some hundred classes all rounds run instead; with
-    thousands of classes the rounds cost far more than the wait, unless kernels know by themselves when to stop. A CUDA
+    thousands of classes the rounds cost far more than the wait, unless triton_kernels know by themselves when to stop. A CUDA
     graph being captured allows no look.
     """
     if device.type == "cpu":
@@ -102,14 +124,16 @@ def may_host_look(device: torch.device, num_classes: int) -> bool:
 
 @functools.cache
 def has_kernels(device: torch.device) -> bool:
-    """Whether Triton is there, which compiles the kernels; as in ``views.sampling``, which soft_labels cannot see."""
+    """Whether Triton is there, which compiles the triton_kernels; as in ``views.sampling``, which soft_labels cannot see."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
 def _settle_by_kernels(links: tuple[Tensor, ...], rows: MedoidRows, num_classes: int, max_rounds: int) -> Clustering:
-    from semifine.soft_labels import kernels
+    from semifine.soft_labels import triton_kernels
 
-    found = kernels.settle(kernels.Links(*links), rows.medoids, rows.places, rows.k, num_classes, max_rounds)
+    found = triton_kernels.settle(
+        triton_kernels.Links(*links), rows.medoids, rows.places, rows.k, num_classes, max_rounds
+    )
     return Clustering(found.medoids.long().masked_fill(rows.is_padding, PAD), found.assignment.long())
 
 

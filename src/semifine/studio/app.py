@@ -20,17 +20,25 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from semifine.engine.extra_labels import labels_as_csv
+from semifine.data.extra_labels import labels_as_csv
+from semifine.data.label_log import LabelLog
 from semifine.errors import UserError
-from semifine.labelling.log import LabelLog
-from semifine.studio import retraining
-from semifine.studio.asking import number, read_iterations, read_said, read_wanted, text
-from semifine.studio.desk import Desk, checked_name
-from semifine.studio.guard import Guard
-from semifine.studio.insight import Insight, gain_insight
-from semifine.studio.pictures import SIDES, Pictures
-from semifine.studio.retraining import Retraining
-from semifine.studio.showing import show_image, show_overview, show_standing
+from semifine.studio import jobs
+from semifine.studio.images import SIDES, Pictures
+from semifine.studio.jobs import Retraining
+from semifine.studio.queue import Desk, checked_name
+from semifine.studio.schemas import (
+    number,
+    read_iterations,
+    read_said,
+    read_wanted,
+    show_image,
+    show_overview,
+    show_standing,
+    text,
+)
+from semifine.studio.security import Guard
+from semifine.studio.snapshot import Insight, gain_insight
 
 QUEUE_LENGTH = 60
 CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -154,7 +162,7 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
         return JSONResponse({"ids": studio.desk.undo(text(body, "person"))})
 
     def train(body: dict[str, Any]) -> Response:
-        request = retraining.Request(
+        request = jobs.Request(
             from_weights=bool(body.get("from_weights", True)), iterations=read_iterations(body.get("iterations"))
         )
         studio.retraining.start(studio.desk.insight.run, request)

@@ -1,4 +1,4 @@
-"""Serves the studio on this machine until it is stopped."""
+"""Serves the studio on this machine, and finds the label log of a run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,37 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import uvicorn
 
+from semifine.config import read_train_settings
+from semifine.data.extra_labels import labels_as_csv, read_labels
+from semifine.data.label_log import is_sqlite
 from semifine.errors import UserError
+from semifine.files import write_atomically
+from semifine.runs.folder import RunFolder
 from semifine.studio.app import Studio, create_app
+
+
+def log_of_run(run: Path) -> Path:
+    """The log that the run learnt from, to go on with it; else a file beside the run, which no training overwrites."""
+    labels = read_train_settings(RunFolder(run).settings).labels
+    if labels and Path(labels).is_file() and is_sqlite(Path(labels)):
+        return Path(labels)
+    return run.with_name(run.name + ".studio.db")
+
+
+def export_labels(log: Path, file: Path) -> int:
+    """Writes path and label of every undisputed image, and returns how many; an existing file is left alone."""
+    if file.exists():
+        raise UserError(f"{file} exists already: choose another name, or move it away.")
+    if not log.exists():
+        raise UserError(f"There are no labels yet: {log} does not exist.")
+    pairs = read_labels(log).pairs
+    write_atomically(file, labels_as_csv(pairs))
+    return len(pairs)
+
 
 HERE = "127.0.0.1"
 PATIENCE = 3

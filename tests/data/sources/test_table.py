@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from semifine.config.autotune import middle_side
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources.table import Settings, load
 from semifine.data.store import open_store, unreadable_images
-from semifine.data.suggestions import middle_side
 from semifine.errors import UserError
 
 from ..conftest import SaveImage

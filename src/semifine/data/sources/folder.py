@@ -1,29 +1,30 @@
-"""Your own photos in folders: ``labeled/<class>/*`` and ``unlabeled/*``, or one folder a class."""
+"""A data set written as a folder of photos, in the layout that the source ``folder`` reads."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.class_names import class_name, names_that_differ_in_case
-from semifine.data.grouping import BURST, FOLDER, Grouping, alone, burst_groups, grouped_by
-from semifine.data.reading import FileReader
-from semifine.data.sources.hold_out import SplitSettings, divide
-from semifine.data.sources.run_traces import holds_runs_alone
+from semifine.data.decode import FileReader, problem_in_words
 from semifine.data.sources.scan import (
     LeftOut,
+    holds_runs_alone,
     images_below,
     images_directly_in,
     in_words,
     left_out_remark,
     subfolders,
 )
-from semifine.data.wording import first_few
-from semifine.errors import UserError
+from semifine.data.splits import BURST, FOLDER, Grouping, SplitSettings, alone, burst_groups, divide, grouped_by
+from semifine.data.store import rows_to_keep
+from semifine.data.text_table import class_name, names_that_differ_in_case
+from semifine.errors import UserError, first_few
 
 FOLDERS = {
     Split.LABELLED: ("labeled", "labelled"),
@@ -167,3 +168,51 @@ def _classes(
         rows += [(path, class_id, split) for path in images]
         left_out.update(others)
     return rows
+
+
+FOLDER_OF_SPLIT = {Split.LABELLED: "labeled", Split.UNLABELLED: "unlabeled", Split.VAL: "val", Split.TEST: "test"}
+PARTIAL = ".partial"
+"""What is not whole yet, out of sight of whoever reads the folder."""
+
+
+def write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool = False) -> list[tuple[str, str]]:
+    """Writes every image as PNG; what is hidden about unlabelled ones stays hidden. All of them, or nothing at all.
+
+    Returns path and reason of the unreadable images that are left out: the unlabelled ones, or, ``skip_unreadable``,
+    any. Else such an image is a UserError.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists already; choose another folder.")
+    for name in catalog.class_names:
+        if "/" in name or name.startswith(".") or "\0" in name:
+            raise UserError(f"The class '{name}' cannot be the name of a folder.")
+    was_there, partial = folder.exists(), folder / PARTIAL  # inside: the folder may be a disk of its own
+    partial.mkdir(parents=True)
+    try:
+        reasons = _write_images(catalog, partial)
+        rows_to_keep(catalog, reasons, skip_unreadable)
+        for part in list(partial.iterdir()):
+            part.rename(folder / part.name)
+        partial.rmdir()
+    except BaseException:
+        shutil.rmtree(partial if was_there else folder, ignore_errors=True)
+        raise
+    return [(catalog.paths[row], reason) for row, reason in reasons.items()]
+
+
+def _write_images(catalog: Catalog, folder: Path) -> dict[int, str]:
+    """Writes what can be read; why the other rows cannot."""
+    reasons = {}
+    for row in range(len(catalog)):
+        try:
+            pixels = catalog.reader.read(row)
+        except (OSError, ValueError) as error:
+            reasons[row] = problem_in_words(error)
+            continue
+        split = Split(int(catalog.split[row]))
+        inside = folder / FOLDER_OF_SPLIT[split]
+        if split != Split.UNLABELLED:
+            inside = inside / catalog.class_names[catalog.label[row]]
+        inside.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(inside / f"{row:06d}.png")
+    return reasons

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.reading import FileReader
+from semifine.data.decode import FileReader
 from semifine.data.sources.scan import checked_path, folder_of_images
 from semifine.errors import UserError
 

@@ -1,4 +1,4 @@
-"""Finding image files in folders."""
+"""Finds image files in folders, and recognizes folders that semifine wrote itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from semifine.errors import UserError
+from semifine.runs.folder import RunFolder
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp"),
@@ -137,3 +138,34 @@ def folder_of_images(folders: Sequence[Path], paths: Sequence[str], probes: int 
             if any(os.path.isfile(os.path.join(folder, path)) for path in some):
                 return folder
     return None
+
+
+LOCK = ".lock"
+"""As the engine calls it, which this room must not know."""
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a training has been there: one that began, or one that ended before and left its lock and its log."""
+    run = RunFolder(folder)
+    has_begun = run.settings.is_file() and run.checkpoints.is_dir()
+    return has_begun or (run.log.is_file() and (folder / LOCK).is_file())
+
+
+def holds_runs_alone(folder: Path) -> bool:
+    """A run, or a folder of runs such as ``runs/one``: never one with an image that is not a run's own."""
+    try:
+        if is_run(folder):
+            return True
+        if _has_image(folder):
+            return False
+        inside = subfolders(folder)
+        others = [name for name in inside if not is_run(folder / name)]
+        return len(others) < len(inside) and not any(images_below(folder, name) for name in others)
+    except PermissionError:  # is told where its images are wanted
+        return False
+
+
+def _has_image(folder: Path) -> bool:
+    """Whether an image lies in the folder itself: most folders of classes are told from runs by their first file."""
+    with os.scandir(folder) as entries:
+        return any(is_image(entry.name) for entry in entries)

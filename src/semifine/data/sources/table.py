@@ -10,12 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.class_names import class_name, names_that_differ_in_case
-from semifine.data.grouping import BURST, FOLDER, Grouping, alone, burst_groups, grouped_by
-from semifine.data.reading import FileReader
-from semifine.data.sources.hold_out import SplitSettings, divide
+from semifine.data.decode import FileReader
 from semifine.data.sources.scan import checked_path, folder_of_images
-from semifine.data.text_table import TextTable, backslash_hint, cell, read_text_table
+from semifine.data.splits import BURST, FOLDER, Grouping, SplitSettings, alone, burst_groups, divide, grouped_by
+from semifine.data.text_table import (
+    TextTable,
+    backslash_hint,
+    cell,
+    class_name,
+    names_that_differ_in_case,
+    read_text_table,
+)
 from semifine.errors import UserError
 
 SPLIT_WORDS = {

@@ -1,0 +1,183 @@
+"""The augmentation pipeline: normalized views of stored images."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from semifine.augment.image_batch import ImageBatch, ImageStore, ImageTable, IntArray, image_batch
+from semifine.augment.random_numbers import BatchRandom, generator
+from semifine.errors import UserError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class ViewSettings:
+    """Settings shared by all views of a run.
+
+    ``statistics_size`` is the side of the thumbnail of the whole image that AutoContrast, Equalize and
+    Contrast take their statistics from; it is never larger than the view. Equalize divides the number of
+    pixels by 255 and drops the rest: a small thumbnail makes that rest felt.
+    """
+
+    size: int = 224
+    crop_scale: tuple[float, float] = (0.08, 1.0)
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip_probability: float = 0.5
+    randaugment_ops: int = 3
+    statistics_size: int = 128
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        """Refuses settings that no view can be made with."""
+        if self.size < 1 or self.statistics_size < 1:
+            raise UserError(f"size and statistics_size must be positive, not {self.size}, {self.statistics_size}.")
+        if not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
+            raise UserError(f"crop_scale must be two rising fractions in (0, 1], not {self.crop_scale}.")
+        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
+            raise UserError(f"crop_ratio must be two rising positive numbers, not {self.crop_ratio}.")
+        if not 0 <= self.flip_probability <= 1:
+            raise UserError(f"flip_probability must lie in [0, 1], not {self.flip_probability}.")
+        if self.randaugment_ops < 0:
+            raise UserError(f"randaugment_ops must be 0 or more, not {self.randaugment_ops}.")
+        if min(self.std) <= 0:
+            raise UserError(f"std must be positive, not {self.std}.")
+
+
+View = Callable[[ImageBatch, BatchRandom, ViewSettings], Tensor]
+"""Makes (N, 3, size, size) views of the N images: levels 0..255, uint8 or float32."""
+
+_views: dict[str, View] = {}
+
+
+def register(name: str) -> Callable[[View], View]:
+    """Decorator: makes a view known by ``name``."""
+
+    def add(view: View) -> View:
+        assert name not in _views, f"two views are called {name}"
+        _views[name] = view
+        return view
+
+    return add
+
+
+def view_names() -> tuple[str, ...]:
+    """The names of all views of view."""
+    _load_kinds()
+    return tuple(sorted(_views))
+
+
+def find_view(name: str) -> View:
+    """The view of a name such as "strong"; "strong:2" is a second, independent view of the kind "strong"."""
+    _load_kinds()
+    kind = name.partition(":")[0]
+    if kind not in _views:
+        raise UserError(f"There is no view '{name}'; the views are {', '.join(view_names())}.")
+    return _views[kind]
+
+
+@cache
+def _load_kinds() -> None:
+    """Imports every file of ``views``: a new view is one new file there."""
+    from semifine.augment import views
+
+    for module in pkgutil.iter_modules(views.__path__):
+        importlib.import_module(f"{views.__name__}.{module.name}")
+
+
+LARGEST_SHRINK = 1.5
+"""Images shrunk by more than this, in the middle of the store, are oversampled against aliasing."""
+MOST_OVERSAMPLE = 4
+
+
+class ViewMaker:
+    """Makes views of the rows of a store, on one device.
+
+    What a sample looks like depends on its row, its place in the global batch, the seed, the step, the
+    stream and the name of the view, and on nothing else: neither on earlier calls nor on how the batch
+    is split over ranks. On the GPU no call waits for the device.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore,
+        settings: ViewSettings,
+        seed: int,
+        device: torch.device | str = "cpu",
+        channels_last: bool = True,
+    ) -> None:
+        """The store's pixels may lie on the device, or on the host: then each batch's bytes are sent."""
+        self.settings = settings
+        self.device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0", as tensors call it
+        self._seed = seed
+        self._pixels = store.pixels
+        self._table = ImageTable.of(store)
+        self._oversample = _oversample(self._table, settings.size)
+        self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        mean, std = (torch.tensor(per_channel).view(1, 3, 1, 1) for per_channel in (settings.mean, settings.std))
+        self._scale, self._shift = (1 / (255 * std)).to(self.device), (-mean / std).to(self.device)
+
+    def __call__(
+        self,
+        view: str,
+        rows: IntArray | Tensor,
+        step: int,
+        stream: str,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> Tensor:
+        """One view of each row; see :meth:`make`."""
+        return self.make(rows, (view,), step, stream, rank, world_size)[view]
+
+    @torch.no_grad()
+    def make(
+        self,
+        rows: IntArray | Tensor,
+        views: Sequence[str],
+        step: int,
+        stream: str,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> dict[str, Tensor]:
+        """Several views of the same rows: name -> (N, 3, size, size) float32, normalised.
+
+        ``rows`` (N,) are this rank's rows, on the host; random numbers are drawn for the global batch of
+        N * world_size rows. The name "strong:2" asks for a second view of the kind "strong".
+        """
+        if not views:
+            return {}
+        makers = {name: find_view(name) for name in views}
+        host_rows = np.asarray(rows, dtype=np.int64)
+        table = self._table.take(host_rows)
+        if (table.height == 0).any():
+            raise ValueError(f"Row {host_rows[table.height == 0][0]} of the store has no image.")
+        images = image_batch(self._pixels, table, self.device, self._oversample)
+        made: dict[str, Tensor] = {}
+        for name, maker in makers.items():
+            numbers = generator(self._seed, step, f"{stream}/{name}")
+            random = BatchRandom(numbers, len(host_rows), rank, world_size)
+            made[name] = self._normalise(maker(images, random, self.settings))
+        return made
+
+    def _normalise(self, views: Tensor) -> Tensor:
+        normalised = torch.addcmul(self._shift, views.float(), self._scale)
+        return normalised.contiguous(memory_format=self._memory_format)
+
+
+def _oversample(table: ImageTable, size: int) -> int:
+    """How many samples a pixel averages along each axis; one for the whole store, so no view depends on
+    which other images share its batch."""
+    shorter = np.minimum(table.height, table.width)
+    shrink = float(np.median(shorter[shorter > 0])) / size if shorter.any() else 1.0
+    return min(max(1, ceil(shrink / LARGEST_SHRINK)), MOST_OVERSAMPLE)

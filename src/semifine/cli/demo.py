@@ -1,0 +1,90 @@
+"""semifine demo"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from semifine.cli.main import INTERRUPTED, Parser, add_device
+
+METHODS = ("supervised", "soc")
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        prog="semifine demo",
+        description="Train 'supervised' and 'soc' on the embedded data set, compare them, and write a result page. "
+        "A demo that was stopped goes on where it stopped.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("demo"),
+        metavar="FOLDER",
+        help="folder for the runs and the page (default: demo)",
+    )
+    parser.add_argument("--seed", default="0", metavar="INT", help="seed of everything random (default: 0)")
+    parser.add_argument("--iterations", metavar="INT", help="training steps of each (default: what suits the data)")
+    add_device(parser, "train")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    options = parser.parse_args(arguments)
+
+    from semifine.config import resolve
+    from semifine.report import write_page
+    from semifine.training.fit import train
+    from semifine.training.interruption import Interrupted
+    from semifine.training.progress import Display
+
+    common = {"seed": options.seed, "device": options.device}
+    if options.iterations:
+        common["iterations"] = options.iterations
+    display = Display(quiet=options.quiet)
+    results = {}
+    for method in METHODS:
+        settings = resolve([{"method.name": method, **common}])
+        display.say(f"\n{method}")
+        try:
+            results[method] = train(settings, options.out / method, resume=True, display=display)
+        except Interrupted as stop:
+            display.say(f"Stopped by {stop} and saved; the same command goes on.")
+            return INTERRUPTED + stop.signal_number
+    runs = [options.out / method for method in METHODS]
+    page = write_page(runs, options.out / "index.html", title="semifine on its embedded data set")
+    _print_table(runs, results)
+    print(f"\nResult page: {page}")
+    return 0
+
+
+def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from semifine.runs.clusters import agreement_with_groups
+    from semifine.runs.run import read_run
+
+    table = Table(
+        Column("method", no_wrap=True),
+        "top-1",
+        "top-5",
+        "pseudo labels right",  # in words that fit a terminal of 80 columns
+        Column("candidates", no_wrap=True),
+        "truth among them",
+        "ARI with genera",
+        title=f"Embedded data set, {results['soc']['num_classes']} classes, seed {results['soc']['seed']}",
+    )
+    for path in runs:
+        run = read_run(path)
+        result, unlabelled = run.result, run.result["unlabelled"]
+        agreement = agreement_with_groups(run.transitions, run.class_groups)
+        table.add_row(
+            result["method"],
+            f"{result['top1']:.1f} %",
+            f"{result['top5']:.1f} %",
+            f"{unlabelled['pseudo_label_accuracy']:.1f} %",
+            f"{unlabelled['candidates']:.1f}",
+            f"{unlabelled['candidate_hit_rate']:.1f} %",
+            "-" if agreement is None else f"{agreement:.2f}",
+        )
+    Console().print(table)

@@ -1,0 +1,160 @@
+"""Typed settings fields: a frozen dataclass holds names, types, defaults, ranges and help of each setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import os
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from semifine.errors import UserError
+
+SettingsT = TypeVar("SettingsT")
+
+
+def setting(
+    default: Any, help: str, *, low: float | None = None, high: float | None = None, is_path: bool = False
+) -> Any:
+    """A dataclass field with its help text and the range of valid numbers, both ends included.
+
+    A path is made absolute, so that what it names is found from any folder.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "is_path": is_path})
+
+
+@functools.cache
+def type_hints(settings_class: type) -> dict[str, Any]:
+    """The resolved types of a settings class, by field name."""
+    return get_type_hints(settings_class)
+
+
+def field_names(settings_class: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(settings_class)]
+
+
+def build(settings_class: type[SettingsT], values: Mapping[str, Any], prefix: str = "") -> SettingsT:
+    """Makes the settings from plain values (of a YAML file or the command line), converted and checked."""
+    plain: type = settings_class
+    fields = {field.name: field for field in dataclasses.fields(plain)}
+    converted = {}
+    for name, value in values.items():
+        key = prefix + name
+        if name not in fields:
+            raise unknown_key(key, [prefix + known for known in fields])
+        value = convert(key, value, type_hints(plain)[name])
+        check_range(key, value, fields[name].metadata)
+        is_path = value and fields[name].metadata.get("is_path")
+        converted[name] = os.path.abspath(os.path.expanduser(value)) if is_path else value
+    try:
+        return settings_class(**converted)
+    except UserError:
+        raise
+    except ValueError as error:  # a settings class may check its fields against each other
+        raise UserError(str(error)) from error
+
+
+def unknown_key(key: str, known: Iterable[str]) -> UserError:
+    """The error for a key that nobody knows: names the nearest one, and all of them."""
+    known = sorted(known)
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return UserError(f"Unknown setting '{key}'.{hint} Valid ones: {', '.join(known)}.")
+
+
+def convert(key: str, value: Any, wanted: Any) -> Any:
+    """``value`` as the type ``wanted``; text is parsed, so ``"3"`` becomes 3 where a number is wanted."""
+    origin = get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        return _convert_optional(key, value, [kind for kind in get_args(wanted) if kind is not type(None)])
+    if origin is Literal:
+        choices = get_args(wanted)
+        if isinstance(value, bool):  # YAML reads the words on and off as such
+            value = "on" if value else "off"
+        if value in choices:
+            return value
+        raise UserError(f"{key} must be one of {', '.join(map(str, choices))}, not '{value}'.")
+    if origin is tuple:
+        return _convert_tuple(key, value, get_args(wanted))
+    if wanted is bool:
+        return _convert_bool(key, value)
+    if wanted in (int, float):
+        return _convert_number(key, value, wanted)
+    if wanted is str and isinstance(value, str | int | float) and not isinstance(value, bool):
+        if "\0" in str(value):  # no path or name can hold one, and the system's own complaint names nothing
+            raise UserError(f"{key} must not hold a null character, as {value!r} does.")
+        return str(value)
+    raise UserError(f"{key} must be text, not {value!r}.")
+
+
+def _convert_optional(key: str, value: Any, kinds: list[Any]) -> Any:
+    if value is None or (isinstance(value, str) and value.lower() in ("none", "null")):
+        return None
+    return convert(key, value, kinds[0])
+
+
+def _convert_tuple(key: str, value: Any, kinds: tuple[Any, ...]) -> Any:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or len(parts) != len(kinds):
+        raise UserError(f"{key} must be {len(kinds)} values, for example '0.5,1.0', not {value!r}.")
+    return tuple(convert(key, part, kind) for part, kind in zip(parts, kinds, strict=True))
+
+
+def _convert_bool(key: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).lower()
+    if text in ("true", "yes", "on", "1"):
+        return True
+    if text in ("false", "no", "off", "0"):
+        return False
+    raise UserError(f"{key} must be true or false, not '{value}'.")
+
+
+def _convert_number(key: str, value: Any, wanted: type) -> int | float:
+    problem = UserError(f"{key} must be {'a whole number' if wanted is int else 'a number'}, not '{value}'.")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise problem
+    try:
+        number = float(str(value).replace("_", "")) if wanted is float else _whole(value)
+    except ValueError:
+        raise problem from None
+    if not math.isfinite(number):
+        raise problem
+    return number
+
+
+def _whole(value: str | int | float) -> int:
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            value = float(value)  # so that 5e4 is a whole number, too
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError
+    return int(value)
+
+
+def check_range(key: str, value: Any, limits: Mapping[str, Any]) -> None:
+    """Raises when a number lies outside the range that its field states."""
+    low, high = limits.get("low"), limits.get("high")
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return
+    if low is not None and value < low:
+        raise UserError(f"{key} must be at least {low}, not {value}.")
+    if high is not None and value > high:
+        raise UserError(f"{key} must be at most {high}, not {value}.")
+
+
+def describe_type(wanted: Any) -> str:
+    """How a type reads in help texts: ``int``, ``in|inout``, ``text``."""
+    if get_origin(wanted) in (Union, types.UnionType):
+        return describe_type(get_args(wanted)[0])
+    if get_origin(wanted) is Literal:
+        return "|".join(map(str, get_args(wanted)))
+    if get_origin(wanted) is tuple:
+        return ",".join(describe_type(kind) for kind in get_args(wanted))
+    return "text" if wanted is str else str(getattr(wanted, "__name__", wanted))

@@ -1,0 +1,310 @@
+"""The built-in data set: drawn creatures of eight genera whose species differ in one or two marks.
+
+It needs no download, fits in memory and is fine-grained for real: a genus is told by its build and colour
+family, its species only by shape and pattern. The name of a species says what to look for: ``Tirilla
+rostrata`` has a longer beak than ``Tirilla simplex``, ``Tirilla fasciata`` has bars on its wing, and
+``Tirilla fascirostrata`` has both.
+
+The taxonomy is fixed. ``seed`` draws other individuals of the same species.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.sources.synthetic.drawing import (
+    Array,
+    Canvas,
+    Chance,
+    Keys,
+    Paint,
+    Plan,
+    backdrop,
+    beetle,
+    bird,
+    butterfly,
+    fish,
+    hsv,
+    image_keys,
+)
+from semifine.errors import UserError
+
+DRAWING_VERSION = 1
+"""Raise it whenever a key would give other pixels: it makes stored copies of the images invalid."""
+
+Integers = NDArray[np.int64]
+
+_BATCH_PIXELS = 16 * 48 * 48  # what stays in a processor's cache; other batches give the same images, later
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to draw."""
+
+    genera: int = field(default=8, metadata={"help": "genera, groups of similar species"})
+    species: int = field(default=5, metadata={"help": "species of each genus; classes = genera * species"})
+    labelled_per_class: int = field(default=5, metadata={"help": "labelled images of the largest class"})
+    unlabelled_per_class: int = field(default=75, metadata={"help": "unlabelled images of the largest class"})
+    val_per_class: int = field(default=5, metadata={"help": "validation images of each class"})
+    test_per_class: int = field(default=20, metadata={"help": "test images of each class"})
+    image_side: int = field(default=48, metadata={"help": "width and height of the images in pixels"})
+    imbalance: float = field(
+        default=1.0,
+        metadata={"help": "long tail: largest over smallest class, in the labelled and unlabelled images"},
+    )
+    unlabelled: Literal["in", "inout"] = field(
+        default="in", metadata={"help": "'inout' adds unlabelled images of genera outside the label set"}
+    )
+    ood_genera: int = field(default=4, metadata={"help": "genera outside the label set that 'inout' adds"})
+    seed: int = field(default=0, metadata={"help": "draws other individuals; the species stay the same"})
+
+
+@dataclass(frozen=True)
+class Genus:
+    """A build and a colour family, and the three traits whose combinations make its eight species."""
+
+    name: str
+    plan: Plan
+    traits: tuple[str, str, str]
+    build: tuple[float, float, float, float]
+    colour: tuple[float, float, float]
+    """Hue, saturation and value."""
+    accent: float
+    """Hue of beak and legs, or of the fins."""
+    marks: Literal["pale", "dark"]
+
+
+# Ordered so that the first genera are the most different ones, whichever number of them is asked for.
+# fmt: off
+GENERA = (
+    Genus("Tirilla", bird, ("fasciata", "rostrata", "torquata"),
+          (1.0, 0.34, 0.24, 0.35), (0.58, 0.65, 0.75), 0.10, "pale"),
+    Genus("Piscarra", fish, ("fasciata", "velata", "lunata"),
+          (1.0, 0.36, 0.18, 0.40), (0.06, 0.80, 0.92), 0.12, "pale"),
+    Genus("Carabella", beetle, ("punctata", "antennata", "scutata"),
+          (0.56, 0.44, 0.34, 0.34), (0.36, 0.65, 0.55), 0.10, "pale"),
+    Genus("Papilana", butterfly, ("ocellata", "caudata", "punctata"),
+          (0.52, 0.27, 0.36, -0.6), (0.14, 0.75, 0.95), 0.10, "dark"),
+    Genus("Garruna", bird, ("guttata", "rostrata", "cristata"),
+          (0.9, 0.42, 0.28, 0.20), (0.01, 0.65, 0.70), 0.13, "pale"),
+    Genus("Undella", fish, ("lineata", "lunata", "ocellata"),
+          (1.05, 0.26, 0.14, 0.38), (0.50, 0.50, 0.75), 0.13, "dark"),
+    Genus("Scarabina", beetle, ("fasciata", "antennata", "limbata"),
+          (0.46, 0.50, 0.40, 0.26), (0.76, 0.55, 0.60), 0.10, "pale"),
+    Genus("Vanissa", butterfly, ("fasciata", "caudata", "limbata"),
+          (0.46, 0.34, 0.34, -0.9), (0.92, 0.60, 0.85), 0.10, "pale"),
+    Genus("Alaudella", bird, ("pileata", "rostrata", "fasciata"),
+          (0.85, 0.28, 0.20, 0.55), (0.13, 0.55, 0.85), 0.02, "dark"),
+    Genus("Cyprilla", fish, ("fasciata", "lunata", "ocellata"),
+          (0.75, 0.50, 0.26, 0.42), (0.93, 0.45, 0.90), 0.85, "dark"),
+    Genus("Coccilla", beetle, ("punctata", "antennata", "fasciata"),
+          (0.44, 0.46, 0.26, 0.20), (0.00, 0.80, 0.80), 0.10, "dark"),
+    Genus("Lepidora", butterfly, ("ocellata", "antennata", "limbata"),
+          (0.56, 0.24, 0.30, -0.45), (0.60, 0.60, 0.85), 0.10, "pale"),
+    Genus("Merlinda", bird, ("torquata", "furcata", "guttata"),
+          (1.1, 0.30, 0.22, 0.28), (0.60, 0.12, 0.38), 0.08, "pale"),
+    Genus("Natarina", fish, ("punctata", "velata", "barbata"),
+          (0.9, 0.40, 0.14, 0.34), (0.15, 0.70, 0.92), 0.08, "dark"),
+    Genus("Lucanda", beetle, ("vittata", "cornuta", "scutata"),
+          (0.62, 0.34, 0.32, 0.42), (0.07, 0.60, 0.50), 0.10, "pale"),
+    Genus("Alarina", butterfly, ("punctata", "caudata", "fasciata"),
+          (0.48, 0.30, 0.38, -0.7), (0.15, 0.08, 0.95), 0.10, "dark"),
+    Genus("Strigola", bird, ("oculata", "cristata", "fasciata"),
+          (0.8, 0.46, 0.35, 0.14), (0.78, 0.40, 0.62), 0.12, "pale"),
+    Genus("Marenda", fish, ("lineata", "lunata", "velata"),
+          (1.1, 0.28, 0.24, 0.46), (0.62, 0.15, 0.72), 0.00, "dark"),
+    Genus("Elatera", beetle, ("fasciata", "cornuta", "antennata"),
+          (0.66, 0.28, 0.24, 0.30), (0.56, 0.70, 0.65), 0.10, "pale"),
+    Genus("Florenda", butterfly, ("limbata", "caudata", "ocellata"),
+          (0.58, 0.22, 0.40, -0.8), (0.06, 0.80, 0.95), 0.10, "dark"),
+    Genus("Pavonilla", bird, ("guttata", "rostrata", "pileata"),
+          (0.95, 0.36, 0.20, 0.48), (0.40, 0.65, 0.55), 0.00, "pale"),
+    Genus("Salmaria", fish, ("punctata", "oculata", "lunata"),
+          (0.95, 0.32, 0.30, 0.28), (0.74, 0.45, 0.75), 0.95, "pale"),
+    Genus("Chrysolda", beetle, ("vittata", "scutata", "antennata"),
+          (0.50, 0.40, 0.44, 0.38), (0.13, 0.75, 0.85), 0.10, "dark"),
+    Genus("Psychella", butterfly, ("fasciata", "punctata", "antennata"),
+          (0.42, 0.36, 0.42, -0.4), (0.33, 0.50, 0.75), 0.10, "pale"),
+)
+# fmt: on
+SPECIES_TRAITS = np.array(
+    [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1)], dtype=np.float32
+)
+"""Which of its genus' three traits each species has: every species differs from another one in a single trait."""
+
+
+def species_name(genus: Genus, species: int) -> str:
+    """Such as ``Tirilla fasciata``: the epithet names the traits."""
+    traits = [trait for trait, has in zip(genus.traits, SPECIES_TRAITS[species], strict=True) if has]
+    if not traits:
+        return f"{genus.name} simplex"
+    if len(traits) == len(genus.traits):
+        return f"{genus.name} ornata"
+    stems = [trait.removesuffix("ata").removesuffix("uta") + "i" for trait in traits[:-1]]
+    return f"{genus.name} {''.join(stems)}{traits[-1]}"
+
+
+class SyntheticReader:
+    """Draws the images of the catalog's rows: all at once and kept, or a single one on the spot."""
+
+    in_memory = True
+
+    def __init__(self, genus: Integers, species: Integers, keys: Keys, image_side: int) -> None:
+        self._genus, self._species, self._keys = genus, species, keys
+        self._side = image_side
+        self._images: NDArray[np.uint8] | None = None
+
+    def read(self, row: int) -> NDArray[np.uint8]:
+        """One image as (side, side, 3) RGB; the caller may change it."""
+        if self._images is not None:
+            return np.array(self._images[row])
+        return np.array(self._draw(np.array([row]))[0])
+
+    def read_all(self) -> NDArray[np.uint8]:
+        """All images as (rows, side, side, 3): drawn at the first call, then kept."""
+        if self._images is None:
+            self._images = self._draw(np.arange(len(self._keys)))
+        return self._images
+
+    def _draw(self, rows: Integers) -> NDArray[np.uint8]:
+        images = np.empty((len(rows), self._side, self._side, 3), np.uint8)
+        for genus in np.unique(self._genus[rows]):
+            here = np.flatnonzero(self._genus[rows] == genus)
+            chosen = rows[here]
+            images[here] = draw(GENERA[genus], self._species[chosen], self._keys[chosen], self._side)
+        return images
+
+    def fingerprint(self) -> list[str]:
+        """A key depends on seed, split, class and number, so it stands for the image."""
+        return [f"synthetic-{DRAWING_VERSION}-{self._side}-{key:016x}" for key in self._keys.tolist()]
+
+
+def load(root: Path | None, settings: Settings) -> Catalog:  # noqa: ARG001 (every source is given a folder)
+    """The catalog of the images; nothing is drawn yet, and no folder is needed."""
+    _check(settings)
+    split, truth, number = _individuals(settings)
+    genus, species = np.divmod(truth, settings.species)
+    keys = image_keys(np.full_like(split, settings.seed), split, genus, species, number)
+    # Unlabelled images come in the order of their keys, which tells nothing about their classes.
+    order = np.lexsort((np.where(split == Split.UNLABELLED, keys, 0), split))
+    split, truth, number = split[order], truth[order], number[order]
+    names = [species_name(g, s) for g in GENERA[: settings.genera] for s in range(settings.species)]
+    return Catalog(
+        name="synthetic",
+        class_names=tuple(names),
+        class_groups=tuple(name.split()[0] for name in names),
+        paths=_paths(split, truth, number, names),
+        label=np.where(split == Split.UNLABELLED, UNKNOWN, truth),
+        split=split.astype(np.uint8),
+        truth=truth,
+        reader=SyntheticReader(genus[order], species[order], keys[order], settings.image_side),
+    )
+
+
+def _individuals(settings: Settings) -> tuple[Integers, Integers, Integers]:
+    """Split, class and number within the class of each image; classes outside the label set come last."""
+    classes = settings.genera * settings.species
+    outside = settings.ood_genera * settings.species if settings.unlabelled == "inout" else 0
+    unlabelled = _long_tail(settings.unlabelled_per_class, classes, settings.imbalance)
+    per_class = {
+        Split.LABELLED: _long_tail(settings.labelled_per_class, classes, settings.imbalance),
+        Split.UNLABELLED: np.append(unlabelled, np.full(outside, settings.unlabelled_per_class)),
+        Split.VAL: np.full(classes, settings.val_per_class),
+        Split.TEST: np.full(classes, settings.test_per_class),
+    }
+    return (
+        np.concatenate([np.full(counts.sum(), split, np.int64) for split, counts in per_class.items()]),
+        np.concatenate([np.repeat(np.arange(len(counts)), counts) for counts in per_class.values()]),
+        np.concatenate([np.arange(count) for counts in per_class.values() for count in counts]),
+    )
+
+
+def _long_tail(largest: int, classes: int, imbalance: float) -> Integers:
+    """Images of each class, falling exponentially from ``largest`` to ``largest / imbalance``, at least one.
+
+    Large and small classes are scattered over the genera: steps of the golden section never fall into line.
+    """
+    if largest == 0 or classes == 1:
+        return np.full(classes, largest)
+    rank = np.argsort(np.argsort(np.arange(classes) * 0.6180339887 % 1))
+    return np.maximum(1, np.rint(largest * imbalance ** (-rank / (classes - 1))).astype(np.int64))
+
+
+def _paths(split: Integers, truth: Integers, number: Integers, names: list[str]) -> list[str]:
+    """A name for each image; that of an unlabelled one holds its place only, never its class."""
+    folders = [name.replace(" ", "_") for name in names]
+    first = int(np.searchsorted(split, Split.UNLABELLED))
+    return [
+        f"synthetic/unlabelled/{row - first:06d}"
+        if part == Split.UNLABELLED
+        else f"synthetic/{Split(part).name.lower()}/{folders[label]}/{count:04d}"
+        for row, (part, label, count) in enumerate(zip(split, truth, number, strict=True))
+    ]
+
+
+def draw(genus: Genus, species: Integers, keys: Keys, side: int) -> NDArray[np.uint8]:
+    """(images, side, side, 3): one creature for each species number and key."""
+    images = np.empty((len(keys), side, side, 3), np.uint8)
+    step = max(1, _BATCH_PIXELS // side**2)
+    for start in range(0, len(keys), step):
+        batch = slice(start, start + step)
+        chance = Chance(keys[batch])
+        has = SPECIES_TRAITS[species[batch]]
+        canvas, paint = Canvas(side, chance), _paint(genus, chance)
+        genus.plan(canvas, genus.build, paint, {trait: has[:, [i]] for i, trait in enumerate(genus.traits)})
+        picture = canvas.picture(backdrop(side, chance), paint.ink)
+        picture *= chance(0.8, 1.15)[:, :, None] * 255  # the light
+        np.clip(picture, 0, 255, out=picture)
+        images[batch] = picture.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
+    return images
+
+
+def _paint(genus: Genus, chance: Chance) -> Paint:
+    """The colours of a genus as they vary from creature to creature, alike for all its species."""
+    hue, saturation, value = genus.colour
+    hues = hue + chance(-0.04, 0.04)
+    main = hsv(hues, saturation * chance(0.7, 1.15), value * chance(0.85, 1.1))
+    ink = hsv(hues, 0.5, chance(0.1, 0.2))
+    fade = chance(0.6, 0.9)  # marks are bolder on some individuals than on others
+    return Paint(
+        main=main,
+        dark=main * chance(0.6, 0.72),
+        light=_towards_white(main, chance(0.3, 0.55)),
+        accent=hsv(genus.accent + chance(-0.03, 0.03), chance(0.5, 0.8), chance(0.75, 0.95)),
+        mark=_towards_white(main, fade) if genus.marks == "pale" else main * (1 - fade),
+        ink=ink,
+    )
+
+
+def _towards_white(colour: Array, share: Array) -> Array:
+    return colour + (1 - colour) * share
+
+
+def _check(settings: Settings) -> None:
+    """Refuse what cannot be drawn, by key, value and range."""
+    if settings.unlabelled not in ("in", "inout"):
+        raise UserError(f"synthetic: unlabelled is {settings.unlabelled!r}, but must be 'in' or 'inout'.")
+    ranges: dict[str, tuple[float, float]] = {
+        "genera": (1, len(GENERA)),
+        "species": (1, len(SPECIES_TRAITS)),
+        "labelled_per_class": (1, 100_000),
+        "unlabelled_per_class": (0, 100_000),
+        "val_per_class": (0, 100_000),
+        "test_per_class": (0, 100_000),
+        "image_side": (16, 512),
+        "imbalance": (1, 1000),
+        "seed": (0, 2**63 - 1),
+    }
+    if settings.unlabelled == "inout":  # the last genus stays free for at least one outside the label set
+        ranges["genera"] = (1, len(GENERA) - 1)
+        ranges["ood_genera"] = (1, len(GENERA) - settings.genera)
+    for key, (low, high) in ranges.items():
+        value = getattr(settings, key)
+        if not low <= value <= high:
+            raise UserError(f"synthetic: {key} is {value}, but must be between {low} and {high}.")

@@ -1,1 +1,0 @@
-"""Labels that people give: a log that only grows, and what it says by now. Needs the standard library alone."""

@@ -1,0 +1,128 @@
+"""Names of runs and data sets in the report, and runs that differ in their seed alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from semifine.report.formatting import MISSING, NO_BREAK_SPACE, method_name
+from semifine.report.scores import what_was_computed
+from semifine.report.sections.settings import SettingRow, flat, settings_rows
+from semifine.report.style import run_styles
+from semifine.runs.run import RunFacts
+
+
+def by_data(runs: Sequence[RunFacts]) -> list[list[int]]:
+    """Places of the runs that share their data with its settings; only those may be compared."""
+    return _places_by(_data_and_settings(run) for run in runs)
+
+
+def data_name(run: RunFacts) -> str:
+    """``semi_cub``, or of one's own photos the folder's or table's name: a page is shown to others."""
+    source, _, root = run.data.partition(":")
+    return Path(root).name if root and source in ("folder", "table") else source
+
+
+def data_labels(runs: Sequence[RunFacts]) -> list[str]:
+    """The name of each run's data; with what differs, ``synthetic (genera 4)``, where several go by one name."""
+    labels = [data_name(run) for run in runs]
+    for namesakes in _places_by(labels):
+        rows = settings_rows([runs[place] for place in namesakes])
+        telling = _telling([row for row in rows if row.key.startswith("data.")])
+        for column, place in enumerate(namesakes):
+            own = [(row.key.removeprefix("data."), row.values[column]) for row in telling]
+            words = ", ".join(f"{key}{NO_BREAK_SPACE}{value}" for key, value in own if value != MISSING)
+            labels[place] += f" ({words})" if words else ""
+    return labels
+
+
+def _telling(rows: Sequence[SettingRow]) -> list[SettingRow]:
+    """The first rows that tell apart as many columns as all rows together."""
+    telling: list[SettingRow] = []
+    apart = 1
+    for row in rows:
+        columns = set(zip(*(known.values for known in (*telling, row)), strict=True))
+        if len(columns) > apart:
+            telling.append(row)
+            apart = len(columns)
+    return telling
+
+
+def _data_and_settings(run: RunFacts) -> Hashable:
+    data = run.settings.get("data")
+    return run.data, tuple(sorted(flat(data).items())) if isinstance(data, dict) else ()
+
+
+def _places_by(keys: Iterable[Hashable]) -> list[list[int]]:
+    """The places of equal keys, in the order of their first."""
+    places: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key, []).append(place)
+    return list(places.values())
+
+
+BASELINE = "supervised"
+REFERENCES = (BASELINE, "oracle")
+"""Methods that give unlabelled images no labels to train on: the others are measured against them."""
+
+
+def method_labels(runs: Sequence[RunFacts]) -> list[str]:
+    """``SoC``; where the runs have several data sets, ``SoC on semi_cub``."""
+    are_several = len(by_data(runs)) > 1
+    return [
+        method_name(run.method) + (f" on {data}" if are_several else "")
+        for run, data in zip(runs, data_labels(runs), strict=True)
+    ]
+
+
+def run_labels(runs: Sequence[RunFacts]) -> list[str]:
+    """The method's label; with several seeds ``SoC, seed 1``; where that is not enough, with the folder's name."""
+    methods = method_labels(runs)
+    seeds = [(method, run.seed) for method, run in zip(methods, runs, strict=True)]
+    labels = []
+    for method, own, run in zip(methods, seeds, runs, strict=True):
+        label = method
+        if seeds.count(own) > 1:
+            label += f" ({run.name})"
+        elif methods.count(method) > 1:
+            label += f", seed {run.seed}"
+        labels.append(label)
+    return labels
+
+
+def labels_over_seeds(methods: Sequence[str], firsts: Sequence[str]) -> list[str]:
+    """Of sets of runs: the method's label where one set has it, else the label of the set's first run."""
+    sets = Counter(methods)
+    return [method if sets[method] == 1 else first for method, first in zip(methods, firsts, strict=True)]
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """The runs, what they are called together, and how they are drawn."""
+
+    label: str
+    hue: str
+    dash: str
+    runs: list[RunFacts]
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+
+def group_runs(runs: Sequence[RunFacts]) -> list[RunGroup]:
+    """One group for each set of settings, in the order of the runs."""
+    members: dict[object, list[int]] = {}
+    for place, run in enumerate(runs):
+        members.setdefault(what_was_computed(run), []).append(place)
+    groups = list(members.values())
+    firsts = [places[0] for places in groups]
+    styles = run_styles([runs[place].method for place in firsts])
+    methods, names = method_labels(runs), run_labels(runs)
+    labels = labels_over_seeds([methods[place] for place in firsts], [names[place] for place in firsts])
+    return [
+        RunGroup(label, hue, dash, [runs[place] for place in places])
+        for label, (hue, dash), places in zip(labels, styles, groups, strict=True)
+    ]

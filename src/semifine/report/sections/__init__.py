@@ -1,0 +1,1 @@
+"""Sections of the report: the data of each, beside its template."""

@@ -1,0 +1,1 @@
+"""Finished runs: their folder, the reader, and statistics about them."""

@@ -1,0 +1,74 @@
+"""How the machine stands: versions, devices, room, and what would go wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from semifine.data.store import default_cache_dir
+from semifine.training.devices import describe_hardware
+from semifine.version import code_version
+
+LIBRARIES = ("torch", "timm", "lightning-fabric", "numpy", "pillow", "pyarrow", "safetensors")
+LITTLE_ROOM = 2e9
+
+
+@dataclass
+class Findings:
+    facts: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(cache: Path | None = None) -> Findings:
+    """Looks at everything that a training run needs, and changes nothing."""
+    findings = Findings()
+    hardware = describe_hardware("cuda" if torch.cuda.is_available() else "cpu")
+    findings.facts["semifine"] = code_version()
+    findings.facts |= {name: _version(name) for name in LIBRARIES}
+    findings.facts |= {name: str(hardware[name]) for name in ("python", "system", "device", "threads")}
+    _look_at_gpus(findings)
+    _look_at_cache(findings, cache or default_cache_dir())
+    return findings
+
+
+def _look_at_gpus(findings: Findings) -> None:
+    for number in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(number)
+        name = torch.cuda.get_device_name(number)
+        findings.facts[f"GPU {number}"] = f"{name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free"
+        if free < LITTLE_ROOM:
+            findings.problems.append(f"GPU {number} has {free / 1e9:.1f} GB free: another program may be using it.")
+    if torch.cuda.is_available() and importlib.util.find_spec("triton") is None:
+        findings.problems.append("Triton is missing: training on the GPU works, but more slowly.")
+    if not torch.cuda.is_available():
+        findings.facts["GPU"] = "none that torch can use"
+
+
+def _look_at_cache(findings: Findings, cache: Path) -> None:
+    stores = sorted(cache.glob("images-*")) if cache.is_dir() else []
+    taken = sum(file.stat().st_size for store in stores for file in store.glob("*") if file.is_file())
+    findings.facts["decoded images"] = f"{len(stores)} data sets, {taken / 1e9:.2f} GB in {cache}"
+    existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    findings.facts["free for images"] = f"{free / 1e9:.1f} GB"
+    if not os.access(existing, os.W_OK):
+        findings.problems.append(f"{existing} cannot be written to: choose another folder with --cache.")
+    if free < LITTLE_ROOM:
+        findings.problems.append(f"Only {free / 1e9:.1f} GB are free in {existing}: decoded images may not fit.")
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"

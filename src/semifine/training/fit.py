@@ -1,0 +1,310 @@
+"""From settings to a finished run folder."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from semifine.config import RunSettings, read_run_settings, write_settings
+from semifine.config.resolve import first_difference
+from semifine.config.train_settings import seed_for
+from semifine.data.catalog import Split
+from semifine.data.dataset import Dataset, describe, open_dataset
+from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_labels, read_labels
+from semifine.errors import NO_MEMORY, UserError, exhausted_memory
+from semifine.files import write_json
+from semifine.methods import method_class
+from semifine.models.classifier import Classifier, check_backbone_name, check_takes, create_classifier
+from semifine.models.pretrained import LoadReport
+from semifine.runs.checkpoint import newest_checkpoint
+from semifine.runs.folder import LOCK, RunFolder, locked
+from semifine.training.devices import (
+    Fabric,
+    create_fabric,
+    describe_hardware,
+    peak_gpu_bytes,
+    process_rank,
+    resolve_precision,
+)
+from semifine.training.estimate import (
+    STEPS_WORTH_A_TRIAL,
+    images_of_steps,
+    memory_sentence,
+    profiling,
+    seconds_an_image,
+    time_sentence,
+)
+from semifine.training.init_weights import load_frozen, load_starting_weights
+from semifine.training.interruption import Interrupted, lost_processes_explained
+from semifine.training.loggers import Loggers, chosen_loggers
+from semifine.training.progress import Display, recording
+from semifine.training.trainer import Trainer
+from semifine.version import code_version
+
+
+def summarise_evaluations(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
+    """``top1`` and ``top5`` are of the last evaluation; others stand beside them under their own names.
+
+    ``selected_on_val`` is the test accuracy at the best validation accuracy. ``best_on_test`` is the
+    paper's protocol, which looks at the test set to choose: best top-1 and, apart from it, best top-5.
+    """
+    if not evaluations:
+        return {}
+    last = evaluations[-1]
+    result: dict[str, Any] = {"top1": last.get("test_top1"), "top5": last.get("test_top5")}
+    if "val_top1" in last:
+        result["val"] = {"top1": last["val_top1"], "top5": last["val_top5"]}
+    if "val_top1" in last and "test_top1" in last:
+        chosen = max(evaluations, key=lambda record: record["val_top1"])
+        result["selected_on_val"] = {
+            "step": chosen["step"],
+            "top1": chosen["test_top1"],
+            "top5": chosen["test_top5"],
+        }
+    if "test_top1" in last:
+        result["best_on_test"] = {
+            "top1": max(record["test_top1"] for record in evaluations),
+            "top5": max(record["test_top5"] for record in evaluations),
+            "note": "chosen on the test set, as the paper's protocol does; not an honest estimate",
+        }
+    return result
+
+
+# What an attempt leaves, besides its lock and its log, that ended before its run began.
+BEFORE_A_RUN = ("classes.json", "data.json", "environment.json", "weights.json")
+
+
+def train(
+    settings: RunSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    display: Display | None = None,
+    profile: bool = False,
+    started: float | None = None,
+) -> dict[str, Any]:
+    """Trains, or goes on training, in the folder ``out``, and returns what ``result.json`` holds.
+
+    With several processes the first one writes, speaks and returns the result; the others return nothing.
+    ``profile`` watches some steps and leaves their trace in the folder; ``started`` is the moment, on
+    ``time.perf_counter``, from which the time to the first step counts.
+    """
+    is_first = process_rank() == 0
+    display = display if display and is_first else Display(quiet=not is_first)
+    started = time.perf_counter() if started is None else started
+    if is_first:
+        _check_folder(out, resume)
+    with locked(out, display.say) if is_first else nullcontext():
+        folder = RunFolder(out)
+        if is_first and folder.settings.exists():
+            _check_same_settings(settings, folder)
+        if resume and folder.result.exists():
+            if not newest_checkpoint(folder.checkpoints)[1]:
+                display.say(f"{out} is finished already.")
+                return folder.read_result() if is_first else {}
+            display.say(
+                f"{out} was finished, but its last checkpoint is not whole: it goes on from the newest that is."
+            )
+        try:
+            with recording(folder.log, display, process_rank()), lost_processes_explained(folder.log, process_rank()):
+                return _train(settings, folder, display, started, profile)
+        except Interrupted:
+            if is_first:
+                raise
+            return {}  # a failure would make the launcher kill the first process, which may still be busy
+        except (RuntimeError, MemoryError) as error:
+            if not (whose := exhausted_memory(error)):
+                raise
+            raise UserError(
+                f"The memory of {whose} {NO_MEMORY}: lower --batch-size, --mu or --image-size, take a smaller "
+                f"--backbone, or keep the images elsewhere with --store {'host' if whose == 'the GPU' else 'disk'}."
+            ) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise UserError(
+                f"The disk is full ({error.filename or out}): make room and go on with --resume."
+            ) from error
+
+
+def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
+    logger_names = chosen_loggers(settings.train.loggers)
+    check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
+    fabric = create_fabric(settings.train)
+    fabric.launch()
+    labels = _labels_of_the_run(settings, folder, fabric)
+    dataset = open_dataset(settings, display, labels, look_alikes=fabric.is_global_zero)
+    fabric.barrier()  # whoever decodes images, the others wait for it
+    if folder.settings.exists():
+        folder.check_classes(dataset.catalog.class_names)
+    for remark in (describe(dataset.catalog), *settings.remarks):
+        display.say(remark)
+    classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
+    if report:
+        display.say(f"weights: {report}")
+    display.say(_memory(settings, classifier, dataset, fabric.device.type))
+    image_seconds = _try_out(settings, classifier, fabric)
+    frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
+    trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
+    environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
+    if fabric.is_global_zero:
+        _begin_folder(settings, folder, dataset, environment, report)
+        freeze_labels(dataset.labels, folder.labels)
+    trainer.resume()
+    names = logger_names if fabric.is_global_zero else []
+    trainer.loggers = Loggers(names, settings, folder, trainer.step, display.say)
+    display.say(
+        f"{trainer.method.name} with {settings.train.backbone} on {environment['device']}, "
+        f"from step {trainer.step} of {settings.train.iterations}"
+    )
+    if image_seconds is not None:
+        display.say(_time(trainer, image_seconds / fabric.world_size))
+    if trainer.learner.frozen is not None:
+        display.say(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.learner.frozen))}")
+    watched = profile and fabric.is_global_zero  # one trace, of the process that speaks
+    with profiling(folder.path / "profile", display.say) if watched else nullcontext() as after_step:
+        trainer.run(started, after_step)
+    if not fabric.is_global_zero:
+        fabric.barrier()  # the first process still writes
+        return {}
+    with trainer.time.spent_on("evaluation"):
+        unlabelled = trainer.assessment.write_facts()
+    result = {
+        "method": trainer.method.name,
+        "data": settings.data,
+        "seed": settings.train.seed,
+        "iterations": settings.train.iterations,
+        **summarise_evaluations(trainer.evaluations()),
+        "unlabelled": unlabelled,
+        "num_classes": dataset.catalog.num_classes,
+        "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
+        "set_aside": dataset.set_aside,
+        "seconds": round(trainer.time.training, 2),
+        "time": {part: round(seconds, 2) for part, seconds in trainer.time.seconds.items()},
+        "peak_gpu_bytes": peak_gpu_bytes(fabric.device),
+        "environment": environment,
+    }
+    write_json(folder.result, result)
+    fabric.barrier()
+    return result
+
+
+def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:
+    """Somebody may be labelling: all processes, and a resumed run, keep to what there was when the run began."""
+    if not settings.train.labels:
+        return None
+    labels = None
+    if fabric.is_global_zero:
+        labels = read_frozen_labels(folder.labels) or read_labels(Path(settings.train.labels))
+    return fabric.broadcast(labels)
+
+
+def _begin_folder(
+    settings: RunSettings, folder: RunFolder, dataset: Dataset, environment: dict[str, Any], report: LoadReport | None
+) -> None:
+    """Only now, when nothing of what was asked for is wrong, does the folder become that of a run."""
+    write_json(folder.environment, environment)
+    write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
+    if dataset.report:
+        write_json(folder.data, dataset.report.as_dict())
+    if report:
+        write_json(folder.weights, report.as_dict())
+    write_settings(settings, folder.settings)
+
+
+def _create_network(
+    settings: RunSettings, folder: RunFolder, class_names: Sequence[str]
+) -> tuple[Classifier, LoadReport | None]:
+    train = settings.train
+    torch.manual_seed(seed_for("weights", train))
+    method = method_class(settings.method)
+    num_classes = len(class_names) if method.trains_classifier else 0
+    heads = partial(method.heads, settings.method_settings)
+    classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
+    check_takes(classifier, train.backbone, train.image_size)
+    if newest_checkpoint(folder.checkpoints)[0] is not None:
+        return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
+    return classifier, load_starting_weights(classifier, train, class_names)
+
+
+def _try_out(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
+    """Seconds that an image takes; None in a process that says nothing, and for a short run."""
+    train = settings.train
+    if not fabric.is_global_zero or train.iterations < STEPS_WORTH_A_TRIAL:
+        return None
+    images = -(-_learning_images(settings) // fabric.world_size)
+    return seconds_an_image(classifier, train.image_size, images, fabric.device, fabric.autocast)
+
+
+def _time(trainer: Trainer, image_seconds: float) -> str:
+    first, last = trainer.step, trainer.settings.iterations
+    labelled_only = max(0, trainer.batches.feed.labelled_only_steps - first)
+    views = len(trainer.method.unlabelled_views)
+    images = images_of_steps(labelled_only, last - first - labelled_only, trainer.settings, views)
+    return time_sentence(images * image_seconds, last - first)
+
+
+def _learning_images(settings: RunSettings) -> int:
+    """Images a step from which the network learns."""
+    train = settings.train
+    return train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabelled_views))
+
+
+def _memory(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
+    train, precision = settings.train, resolve_precision(settings.train.precision, device)
+    sentence = memory_sentence(
+        classifier,
+        train.image_size,
+        _learning_images(settings),
+        has_average=bool(train.ema),
+        number_bytes=4 if precision == "fp32" else 2,
+        stored_bytes=dataset.store.nbytes,
+    )
+    return f"{sentence}; precision {precision}"
+
+
+def _load_frozen(settings: RunSettings, classifier: Classifier, classes: tuple[str, ...]) -> Classifier | None:
+    path = method_class(settings.method).frozen_network(settings.method_settings)
+    return load_frozen(Path(path), classifier, classes, settings.train) if path else None
+
+
+def _in_words(scores: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:.1f} %" for name, value in scores.items()) or "unknown accuracy"
+
+
+def _check_folder(out: Path, resume: bool) -> None:
+    """A folder that holds anything is only touched to resume the run in it."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; --out names a folder for the run.")
+    if not out.exists() or _has_only_an_attempt(out):
+        return
+    if not RunFolder(out).settings.exists():
+        raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
+    if not resume:
+        raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
+
+
+def _has_only_an_attempt(out: Path) -> bool:
+    """Whether a run that begins there harms nothing: files of our names are ours beside the log of an attempt."""
+    log, settings = RunFolder(out).log.name, RunFolder(out).settings.name
+    half_written = {path.name for name in (*BEFORE_A_RUN, settings) for path in out.glob(f".{name}.*.partial")}
+    names = {path.name for path in out.iterdir()} - {LOCK}
+    return not names or (log in names and names <= {log, *BEFORE_A_RUN, *half_written})
+
+
+def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
+    """A resumed run must be the run that was begun."""
+    difference = first_difference(read_run_settings(folder.settings), settings)
+    if difference:
+        key, before, now = difference
+        raise UserError(
+            f"The run in {folder.path} was begun with {key} = {before}, not {now}; "
+            "a resumed run keeps its settings: leave the option out, or choose another --out."
+        )

@@ -1,1 +1,0 @@
-"""One file a kind of view; a file that is here is found."""

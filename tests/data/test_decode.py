@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from semifine.data import decode
+from semifine.data.decode import MISSING, FileReader, decode_array, decode_image, read_exif, read_size, to_rgb
+
+from .conftest import SaveImage
+
+SCENE = np.zeros((30, 40, 3), np.uint8)
+SCENE[:15, :20] = (250, 20, 20)  # red, upper left
+SCENE[15:, 20:] = (20, 20, 250)  # blue, lower right
+BLACK = Image.new("RGB", (8, 8))
+
+
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *(("PNG", {}), ("JPEG", {"quality": 95}), ("WEBP", {"lossless": True})),
+        *(("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("TIFF", {"save_all": True, "append_images": [BLACK]})),
+    ],
+)
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied(orientation: int, kind: str, options: dict[str, object]) -> None:
+    # What a camera held this way stores; undoing it must give the scene again.
+    stored = {
+        1: SCENE,
+        2: SCENE[:, ::-1],
+        3: SCENE[::-1, ::-1],
+        4: SCENE[::-1],
+        5: SCENE.transpose(1, 0, 2),
+        6: np.rot90(SCENE, 1),
+        7: np.rot90(SCENE, 2).transpose(1, 0, 2),
+        8: np.rot90(SCENE, -1),
+    }[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(Image.fromarray(np.ascontiguousarray(stored)), kind, exif=exif, **options)
+    decoded = decode_image(data, None)
+    assert decoded.pixels.shape == SCENE.shape
+    assert np.abs(decoded.pixels.astype(int) - SCENE).mean() < (8 if kind == "JPEG" else 1e-9)
+    assert (decoded.original_height, decoded.original_width) == (30, 40)
+    assert decode_image(data, 15).pixels.shape == (15, 20, 3)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_broken_exif_does_not_matter() -> None:
+    data = encoded(Image.fromarray(SCENE), "JPEG", exif=b"Exif\0\0MM\0*\0\0\xff\xffrubbish", quality=95)
+    assert decode_image(data, None).pixels.shape == (30, 40, 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [
+        *(("1", "PNG"), ("L", "PNG"), ("LA", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("P", "GIF"), ("RGB", "WEBP")),
+        *(("CMYK", "JPEG"), ("CMYK", "TIFF"), ("YCbCr", "JPEG"), ("LAB", "TIFF"), ("RGB", "BMP"), ("L", "JPEG")),
+    ],
+)
+def test_every_mode_becomes_rgb(mode: str, kind: str) -> None:
+    grey = np.full((20, 24, 3), 255, np.uint8)
+    grey[:10] = 0
+    source = Image.fromarray(grey)
+    if mode == "LAB":
+        lab = np.zeros((20, 24, 3), np.uint8)
+        lab[10:, :, 0] = 255  # lightness; no colour
+        source = Image.frombytes("LAB", (24, 20), lab.tobytes())
+    else:
+        source = source.convert(mode)
+    pixels = decode_image(encoded(source, kind), None).pixels
+    assert pixels.dtype == np.uint8
+    np.testing.assert_allclose(pixels.astype(int), grey.astype(int), atol=12)
+
+
+def test_transparent_parts_are_white() -> None:
+    drawn = np.zeros((4, 4, 4), np.uint8)
+    drawn[:, :, 0] = 200
+    drawn[:2, :, 3] = 255
+    pixels = decode_image(encoded(Image.fromarray(drawn), "PNG"), None).pixels
+    assert pixels[0, 0].tolist() == [200, 0, 0]
+    assert pixels[3, 3].tolist() == [255, 255, 255]
+
+
+def test_transparent_palette_colour_is_white() -> None:
+    image = Image.new("P", (2, 2), 0)
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    image.putpixel((1, 0), 1)
+    pixels = decode_image(encoded(image, "PNG", transparency=0), None).pixels
+    assert pixels[0, 0].tolist() == [255, 255, 255]
+    assert pixels[0, 1].tolist() == [40, 50, 60]
+
+
+def test_sixteen_bit_grey_is_scaled_by_its_format() -> None:
+    deep = np.array([[0, 257 * 100], [257 * 200, 65535]], np.uint16)
+    pixels = decode_image(encoded(Image.fromarray(deep), "PNG"), None).pixels
+    assert pixels[:, :, 0].tolist() == [[0, 100], [200, 255]]
+    assert (pixels[:, :, 0] == pixels[:, :, 2]).all()
+    as_int = Image.fromarray(deep.astype(np.int32))
+    assert np.asarray(to_rgb(as_int))[:, :, 1].tolist() == [[0, 100], [200, 255]]
+    as_float = Image.fromarray(np.array([[0.0, 0.5, 1.0, np.nan]], np.float32))
+    assert np.asarray(to_rgb(as_float))[0, :, 1].tolist() == [0, 128, 255, 0]
+
+
+@pytest.mark.parametrize(("width", "height"), [(400, 300), (300, 400), (401, 299)])
+def test_shrinks_to_the_shorter_side_and_keeps_the_shape(width: int, height: int) -> None:
+    decoded = decode_image(encoded(Image.new("RGB", (width, height)), "JPEG"), 64)
+    assert min(decoded.pixels.shape[:2]) == 64
+    assert decoded.pixels.shape[1] / decoded.pixels.shape[0] == pytest.approx(width / height, abs=0.02)
+    assert (decoded.original_height, decoded.original_width) == (height, width)
+
+
+def test_never_enlarges() -> None:
+    assert decode_image(encoded(Image.fromarray(SCENE), "PNG"), 500).pixels.shape == (30, 40, 3)
+
+
+def test_extreme_shapes_keep_their_middle() -> None:
+    strip = np.zeros((10, 1000, 3), np.uint8)
+    strip[:, 480:520] = 255
+    kept = decode_image(encoded(Image.fromarray(strip), "PNG"), 10).pixels
+    assert kept.shape == (10, 40, 3)
+    assert (kept == 255).all()
+    assert decode_image(encoded(Image.fromarray(strip.transpose(1, 0, 2).copy()), "PNG"), 5).pixels.shape == (20, 5, 3)
+    assert decode_image(encoded(Image.new("RGB", (1, 1)), "PNG"), 5).pixels.shape == (1, 1, 3)
+
+
+def test_decoding_at_reduced_size_looks_the_same() -> None:
+    random = np.random.default_rng(0)
+    coarse = Image.fromarray(random.integers(0, 256, (15, 20, 3), np.uint8))
+    data = encoded(coarse.resize((1600, 1200), Image.Resampling.BICUBIC), "JPEG", quality=95)
+    quick = decode_image(data, 60).pixels.astype(int)
+    slow = decode_array(decode_image(data, None).pixels, 60).pixels.astype(int)
+    assert np.abs(quick - slow).mean() < 2
+
+
+def test_shrinking_is_antialiased() -> None:
+    stripes = np.zeros((256, 256, 3), np.uint8)
+    stripes[:, ::2] = 255
+    assert decode_array(stripes, 32).pixels.std() < 10  # without antialiasing it would be black or white
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n" + b"\0" * 40])
+def test_unreadable_files_are_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "broken one.jpg").write_bytes(content)
+    with pytest.raises(OSError, match=r"broken one\.jpg"):
+        FileReader(["broken one.jpg"], [tmp_path]).read(0)
+
+
+def test_truncated_and_missing_files_are_named(tmp_path: Path, save_image: SaveImage) -> None:
+    file = save_image("a.jpg", 200, 200)
+    file.write_bytes(file.read_bytes()[:3000])
+    reader = FileReader(["a.jpg", "b.jpg"], [tmp_path])
+    with pytest.raises(OSError, match=r"a\.jpg cannot be read"):
+        reader.read(0)
+    with pytest.raises(OSError, match=r"b\.jpg"):
+        reader.read(1)
+
+
+def test_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_image: SaveImage) -> None:
+    save_image("bomb.png", 100, 100)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(OSError, match=r"bomb\.png.*decompression bomb"):
+        FileReader(["bomb.png"], [tmp_path]).read(0)
+
+
+def test_only_plain_files_of_a_data_set_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    reader = FileReader(["pipe.jpg"], [tmp_path])
+    with pytest.raises(OSError, match=r"pipe\.jpg is not a plain file"):
+        reader.read(0)
+    assert read_size(reader.file(0)) is None
+    assert read_exif(reader.file(0)) is None
+
+
+def test_a_pipe_that_somebody_names_is_read(tmp_path: Path, save_image: SaveImage) -> None:
+    """As the shell hands over the output of a program."""
+    pipe, image = tmp_path / "pipe", save_image("a.png")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(image.read_bytes()))
+    writer.start()
+    found = decode.decode_or_reason(str(pipe), 8)
+    writer.join()
+    assert not isinstance(found, str)
+    assert found.shape == (8, 10, 3)
+
+
+def test_fingerprint_follows_the_file(tmp_path: Path, save_image: SaveImage) -> None:
+    file = save_image("a.png")
+    reader = FileReader(["a.png", "none.png"], [tmp_path])
+    first = reader.fingerprint()
+    assert first[1] == MISSING
+    assert first == reader.fingerprint()
+    os.utime(file, ns=(1, 1))
+    assert reader.fingerprint()[0] != first[0]
+
+
+def test_rows_may_lie_in_different_folders(tmp_path: Path, save_image: SaveImage) -> None:
+    save_image("one/x.png", width=5)
+    save_image("two/x.png", width=6)
+    reader = FileReader(["x.png", "x.png"], [tmp_path / "one", tmp_path / "two"], np.array([1, 0], np.uint8))
+    assert [reader.read(row).shape[1] for row in (0, 1)] == [6, 5]
+
+
+def test_arrays_of_the_wrong_kind_are_refused() -> None:
+    with pytest.raises(ValueError, match="uint8"):
+        decode_array(np.zeros((4, 4), np.uint8), None)
+
+
+def test_photos_of_phones_are_read(tmp_path: Path) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pixels = np.full((60, 90, 3), (200, 40, 90), np.uint8)
+    file = tmp_path / "IMG_0001.HEIC"
+    pillow_heif.from_pillow(Image.fromarray(pixels)).save(file)
+    found = FileReader([str(file)]).read(0)
+    assert found.shape == (60, 90, 3)
+    assert np.abs(found.astype(int) - pixels).max() < 12
+
+
+def test_a_missing_reader_for_photos_of_phones_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    decode._learn_heif.cache_clear()
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
+    with pytest.raises(OSError, match=r"pip install 'semifine\[heic\]'"):
+        FileReader([str(tmp_path / "a.heic")]).read(0)
+    decode._learn_heif.cache_clear()
+
+
+def test_the_first_picture_of_an_animation_is_taken(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (20, 10), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "a.GIF", save_all=True, append_images=frames[1:])
+    assert FileReader([str(tmp_path / "a.GIF")]).read(0)[5, 5].tolist() == [255, 0, 0]

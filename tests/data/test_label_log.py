@@ -1,0 +1,213 @@
+"""The log of labels: what it keeps, what it says, and that it never loses or changes anything."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from semifine.data.label_log import (
+    LABEL,
+    NONE_OF_THESE,
+    NOTHING,
+    SKIP,
+    UNDO,
+    UNSURE,
+    Event,
+    LabelLog,
+    Standing,
+    agreed_labels,
+    read_events,
+    standing,
+    standings,
+)
+from semifine.errors import UserError
+
+
+def label(name: str, person: str = "Ada", seen: int = 0, path: str = "a.jpg") -> Event:
+    return Event(person, path, LABEL, name, seen)
+
+
+def after(*events: Event) -> Standing:
+    """What holds after events that get the numbers 1, 2, ..."""
+    numbered = [
+        Event(event.person, event.path, event.kind, event.class_name, event.seen, event.undoes, number=number)
+        for number, event in enumerate(events, 1)
+    ]
+    return standing(numbered)
+
+
+def undo(number: int, person: str = "Ada") -> Event:
+    return Event(person, "a.jpg", UNDO, undoes=number)
+
+
+def test_a_label_holds() -> None:
+    assert after(label("tit")).label == "tit"
+    assert standing([]) == NOTHING
+
+
+def test_changing_ones_own_mind_is_no_conflict() -> None:
+    held = after(label("tit"), label("finch"))
+    assert held.label == "finch"
+    assert not held.in_conflict
+
+
+def test_two_people_who_did_not_see_each_other_are_in_conflict() -> None:
+    held = after(label("tit"), label("finch", "Bo", seen=0))
+    assert held.in_conflict
+    assert held.label is None
+    assert {(verdict.person, verdict.class_name) for verdict in held.verdicts} == {("Ada", "tit"), ("Bo", "finch")}
+
+
+def test_none_of_these_against_a_class_is_a_conflict_too() -> None:
+    assert after(label("tit"), Event("Bo", "a.jpg", NONE_OF_THESE)).in_conflict
+
+
+def test_two_people_who_agree_are_not() -> None:
+    held = after(label("tit"), label("tit", "Bo"))
+    assert held.label == "tit"
+    assert len(held.verdicts) == 2
+
+
+def test_who_saw_the_other_label_replaces_it() -> None:
+    assert after(label("tit"), label("finch", "Bo", seen=1)).label == "finch"
+
+
+def test_what_was_replaced_is_remembered_until_its_person_speaks_again() -> None:
+    held = after(label("tit"), label("finch", "Bo", seen=1))
+    assert [(gone.old.person, gone.by.person) for gone in held.replaced] == [("Ada", "Bo")]
+    again = after(label("tit"), label("finch", "Bo", seen=1), label("tit", seen=2))
+    assert [(gone.old.person, gone.by.person) for gone in again.replaced] == [("Bo", "Ada")]
+    assert after(label("tit"), label("finch", "Bo", seen=1), undo(2, "Bo")).replaced == ()
+    assert after(label("tit"), label("finch")).replaced == (), "nobody is told of a change of one's own mind"
+
+
+def test_who_agrees_replaces_nothing() -> None:
+    held = after(label("tit"), label("tit", "Bo", seen=1))
+    assert [verdict.person for verdict in held.verdicts] == ["Ada", "Bo"]
+    assert held.replaced == ()
+
+
+def test_a_conflict_is_settled_by_somebody_who_sees_both() -> None:
+    held = after(label("tit"), label("finch", "Bo"), label("finch", "Cy", seen=2))
+    assert held.label == "finch"
+    assert after(label("tit"), label("finch", "Bo"), label("wren", "Cy", seen=1)).in_conflict, "Cy saw only the first"
+
+
+def test_taking_a_settlement_back_brings_the_conflict_back() -> None:
+    held = after(label("tit"), label("finch", "Bo"), label("finch", "Ada", seen=2), undo(3))
+    assert held.in_conflict
+    assert held.last == 4
+
+
+def test_undo_of_a_changed_mind_restores_the_earlier_label() -> None:
+    assert after(label("tit"), label("finch"), undo(2)).label == "tit"
+    assert after(label("tit"), undo(1)).verdicts == ()
+
+
+def test_passing_is_no_verdict_and_does_not_touch_one() -> None:
+    held = after(label("tit"), Event("Bo", "a.jpg", UNSURE), Event("Cy", "a.jpg", SKIP))
+    assert held.label == "tit"
+    assert [event.person for event in held.passed] == ["Bo", "Cy"]
+    assert after(Event("Bo", "a.jpg", SKIP), label("tit", "Bo")).passed == ()
+
+
+def test_agreed_labels_leave_out_conflicts_and_strangers() -> None:
+    events = [
+        Event("Ada", "b.jpg", LABEL, "tit", number=1),
+        Event("Ada", "a.jpg", LABEL, "tit", number=2),
+        Event("Bo", "a.jpg", LABEL, "finch", number=3),
+        Event("Bo", "c.jpg", NONE_OF_THESE, number=4),
+        Event("Bo", "d.jpg", UNSURE, number=5),
+    ]
+    assert agreed_labels(standings(events)) == [("b.jpg", "tit")]
+
+
+def test_events_come_back_as_they_were_given(tmp_path: Path) -> None:
+    log = LabelLog(tmp_path / "x" / "labels.db")
+    given = Event("Zoë", "Mésange/1.jpg", LABEL, "Mésange bleue", 0, shown={"candidates": ["Mésange bleue"]})
+    (written,) = log.append([given])
+    (taken_back,) = log.append([Event("Zoë", given.path, UNDO, seen=1, undoes=1)])
+    assert (written.number, taken_back.number) == (1, 2)
+    assert written.time.startswith("20")
+    assert log.events() == read_events(log.file) == [written, taken_back]
+    assert log.events(after=1) == [taken_back]
+    log.close()
+    assert LabelLog(log.file).events() == [written, taken_back]
+
+
+def test_the_file_refuses_to_forget(tmp_path: Path) -> None:
+    log = LabelLog(tmp_path / "labels.db")
+    log.append([label("tit")])
+    connection = sqlite3.connect(log.file)
+    for command in ("DELETE FROM events", "UPDATE events SET class = 'finch'"):
+        with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+            connection.execute(command)
+    connection.close()
+
+
+def test_of_several_events_all_are_written_or_none(tmp_path: Path) -> None:
+    log = LabelLog(tmp_path / "labels.db")
+    with pytest.raises(sqlite3.IntegrityError):
+        log.append([label("tit"), Event("Ada", "b.jpg", LABEL, None)])
+    assert log.events() == []
+
+
+def test_threads_share_a_log(tmp_path: Path) -> None:
+    logs = [LabelLog(tmp_path / "labels.db"), LabelLog(tmp_path / "labels.db")]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: logs[n % 2].append([label("tit", path=f"{n}.jpg")]), range(80)))
+    assert [event.number for event in logs[0].events()] == list(range(1, 81))
+
+
+def test_a_killed_program_loses_nothing(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from semifine.data.label_log import LabelLog, Event\n"
+        "log = LabelLog(Path(sys.argv[1]))\n"
+        "for n in range(20): log.append([Event('Ada', f'{n}.jpg', 'label', 'tit')])\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    file = tmp_path / "labels.db"
+    assert subprocess.run([sys.executable, "-c", code, str(file)], check=False).returncode == -9
+    assert len(read_events(file)) == 20
+    assert len(LabelLog(file).events()) == 20
+
+
+@pytest.mark.parametrize("content", [b"path,label\na.jpg,tit\n", b"SQLite format 3\x00" + bytes(200)])
+def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "mine.db"
+    file.write_bytes(content)
+    for use in (LabelLog, read_events):
+        with pytest.raises(UserError, match=r"mine\.db is not a log of labels"):
+            use(file)
+    assert file.read_bytes() == content
+
+
+def test_a_log_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    LabelLog(tmp_path / "labels.db").close()
+    connection = sqlite3.connect(tmp_path / "labels.db")
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(UserError, match="update semifine"):
+        LabelLog(tmp_path / "labels.db")
+
+
+def test_who_is_unsure_takes_the_own_label_back_and_nobody_elses() -> None:
+    unsure = Event("Ada", "a.jpg", UNSURE)
+    assert after(label("tit"), unsure).label is None
+    assert after(label("tit"), unsure, undo(2)).label == "tit"
+    assert after(label("tit"), label("tit", "Bo"), unsure).label == "tit"
+    assert after(label("tit"), Event("Ada", "a.jpg", SKIP)).label == "tit"
+
+
+def test_a_copy_of_the_file_alone_holds_every_label(tmp_path: Path) -> None:
+    log = LabelLog(tmp_path / "labels.db")
+    for number in range(3):
+        log.append([label("tit", path=f"{number}.jpg")])
+    copy = tmp_path / "copy.db"  # as after a crash: nothing was closed, and what lies beside the file is forgotten
+    copy.write_bytes(log.file.read_bytes())
+    assert [event.path for event in read_events(copy)] == ["0.jpg", "1.jpg", "2.jpg"]

@@ -1,0 +1,132 @@
+"""A run that lies in a stage's folder counts only if it is the stage's run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from semifine.config import resolve, write_settings
+from semifine.errors import UserError
+from semifine.experiments.recipes import Conditions
+from semifine.experiments.scheduler import Job, State, check_is_run_of, mark_finished
+from semifine.experiments.stages import LABELS, Stage, plan
+from tests.conftest import ROOT
+
+SMALL = Conditions("synthetic", profile="small", budget="tiny")
+
+
+def write_run(stage: Stage, column: Path, **changed: Any) -> Path:
+    """The settings of a stage that was run; where labels came from a stage, ``changed`` says so."""
+    folder = column / stage.name
+    folder.mkdir(parents=True, exist_ok=True)
+    named = {"weights": stage.weights, "method.teacher": stage.teacher}
+    places = {key: str(column / name) for key, name in named.items() if name}
+    heads = {"weights_head": "fresh"} if stage.weights else {}
+    write_settings(resolve([{**stage.settings, **places, **heads, **changed}]), folder / "settings.yaml")
+    return folder / "settings.yaml"
+
+
+def edit(file: Path, **values: Any) -> None:
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **values}))
+
+
+def test_the_same_run_is_done_and_how_it_was_computed_does_not_matter(tmp_path: Path) -> None:
+    (stage,) = plan("soc", SMALL)
+    write_run(stage, tmp_path, device="cpu", compile="off", evaluate_every=7)
+    job = Job(stage, tmp_path)
+    mark_finished([job])
+    assert job.state is State.WAITING, "it has no result yet"
+    job.folder.result.write_text("{}")
+    mark_finished([job])
+    assert job.state is State.DONE
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (replace(SMALL, budget="80"), "iterations = 400, but now 80 is asked for"),
+        (replace(SMALL, seed=3), "seed = 0, but now 3 is asked for"),
+        (replace(SMALL, profile="lite0"), "batch_size = 16, but now 32 is asked for"),
+    ],
+)
+def test_the_run_of_another_grid_is_told_with_its_folder(other: Conditions, told: str, tmp_path: Path) -> None:
+    (stage,) = plan("soc", SMALL)
+    file = write_run(stage, tmp_path)
+    before = file.read_bytes()
+    (changed,) = plan("soc", other)
+    with pytest.raises(UserError, match=told) as error:
+        mark_finished([Job(changed, tmp_path)])
+    assert str(error.value).startswith(f"{tmp_path / 'soc'} holds a run with ")
+    assert "choose another --out" in str(error.value)
+    assert file.read_bytes() == before
+
+
+def test_a_variant_is_told_by_its_own_key(tmp_path: Path) -> None:
+    (stage,) = plan("soc", SMALL)
+    write_run(stage, tmp_path)
+    (changed,) = plan("soc", SMALL, {"method.alpha": 2.0})
+    with pytest.raises(UserError, match=r"method\.alpha = 5\.0, but now 2\.0"):
+        check_is_run_of(changed, tmp_path)
+
+
+def test_a_published_data_set_may_move_and_somebodys_photos_may_not(tmp_path: Path) -> None:
+    for source, problem in (("semi_cub", None), ("folder", r"data\.source = folder:PATH, but now folder:")):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (stage,) = plan("soc", replace(SMALL, data=f"{source}:{tmp_path / 'data'}"))
+        file = write_run(stage, tmp_path / source)
+        check_is_run_of(stage, tmp_path / source)
+        edit(file, data={**yaml.safe_load(file.read_text())["data"], "source": f"{source}:PATH"})
+        if problem is None:
+            check_is_run_of(stage, tmp_path / source)
+        else:
+            with pytest.raises(UserError, match=problem):
+                check_is_run_of(stage, tmp_path / source)
+
+
+def test_a_grid_may_move_as_a_whole(tmp_path: Path) -> None:
+    for recipe in ("moco+soc", "self_training", "curriculum"):
+        for stage in plan(recipe, SMALL):
+            labels = {"labels": str(tmp_path / "old" / f"{stage.name}-{LABELS}")} if stage.labels else {}
+            write_run(stage, tmp_path / "old", **labels)
+    (tmp_path / "old").rename(tmp_path / "new")
+    for recipe in ("moco+soc", "self_training", "curriculum"):
+        for stage in plan(recipe, SMALL):
+            check_is_run_of(stage, tmp_path / "new")
+
+
+def test_another_file_of_weights_is_another_run(tmp_path: Path) -> None:
+    inat = Conditions("synthetic", "inat", profile="paper", weights="/here/inat_resnet50.pth")
+    (stage,) = plan("soc", inat)
+    write_run(stage, tmp_path)
+    check_is_run_of(plan("soc", replace(inat, weights="/there/inat_resnet50.pth"))[0], tmp_path)
+    with pytest.raises(UserError, match=r"weights = /here/inat_resnet50.pth, but now /here/other.pth"):
+        check_is_run_of(plan("soc", replace(inat, weights="/here/other.pth"))[0], tmp_path)
+
+
+def test_a_result_without_settings_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    (stage,) = plan("soc", SMALL)
+    job = Job(stage, tmp_path)
+    job.folder.path.mkdir()
+    job.folder.result.write_text("{}")
+    with pytest.raises(UserError, match="Cannot read the settings file"):
+        mark_finished([job])
+
+
+def test_the_committed_table_is_what_the_recipes_give(tmp_path: Path) -> None:
+    """Without MoCo, whose steps would need the images to be counted: they are not part of the project."""
+    table = ROOT / "benchmarks" / "results" / "semi-cub-table1"
+    conditions = Conditions(f"semi_cub:{tmp_path}", "imagenet", profile="lite0", budget="3000")
+    recipes = ("oracle", "pseudo_label", "curriculum", "fixmatch", "flexmatch", "self_training", "soc")
+    checked = 0
+    for column in sorted(table.glob("imagenet-in/seed-*")):
+        seed = int(column.name.removeprefix("seed-"))
+        stages = {stage.name: stage for recipe in recipes for stage in plan(recipe, replace(conditions, seed=seed))}
+        for run in column.iterdir():
+            if run.name in stages:
+                check_is_run_of(stages[run.name], column)
+                checked += 1
+    assert checked >= 35

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from semifine.errors import UserError
+from semifine.files import write_atomically
+from semifine.runs.checkpoint import (
+    forget_best_after,
+    load_training_state,
+    load_weights,
+    newest_checkpoint,
+    save_best,
+    save_checkpoint,
+)
+from semifine.runs.folder import RunFolder, holder, is_locked, locked
+
+
+def save(folder: Path, step: int) -> None:
+    save_checkpoint(folder, step, {"w": torch.full((2,), float(step))}, {"step": step, "rng": torch.get_rng_state()})
+
+
+def test_last_points_at_the_newest_and_old_ones_go(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+    assert load_training_state(tmp_path / "last")["step"] == 3
+    assert load_weights(tmp_path / "last")["w"].tolist() == [3.0, 3.0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "step-00000002", "step-00000003"]
+
+
+def test_the_best_weights_take_the_place_of_those_before_them(tmp_path: Path) -> None:
+    (tmp_path / "best_val").mkdir()  # a folder, as it was before there were checksums
+    for step in (10, 20, 30):
+        save_best(tmp_path, step, {"w": torch.full((2,), float(step))})
+        assert load_weights(tmp_path / "best_val")["w"].tolist() == [step, step]
+        save_checkpoint(tmp_path, step, {"w": torch.zeros(2)}, {"step": step})
+    bests = sorted(path.name for path in tmp_path.glob("best*"))
+    assert bests == ["best-00000020", "best-00000030", "best_val"], "a run may go on from step 20"
+
+
+def test_a_run_that_goes_on_from_earlier_forgets_what_was_best_later(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        save_best(tmp_path, step, {"w": torch.full((2,), float(step))})
+    forget_best_after(tmp_path, 20)
+    assert load_weights(tmp_path / "best_val")["w"].tolist() == [20, 20]
+    forget_best_after(tmp_path, 20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best-00000010", "best-00000020", "best_val"]
+    forget_best_after(tmp_path, 5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_can_be_used_without_the_state_of_training(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 5, {"w": torch.ones(2)}, {"step": 5})
+    (tmp_path / "last" / "training.pt").unlink()
+    assert load_weights(tmp_path / "last")["w"].tolist() == [1, 1]
+    newest, remarks = newest_checkpoint(tmp_path)
+    assert newest is None
+    assert "training.pt is missing" in remarks[0]
+
+
+def test_death_while_writing_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 1)
+    for broken in ("torch.save", "os.replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(broken, lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+            with pytest.raises((OSError, UserError), match="no space"):
+                save(tmp_path, 2)
+        assert load_training_state(tmp_path / "last")["step"] == 1
+    save(tmp_path, 2)
+    assert load_training_state(tmp_path / "last")["step"] == 2
+
+
+def test_a_step_that_was_written_but_not_pointed_at_is_written_again(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / "step-00000002").mkdir()
+    (tmp_path / "step-00000002" / "half").touch()
+    save(tmp_path, 2)
+    assert load_training_state(tmp_path / "last")["step"] == 2
+
+
+def damage(checkpoint: Path) -> None:
+    (checkpoint / "training.pt").write_bytes(b"half")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_checkpoint_from_before_damaged_ones_stays_and_they_go(tmp_path: Path) -> None:
+    for step in (20, 40):
+        save(tmp_path, step)
+        damage(tmp_path / "last")
+    save(tmp_path, 5)
+    assert load_training_state(tmp_path / "last")["step"] == 5
+    assert names(tmp_path) == ["last", "step-00000005"]
+
+
+def test_a_newer_checkpoint_that_is_whole_stays(tmp_path: Path) -> None:
+    """Somebody has pointed ``last`` at an older one, to go another way from there."""
+    for step in (20, 40):
+        save(tmp_path, step)
+    (tmp_path / "last").unlink()
+    (tmp_path / "last").symlink_to("step-00000020")
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000020", [])
+    save(tmp_path, 30)
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000030", [])
+    assert names(tmp_path) == ["last", "step-00000020", "step-00000030", "step-00000040"]
+
+
+def test_death_while_a_damaged_checkpoint_is_replaced_leaves_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (20, 40):
+        save(tmp_path, step)
+    damage(tmp_path / "last")
+    replace = os.replace
+
+    def die(source: Path, target: Path) -> None:
+        if target.name == "step-00000040":
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", die)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 40)
+    found, remarks = newest_checkpoint(tmp_path)
+    assert found == tmp_path / "step-00000020"
+    assert remarks == [f"The link {tmp_path / 'last'} leads nowhere: the newest checkpoint beside it counts."]
+    save(tmp_path, 40)
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000040", [])
+    assert names(tmp_path) == ["last", "step-00000020", "step-00000040"], "nothing half-done stays"
+
+
+def test_without_the_link_to_the_last_one_the_newest_counts(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path) == (None, [])
+    for step in (20, 40):
+        save(tmp_path, step)
+    (tmp_path / "last").unlink()
+    found, remarks = newest_checkpoint(tmp_path)
+    assert found == tmp_path / "step-00000040"
+    assert remarks == [f"The link {tmp_path / 'last'} is missing: the newest checkpoint beside it counts."]
+
+
+def test_a_copy_in_which_links_have_become_folders_is_as_good(tmp_path: Path) -> None:
+    for step in (20, 40):
+        save(tmp_path / "run", step)
+    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy", symlinks=False))
+    assert newest_checkpoint(copy) == (copy / "last", [])
+    damage(copy / "last")
+    assert newest_checkpoint(copy)[0] == copy / "step-00000040"
+    save(copy, 60)
+    assert newest_checkpoint(copy) == (copy / "step-00000060", [])
+
+
+def test_a_missing_checkpoint_is_a_user_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no checkpoint"):
+        load_weights(tmp_path)
+
+
+def test_metrics_after_a_checkpoint_are_dropped_and_a_cut_line_is_not_read(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for step in (1, 2, 3):
+        folder.append_metrics({"step": step})
+    with folder.metrics.open("a") as file:
+        file.write('{"step": 4, "lo')
+    assert [record["step"] for record in folder.read_metrics()] == [1, 2, 3]
+    folder.keep_metrics_until(2)
+    assert folder.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'
+
+
+def test_a_damaged_line_among_the_metrics_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text('{"step": 1}\n{"st\x00p": 2\n{"step": 3}\n')
+    before = folder.metrics.read_text()
+    with pytest.raises(
+        UserError, match=r"metrics.jsonl is damaged: line 2 is no record of training \(.*take this line"
+    ):
+        folder.keep_metrics_until(3)
+    assert folder.metrics.read_text() == before
+
+
+def test_atomic_write_keeps_the_old_content_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError))
+    with pytest.raises(OSError):  # noqa: PT011
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+
+
+def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(UserError, match="Another training"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+def test_a_lock_names_its_holder(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path)
+    with locked(tmp_path):
+        with pytest.raises(UserError), locked(tmp_path):
+            pass
+        assert is_locked(tmp_path)
+        assert holder(tmp_path) == os.getpid(), "the one that was refused left no trace"
+        (tmp_path / ".lock").write_text("123 elsewhere\n")
+        assert holder(tmp_path) is None, "a process of another machine has no number here"
+    assert not is_locked(tmp_path)
+    assert holder(tmp_path) is None

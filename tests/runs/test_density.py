@@ -1,0 +1,71 @@
+"""The density on a grid against scipy's, which looks at every point."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from semifine.runs.analysis import (
+    entropy_by_k,
+    kernel_density,
+    mass_levels,
+    mean_interval,
+    share_below_diagonal,
+    share_interval,
+)
+
+
+def points(number: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    x = random.beta(0.6, 2.0, number)
+    return x, np.clip(3 * (1 - x) + random.normal(0, 0.4, number), 0, None)
+
+
+def test_density_equals_scipys_and_has_mass_one() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    x, y = points()
+    density = kernel_density(x, y, cells=100)
+    grid = np.stack(np.meshgrid(density.x, density.y)).reshape(2, -1)
+    exact = stats.gaussian_kde(np.stack([x, y]))(grid).reshape(density.values.shape)
+    assert np.abs(density.values - exact).max() < 0.02 * exact.max()
+    assert density.mass == pytest.approx(1.0, abs=0.01)
+
+
+def test_levels_hold_their_share_of_the_points() -> None:
+    x, y = np.random.default_rng(1).normal(size=(2, 20_000))
+    density = kernel_density(x, y)
+    column = np.searchsorted(density.x, x).clip(0, len(density.x) - 1)
+    row = np.searchsorted(density.y, y).clip(0, len(density.y) - 1)
+    for share, level in zip((0.9, 0.5, 0.1), mass_levels(density, (0.9, 0.5, 0.1)), strict=True):
+        assert (density.values[row, column] >= level).mean() == pytest.approx(share, abs=0.03)
+
+
+@pytest.mark.parametrize("y", [np.zeros(50), np.linspace(0, 1, 50)])
+def test_points_on_a_line_have_a_density_too(y: np.ndarray) -> None:
+    density = kernel_density(np.linspace(0, 1, 50), y)
+    assert np.isfinite(density.values).all()
+    assert density.mass == pytest.approx(1.0, abs=0.05)
+
+
+def test_share_below_the_diagonal_is_a_plain_count() -> None:
+    before, after = np.array([1.0, 2.0, 0.5, 0.0]), np.array([0.5, 2.0, 0.7, 0.0])
+    assert share_below_diagonal(before, after) == 1 / 4
+
+
+def test_entropy_by_k_is_mean_and_interval_of_each_k() -> None:
+    found = entropy_by_k(np.array([2, 2, 3, 2]), np.array([1.0, 2.0, 9.0, 3.0]))
+    assert list(found) == [2, 3]
+    assert found[2].mean == 2.0
+    assert found[2].high - 2.0 == pytest.approx(4.303 / 3**0.5)
+    assert (found[3].low, found[3].high) == (9.0, 9.0)
+
+
+def test_intervals_are_students_and_wilsons() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    values = [61.0, 63.5, 60.2, 64.1]
+    low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+    assert mean_interval(values).low == pytest.approx(low, abs=1e-3)
+    assert mean_interval(values).high == pytest.approx(high, abs=1e-3)
+    wilson = stats.binomtest(30, 40).proportion_ci(method="wilson")
+    assert share_interval(75.0, 40).low == pytest.approx(100 * wilson.low, abs=1e-2)
+    assert share_interval(75.0, 40).high == pytest.approx(100 * wilson.high, abs=1e-2)

@@ -1,0 +1,90 @@
+"""Photos of a folder, and links that lead out of it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from semifine.data.sources import load_catalog
+from semifine.data.store import open_store
+from semifine.studio.images import SIDES, Pictures, is_inside
+
+RED, BLUE = (200, 30, 30), (30, 30, 200)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    root = tmp_path / "photos"
+    for folder in ("labeled/a", "labeled/b", "unlabeled"):
+        (root / folder).mkdir(parents=True)
+        for number in range(2):
+            size = (900 + number, 700 + len(folder))
+            Image.new("RGB", size, RED).save(root / folder / f"{number}.jpg", exif=_exif(f"secret {folder} {number}"))
+    return root
+
+
+def _exif(text: str) -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x010E] = text
+    return exif
+
+
+def open_pictures(root: Path, cache: Path) -> tuple[Pictures, dict[str, int]]:
+    catalog = load_catalog(str(root))
+    return Pictures(catalog, open_store(catalog, 64, cache_dir=cache)), {p: row for row, p in enumerate(catalog.paths)}
+
+
+def opened(jpeg: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(jpeg))
+
+
+def test_zoom_shows_the_whole_photo_and_no_metadata(photos: Path, tmp_path: Path) -> None:
+    whole = (2200, 1300)
+    Image.new("RGB", whole, RED).save(photos / "unlabeled" / "0.jpg", exif=_exif("secret"))
+    pictures, row_of = open_pictures(photos, tmp_path / "cache")
+    row = row_of["unlabeled/0.jpg"]
+    assert min(opened(pictures.jpeg(row, "small")).size) == 64, "no more than training keeps"
+    assert min(opened(pictures.jpeg(row, "large")).size) == 1000
+    assert opened(pictures.jpeg(row, "full")).size == whole
+    for size in ("large", "full"):
+        assert b"secret" not in pictures.jpeg(row, size)
+
+
+def test_a_huge_photo_is_zoomed_within_bounds(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIDES, "full", 300)
+    Image.new("RGB", (2200, 500), RED).save(photos / "unlabeled" / "0.jpg")
+    pictures, row_of = open_pictures(photos, tmp_path / "cache")
+    assert opened(pictures.jpeg(row_of["unlabeled/0.jpg"], "full")).size == (1200, 300)
+
+
+@pytest.mark.parametrize("size", ["large", "full"])
+def test_a_link_out_of_the_folder_is_not_followed(photos: Path, tmp_path: Path, size: str) -> None:
+    pictures, row_of = open_pictures(photos, tmp_path / "cache")
+    row = row_of["unlabeled/0.jpg"]
+    Image.new("RGB", (500, 400), BLUE).save(tmp_path / "private.jpg")
+    (photos / "unlabeled" / "0.jpg").unlink()
+    (photos / "unlabeled" / "0.jpg").symlink_to(tmp_path / "private.jpg")
+    shown = np.asarray(opened(pictures.jpeg(row, size)))
+    assert shown[..., 0].mean() > shown[..., 2].mean(), "the photo as it was decoded, not what the link leads to"
+
+
+def test_a_photo_that_is_gone_is_shown_as_it_was_decoded(photos: Path, tmp_path: Path) -> None:
+    pictures, row_of = open_pictures(photos, tmp_path / "cache")
+    (photos / "unlabeled" / "1.jpg").unlink()
+    assert min(opened(pictures.jpeg(row_of["unlabeled/1.jpg"], "large")).size) == 64
+
+
+def test_inside_means_really_inside(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (tmp_path / "data-private").mkdir()
+    assert is_inside(str(folder / "a.jpg"), (str(folder),))
+    assert not is_inside(str(tmp_path / "data-private" / "a.jpg"), (str(folder),))
+    assert not is_inside(str(folder / ".." / "a.jpg"), (str(folder),))
+    assert not is_inside(str(folder / "a.jpg"), ("",))
+    (tmp_path / "link").symlink_to(folder)
+    assert is_inside(str(tmp_path / "link" / "a.jpg"), (str(tmp_path / "link"),)), "the folder itself may be a link"

@@ -1,0 +1,169 @@
+"""The training that the page starts, and where labels are kept."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from semifine.cli.main import main
+from semifine.config import read_settings_file, resolve, write_settings
+from semifine.data.label_log import Event, LabelLog
+from semifine.errors import UserError
+from semifine.runs.folder import RunFolder
+from semifine.studio.jobs import Request, Retraining, _how_to_go_on, next_folder, show_progress, training_command
+from semifine.studio.server import log_of_run
+from semifine.studio.snapshot import Insight
+
+
+def finish(retraining: Retraining) -> dict[str, object]:
+    while retraining.status()["state"] == "running":
+        time.sleep(0.1)
+    return retraining.status()
+
+
+def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
+    assert next_folder(tmp_path / "birds") == tmp_path / "birds-studio-1"
+    (tmp_path / "birds-studio-1").mkdir()
+    (tmp_path / "birds-studio-2.log").touch()
+    assert next_folder(tmp_path / "birds") == next_folder(tmp_path / "birds-studio-1") == tmp_path / "birds-studio-3"
+
+
+@pytest.mark.parametrize(("from_weights", "share"), [(True, 0.0), (False, 0.6)])
+def test_who_goes_on_does_not_begin_with_the_labels_alone(tmp_path: Path, from_weights: bool, share: float) -> None:
+    settings = resolve([{"labelled_first": 0.6}])
+    write_settings(settings, RunFolder(tmp_path).settings)
+    command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", Request(from_weights))
+    layers = [read_settings_file(RunFolder(tmp_path).settings)]
+    if "--labelled-first" in command:
+        layers.append({"labelled_first": command[command.index("--labelled-first") + 1]})
+    assert resolve(layers).train.labelled_first == share
+
+
+def test_metrics_are_read_once_however_many_pages_ask(
+    studio_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = RunFolder(studio_run), RunFolder(tmp_path)
+    for step in (10, 20):
+        with new.metrics.open("a", encoding="utf-8") as metrics:
+            metrics.write(json.dumps({"kind": "train", "step": step}) + "\n")
+        first = show_progress(old, new, finished=False)
+        assert first["step"] == step
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder, "read_metrics", lambda _: pytest.fail("read again"))
+            assert show_progress(old, new, finished=False) == first
+
+
+def test_a_training_shows_signs_of_life(tmp_path: Path) -> None:
+    command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", Request())
+    assert int(command[command.index("--log-every") + 1]) <= 10
+
+
+def test_training_that_cannot_start_says_why(studio_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "wrong.db").write_text("path,label\nnowhere.jpg,Dodo\n")
+    retraining = Retraining(studio_run, tmp_path / "wrong.db")
+    assert retraining.status() == {"state": "none"}
+    retraining.start(studio_run, Request())
+    with pytest.raises(UserError, match="running already"):
+        retraining.start(studio_run, Request())
+    status = finish(retraining)
+    assert status["state"] == "failed"
+    assert "nowhere.jpg" in str(status["message"])
+    assert retraining.finished_run is None
+
+
+def test_labels_stay_with_the_run_that_learnt_from_them(
+    studio_run: Path, insight: Insight, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert log_of_run(studio_run) == studio_run.with_name("birds.studio.db")
+    log = LabelLog(tmp_path / "mine.db")
+    path, name = str(insight.catalog.paths[int(insight.rows[0])]), insight.class_names[1]
+    log.append([Event("Ada", path, "label", name)])
+    retraining = Retraining(studio_run, log.file)
+    new = retraining.start(studio_run, Request(iterations=3))
+    assert finish(retraining)["state"] == "finished"
+    assert json.loads((new / "result.json").read_text())["images"]["labelled"] == 19
+    assert json.loads((new / "weights.json").read_text())["matched"], "it began with what was learnt"
+    assert log_of_run(new) == log.file
+
+    assert main(["studio", str(new), "--export", str(tmp_path / "labels.csv")]) == 0
+    assert (tmp_path / "labels.csv").read_text() == f"path,label\n{path},{name}\n"
+    assert main(["studio", str(new), "--export", str(tmp_path / "labels.csv")]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_restarted_studio_takes_up_the_training_that_still_runs(
+    studio_run: Path, insight: Insight, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(studio_run, tmp_path / "my birds", symlinks=True))
+    sibling = Path(shutil.copytree(studio_run, tmp_path / "my birds-studio-7", symlinks=True))
+    log = LabelLog(tmp_path / "my birds.studio.db")
+    log.append([Event("Ada", str(insight.catalog.paths[int(insight.rows[0])]), "label", insight.class_names[1])])
+    first = Retraining(run, log.file)
+    later = Retraining(run, log.file)  # as if the first had been killed
+    assert later.status() == {"state": "none"}
+    new = first.start(run, Request(iterations=100_000))
+    try:
+        wait_for(lambda: later.status().get("step"))
+        status = later.status()
+        assert (status["state"], status["run"], status["iterations"]) == ("running", new.name, 100_000)
+        assert status["before"] == first.status()["before"]
+        with pytest.raises(UserError, match=f"running already, in {new}"):
+            later.start(run, Request())
+        assert Retraining(sibling, log.file).status()["run"] == new.name, "one that came from the run sees it, too"
+
+        later.close()
+        assert later.status()["state"] == "running", "the studio that began it may still be there"
+        later.stop()
+    finally:
+        first.stop()
+    for retraining in (first, later):
+        assert retraining.status()["state"] == "stopped"
+        assert shlex.split(retraining.status()["message"])[-5:] == ["semifine", "train", "--out", str(new), "--resume"]
+    assert later.finished_run is None
+    assert Retraining(run, log.file).status() == {"state": "none"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["nowhere"], "not a run folder"),
+        (["RUN", "--port", "99999"], "Port 99999"),
+        (["RUN", "--db", "RUN/settings.yaml"], "not a log of labels"),
+        (["RUN", "--export", "new.csv"], "no labels yet"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    studio_run: Path, tmp_path: Path, arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"RUN": str(studio_run), "RUN/settings.yaml": str(studio_run / "settings.yaml")}
+    places["new.csv"] = str(tmp_path / "new.csv")
+    filled = [places.get(argument, argument) for argument in arguments]
+    assert main(["studio", *filled, "--no-browser"]) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert "Traceback" not in error
+
+
+def test_without_the_web_server_the_extra_is_named(
+    studio_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("semifine.cli.studio.find_spec", lambda _: None)
+    assert main(["studio", str(studio_run), "--no-browser"]) == 2
+    assert "semifine[studio]" in capsys.readouterr().err
+
+
+def test_a_training_that_was_stopped_before_it_began_cannot_be_resumed(tmp_path: Path) -> None:
+    assert _how_to_go_on(tmp_path / "run-studio-1") == "Stopped before it began."

@@ -1,0 +1,116 @@
+"""What the model says, and the order in which images come up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from semifine.data.label_log import LabelLog
+from semifine.studio.queue import Desk, Said, Wanted, cluster_by_cluster, most_worth, uncertainty
+from semifine.studio.schemas import show_image
+from semifine.studio.snapshot import Insight, comparable, gain_insight, nearest, positions, soft_confusion, spread_out
+from tests.studio.runs import run_on
+
+
+def unit(*angles: float) -> np.ndarray:
+    return np.array([[np.cos(a), np.sin(a)] for a in angles], np.float32)
+
+
+def test_uncertainty_is_the_missing_lead_of_the_best_class() -> None:
+    probs = np.array([[0.5, 0.5, 0], [1, 0, 0], [0.6, 0.3, 0.1]])
+    assert uncertainty(probs) == pytest.approx([1, 0, 0.7])
+    assert uncertainty(np.ones((2, 1))).tolist() == [0, 0], "a single class leaves no doubt"
+
+
+def test_spread_out_weighs_doubt_against_what_is_known() -> None:
+    features = unit(0.0, 0.02, np.pi)
+    known = unit(-0.02)
+    assert spread_out(np.ones(3), features, known, 1).tolist() == [2], "the least like what is labelled"
+    assert spread_out(np.array([1, 1, 0.0]), features, known, 1).tolist() == [1], "a sure image teaches nothing"
+    first, second = spread_out(np.ones(3), features, unit(np.pi / 2), 2)
+    assert {first, second} != {0, 1}, "two that look the same do not follow each other"
+
+
+def test_spread_out_agrees_with_a_plain_search() -> None:
+    random = np.random.default_rng(0)
+    features = comparable(random.normal(size=(40, 5)).astype(np.float32), np.zeros(5, np.float32))
+    doubt = random.random(40)
+    known = features[:4]
+    chosen: list[int] = []
+    for _ in range(10):
+        centres = [*known, *features[chosen]]
+        worth = [
+            -1 if i in chosen else doubt[i] * min(1 - float(features[i] @ centre) for centre in centres)
+            for i in range(40)
+        ]
+        chosen.append(int(np.argmax(worth)))
+    assert spread_out(doubt, features, known, 10).tolist() == chosen
+
+
+def test_every_order_has_every_image_once(insight: Insight) -> None:
+    for order in insight.orders.values():
+        assert sorted(order.tolist()) == list(range(60))
+
+
+def test_orders_put_doubt_first() -> None:
+    doubt = np.array([0.1, 0.9, 0.2, 0.8])
+    features = unit(0, 1, 2, 3)
+    assert most_worth(doubt, features, unit(0))[0] in (1, 3)
+    assert cluster_by_cluster(doubt, np.array([0, 1, 0, 1])).tolist() == [1, 3, 2, 0]
+
+
+def test_short_list_holds_the_prediction_first_and_is_a_choice(insight: Insight) -> None:
+    for place in range(len(insight.rows)):
+        shown = insight.short_list(place)
+        assert shown[0] == insight.probs[place].argmax()
+        assert 3 <= len(shown) <= 9
+        shares = insight.probs[place][shown]
+        assert (np.diff(shares) <= 0).all()
+
+
+@pytest.mark.parametrize(("candidates", "shown"), [(1, 3), (4, 4), (40, 6)])
+def test_short_list_is_as_long_as_there_are_candidates(insight: Insight, candidates: int, shown: int) -> None:
+    other = replace(insight, num_candidates=np.full(60, candidates))
+    assert len(other.short_list(0)) == shown, "at least three, and never more than there are classes"
+
+
+def test_features_are_comparable_and_the_nearest_come_first(insight: Insight) -> None:
+    assert np.linalg.norm(insight.features, axis=1) == pytest.approx(np.ones(60), abs=1e-4)
+    assert nearest(insight.features, insight.features[7], 3)[0] == 7
+
+
+def test_map_without_transitions_comes_from_the_probabilities() -> None:
+    probs = np.array([[0.6, 0.4, 0.0], [0.7, 0.3, 0.0], [0.0, 0.1, 0.9]], np.float32)
+    counts = soft_confusion(probs)
+    assert counts[0].tolist() == [1300, 700, 0]
+    assert counts[2].tolist() == [0, 100, 900]
+
+
+def test_positions_lie_in_the_unit_square(insight: Insight) -> None:
+    assert insight.map.position.min() >= 0
+    assert insight.map.position.max() <= 1
+    alike = unit(0, 0.1, 2)
+    place = positions(np.eye(3), alike)
+    assert np.linalg.norm(place[0] - place[1]) < np.linalg.norm(place[0] - place[2])
+
+
+def test_an_image_that_a_table_names_twice_is_asked_for_once(tmp_path: Path) -> None:
+    unlabelled = ["u0.png", "u0.png", "u1.png", "u2.png", "u1.png", "u3.png"]
+    labelled = [(f"{name}{number}.png", name) for name in "ab" for number in range(4)]
+    for shade, path in enumerate({*unlabelled, *(path for path, _ in labelled)}):
+        Image.new("RGB", (40, 40), (shade * 20, 90, 90)).save(tmp_path / path)
+    lines = ["path,label", *(f"{path},{name}" for path, name in labelled), *(f"{path}," for path in unlabelled)]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    found = gain_insight(run_on(tmp_path / "table.csv", tmp_path / "run"), "cpu")
+
+    desk = Desk(found, LabelLog(tmp_path / "labels.db"))
+    assert sorted(desk.path(place) for place in desk.queue(Wanted("Ada"))) == ["u0.png", "u1.png", "u2.png", "u3.png"]
+    for place in range(4):
+        shown = show_image(desk, place)
+        assert shown["path"] == found.catalog.paths[shown["row"]], "the photo is that of the path"
+        (event,) = desk.say(Said("Ada", "unsure", [place], [0]))
+        assert event.path == shown["path"]

@@ -1,0 +1,109 @@
+"""A network that cannot be compiled goes on as it is; one line says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch._inductor.compile_fx
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from semifine.training.compile import CompiledCall, compile_network
+from semifine.training.fit import train
+from semifine.training.progress import Display
+from tests.conftest import tiny_settings
+
+Break = Callable[[type[Exception]], None]
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Break:
+    """Makes the compiler fail."""
+
+    def fail_with(kind: type[Exception]) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise kind("No working C++ compiler found\nand more")
+
+        monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx", fail)
+
+    return fail_with
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU())
+
+
+def state_after(trained: nn.Module, images: Tensor) -> dict[str, Tensor]:
+    trained(images).sum().backward()
+    gradients = {f"gradient of {name}": value.grad for name, value in trained.named_parameters()}
+    return {**trained.state_dict(), **gradients}
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ImportError, torch._dynamo.exc.Unsupported])
+def test_a_compiler_that_fails_leaves_the_plain_network(kind: type[Exception], broken: Break) -> None:
+    broken(kind)
+    said: list[str] = []
+    images, compiled = torch.randn(5, 4), network()
+    compile_network(compiled, said.append)
+    torch.testing.assert_close(state_after(compiled, images), state_after(network(), images), rtol=0, atol=0)
+    compiled(images)
+    assert said == ["The network cannot be compiled (No working C++ compiler found); training goes on uncompiled."]
+
+
+def test_a_backward_pass_that_cannot_be_compiled_is_noticed_before_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("No backward")
+
+    monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx_backward", fail)
+    said: list[str] = []
+    images, compiled = torch.randn(5, 4), network()
+    compile_network(compiled, said.append)
+    torch.testing.assert_close(state_after(compiled, images), state_after(network(), images), rtol=0, atol=0)
+    assert said == ["The network cannot be compiled (No backward); training goes on uncompiled."]
+
+
+def test_errors_of_a_compiled_network_stay_what_they_are() -> None:
+    """A device that fails in mid-run, or is full, is no fault of the compiler."""
+    said: list[str] = []
+    compiled = network()
+    answers = iter([torch.OutOfMemoryError("CUDA out of memory"), torch.ones(3), ValueError("in mid-run")])
+
+    def answer(_: Tensor) -> Tensor:
+        if isinstance(given := next(answers), Exception):
+            raise given
+        return given
+
+    compiled._compiled_call_impl = answer
+    compiled._compiled_call_impl = CompiledCall(compiled, said.append)
+    with pytest.raises(torch.OutOfMemoryError):
+        compiled(torch.ones(2, 4))
+    assert torch.equal(compiled(torch.ones(2, 4)), torch.ones(3))
+    with pytest.raises(ValueError, match="in mid-run"):
+        compiled(torch.ones(2, 4))
+    assert said == []
+
+
+def test_a_run_without_a_compiler_learns_what_a_plain_run_learns(tmp_path: Path, broken: Break) -> None:
+    broken(RuntimeError)
+    for name, wanted in (("compiled", "on"), ("plain", "off")):
+        train(tiny_settings(compile=wanted, iterations=4), tmp_path / name, display=Display(quiet=True))
+    weights = [
+        load_file(tmp_path / name / "checkpoints" / "last" / "model.safetensors") for name in ("compiled", "plain")
+    ]
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
+    log = [json.loads(line) for line in (tmp_path / "compiled" / "log.jsonl").read_text().splitlines()]
+    assert sum("cannot be compiled" in record["text"] for record in log) == 1

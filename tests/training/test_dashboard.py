@@ -1,0 +1,100 @@
+"""What a person sees of a run: sparklines, the dashboard, warnings."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from semifine.training.progress import Dashboard, Display, find_warnings, sparkline
+
+
+def shown(display: Display) -> io.StringIO:
+    """What the display writes, as on a terminal of 100 columns."""
+    text = io.StringIO()
+    display.console = Console(file=text, width=100, force_terminal=True, color_system=None)
+    return text
+
+
+def test_a_sparkline_goes_from_the_lowest_to_the_highest() -> None:
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([3, 3]) == "▁▁"
+    assert sparkline([]) == ""
+    assert sparkline([1.0, float("nan"), 2.0]) == "▁?█"
+    assert sparkline(list(range(1000)), width=4) == "▁▃▆█"
+
+
+def test_the_dashboard_shows_progress_numbers_and_warnings() -> None:
+    display = Display()
+    text = shown(display)
+    with display.training(total=100, done=10):
+        numbers = {"loss": 2.5, "images_per_second": 10.0, "accepted": 0.25, "pseudo_label_accuracy": 33.3}
+        display.training_numbers(50, numbers, ["the disk is on fire."])
+        display.evaluation({"step": 50, "test_top1": 41.5, "test_top5": 80.0}, total=100)
+    for part in ("50/100", "loss", "2.500", "41.5 %", "33.3 %", "25%", "! the disk is on fire.", "step     50/100"):
+        assert part in text.getvalue(), part
+    text.truncate(0)
+    display.training_numbers(60, numbers, [])
+    assert text.getvalue() == "", "after training there is no dashboard"
+
+
+def test_a_warning_on_the_dashboard_is_recorded_once() -> None:
+    display, recorded = Display(), list[str]()
+    text = shown(display)
+    with display.logged(recorded.append), display.training(total=10, done=0):
+        for step in (1, 2):
+            display.training_numbers(step, {"loss": 1.0}, ["predictions collapse: about 1 of 6."])
+    assert recorded == ["warning, step 1: predictions collapse: about 1 of 6."]
+    assert "warning, step" not in text.getvalue(), "the dashboard shows it already"
+
+
+def test_a_warning_goes_when_its_cause_is_gone() -> None:
+    dashboard = Dashboard(total=10, done=0)
+    console = Console(width=80)
+    dashboard.warn(["no label is accepted."])
+    with console.capture() as before:
+        console.print(dashboard)
+    dashboard.warn([])
+    with console.capture() as after:
+        console.print(dashboard)
+    assert "no label is accepted" in before.get()
+    assert "no label" not in after.get()
+
+
+def test_without_a_terminal_each_warning_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display()
+    with display.training(total=10, done=0):
+        for step in (1, 2, 3):
+            warnings = [f"{50 + step} % of the time goes into making batches.", "predictions collapse: about 1 of 6."]
+            display.training_numbers(step, {"loss": 1.0, "images_per_second": 1.0}, warnings)
+    assert capsys.readouterr().err.splitlines() == [
+        "warning, step 1: 51 % of the time goes into making batches.",
+        "warning, step 1: predictions collapse: about 1 of 6.",
+    ]
+
+
+WELL = {"loss": 1.0, "accepted": 0.5, "predicted_classes": 90.0, "data_wait": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "skipped", "expected"),
+    [
+        ({}, 0, []),
+        ({"predicted_classes": 3.2}, 0, ["predictions collapse: only about 3 of 100 classes"]),
+        ({"accepted": 0.0}, 0, ["no pseudo-label passes the threshold"]),
+        ({}, 2, ["the loss was not finite in 2 steps"]),
+        ({"data_wait": 0.8}, 0, ["80 % of the time goes into making batches"]),
+        ({"accepted": 0.0, "predicted_classes": 1.0}, 0, ["predictions collapse", "no pseudo-label"]),
+    ],
+)
+def test_warnings_name_what_is_wrong(numbers: dict[str, float], skipped: int, expected: list[str]) -> None:
+    found = find_warnings(500, 1000, 100, {**WELL, **numbers}, skipped)
+    assert len(found) == len(expected)
+    assert all(sentence.startswith(start) for sentence, start in zip(found, expected, strict=True))
+
+
+def test_a_network_that_has_just_begun_may_predict_few_classes() -> None:
+    ill = {**WELL, "predicted_classes": 1.0, "accepted": 0.0}
+    assert find_warnings(50, 1000, 100, ill, skipped=0) == []
+    assert len(find_warnings(100, 1000, 100, ill, skipped=0)) == 2

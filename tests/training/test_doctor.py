@@ -1,0 +1,38 @@
+"""semifine doctor."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+
+from semifine.cli.main import main
+from semifine.training.doctor import examine
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_versions_device_and_room_are_told(tmp_path: Path) -> None:
+    (tmp_path / "images-abc").mkdir()
+    (tmp_path / "images-abc" / "pixels.bin").write_bytes(bytes(2_000_000))
+    facts = examine(tmp_path).facts
+    assert torch.__version__.startswith(facts["torch"])
+    assert facts["decoded images"].startswith("1 data sets, 0.00 GB")
+    assert "GB" in facts["free for images"]
+
+
+def test_little_room_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 10**12, 10**8))
+    (problem,) = examine(tmp_path / "not" / "there" / "yet").problems
+    assert "Only 0.1 GB are free" in problem
+
+
+def test_the_command_prints_for_people_and_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--cache", str(tmp_path)]) == 0
+    assert "torch" in capsys.readouterr().out
+    assert main(["doctor", "--cache", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["facts"]["timm"]

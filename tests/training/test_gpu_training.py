@@ -1,0 +1,240 @@
+"""The means of speed on a GPU change nothing but the time."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch._inductor.compile_fx
+from safetensors.torch import load_file
+
+from semifine.augment import ViewMaker, ViewSettings
+from semifine.data.dataset import open_dataset
+from semifine.methods import method_class, method_names
+from semifine.methods.base import Batch, Progress
+from semifine.models.classifier import create_classifier
+from semifine.runs.folder import RunFolder
+from semifine.training.devices import create_fabric, place_store
+from semifine.training.fit import train
+from semifine.training.init_weights import load_frozen
+from semifine.training.loader import Prefetcher
+from semifine.training.progress import Display
+from semifine.training.step import WARM_UP, GraphedStep
+from semifine.training.trainer import Trainer
+from tests.conftest import tiny_settings
+
+pytestmark = pytest.mark.gpu
+CAPTURABLE = [name for name in method_names() if method_class(name).capturable]
+
+
+@pytest.fixture(autouse=True)
+def _repeatable() -> Iterator[None]:
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.backends.cudnn.deterministic = torch.backends.cudnn.benchmark = False
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[torch.cuda.CUDAGraph]:
+    """The graph of each replay: a step that cannot be recorded goes on without, and would compare as equal."""
+    replayed: list[torch.cuda.CUDAGraph] = []
+    replay = torch.cuda.CUDAGraph.replay
+
+    def count(graph: torch.cuda.CUDAGraph) -> None:
+        replayed.append(graph)
+        replay(graph)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", count)
+    return replayed
+
+
+def gpu_settings(method: str = "soc", **more: object) -> Any:
+    return tiny_settings(method, device="cuda", **{"precision": "fp32", "cuda_graphs": "on", **more})
+
+
+def run(out: Path, *, resume: bool = False, **more: Any) -> dict[str, Any]:
+    return train(gpu_settings(**more), out, resume=resume, display=Display(quiet=True))
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "checkpoints" / "last" / "model.safetensors")
+
+
+def trainer_for(folder: Path, name: str = "soc", **more: Any) -> Trainer:
+    settings, method = gpu_settings(name, **more), method_class(name)
+    torch.manual_seed(0)
+    dataset = open_dataset(settings, Display(quiet=True))
+    classes = dataset.catalog.class_names
+    classifier = create_classifier(
+        settings.train.backbone,
+        len(classes) if method.trains_classifier else 0,
+        settings.train.image_size,
+        partial(method.heads, settings.method_settings),
+    )
+    teacher = method.frozen_network(settings.method_settings)
+    frozen = load_frozen(Path(teacher), classifier, classes, settings.train) if teacher else None
+    folder.mkdir(exist_ok=True)
+    fabric = create_fabric(settings.train)
+    return Trainer(settings, RunFolder(folder), fabric, dataset, classifier, Display(quiet=True), frozen)
+
+
+def trained(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """All that steps change: the network, its average, and the method's state."""
+    parts = {"network": trainer.learner.classifier, "average": trainer.learner.teacher, "method": trainer.method}
+    return {
+        f"{part} {name}": value
+        for part, module in parts.items()
+        if module is not None
+        for name, value in module.state_dict().items()
+    }
+
+
+@pytest.mark.parametrize("place", ["gpu", "host", "disk"])
+def test_every_place_of_the_store_gives_the_same_views(place: str) -> None:
+    store = open_dataset(gpu_settings(), Display(quiet=True)).store
+    rows = np.arange(40)
+    device = torch.device("cuda", 0)
+    expected = ViewMaker(store.to(device), ViewSettings(size=32), seed=0, device=device).make(
+        rows, ("weak", "strong", "test"), 3, "s"
+    )
+    placed, sentence = place_store(store, place, device)  # type: ignore[arg-type]
+    assert sentence
+    assert placed.pixels.is_cuda == (place == "gpu")
+    assert not placed.pixels.is_pinned()
+    assert placed.pixels is not store.pixels or place == "disk"
+    views = ViewMaker(placed, ViewSettings(size=32), seed=0, device=device).make(
+        rows, ("weak", "strong", "test"), 3, "s"
+    )
+    for name, view in expected.items():
+        assert torch.equal(views[name], view), name
+
+
+@pytest.mark.parametrize("method", CAPTURABLE)
+def test_a_run_with_graphs_learns_what_a_run_without_them_learns(
+    method: str, tmp_path: Path, replays: list[torch.cuda.CUDAGraph]
+) -> None:
+    recorded = trainer_for(tmp_path / "graphs", method, iterations=9)
+    recorded.run()
+    assert len(replays) == 9 - WARM_UP
+    eager = trainer_for(tmp_path / "eager", method, iterations=9, cuda_graphs="off")
+    eager.run()
+    assert len(replays) == 9 - WARM_UP
+    torch.testing.assert_close(trained(recorded), trained(eager), rtol=0, atol=0)
+
+
+def test_phases_of_a_run_have_their_own_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
+    result = run(tmp_path / "graphs", iterations=16, labelled_first=0.5)
+    assert len(replays) == 16 - 2 * WARM_UP
+    assert len(set(replays)) == 2
+    run(tmp_path / "eager", iterations=16, labelled_first=0.5, cuda_graphs="off")
+    assert result["iterations"] == 16
+    torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=0, atol=0)
+
+
+def test_a_graph_reads_the_learning_rate_anew(tmp_path: Path) -> None:
+    """With a learning rate of 0 from some step on, the student must stand still."""
+    trainer = trainer_for(tmp_path, iterations=20, schedule="half_cosine", horizon=10, ema=0)
+    trainer.run()
+    before = {name: value.clone() for name, value in trainer.learner.classifier.named_parameters()}
+    trainer.settings = dataclasses.replace(trainer.settings, iterations=30)
+    trainer.run()
+    torch.testing.assert_close(dict(trainer.learner.classifier.named_parameters()), before)
+
+
+def test_a_resumed_run_goes_on_with_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
+    class PowerCutError(Exception):
+        pass
+
+    whole, begun, later = (trainer_for(tmp_path / name, iterations=16, save_every=8) for name in ("w", "p", "p"))
+    whole.run()
+
+    def end_after_nine_steps() -> None:
+        if begun.step == 9:
+            raise PowerCutError
+
+    with pytest.raises(PowerCutError):
+        begun.run(after_step=end_after_nine_steps)
+    later.resume()
+    assert later.step == 8
+    replays.clear()
+    later.run()
+    assert len(replays) == 8 - WARM_UP
+    torch.testing.assert_close(trained(later), trained(whole), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", CAPTURABLE)
+def test_no_step_waits_for_the_gpu(method: str, tmp_path: Path) -> None:
+    rarely = {"iterations": 16, "log_every": 16, "evaluate_every": 16, "save_every": 16}
+    trainer = trainer_for(tmp_path, method, cuda_graphs="off", **rarely)
+    calls = 0
+
+    def watch() -> None:
+        nonlocal calls
+        calls += 1
+        torch.cuda.set_sync_debug_mode("error" if 5 <= calls < 14 else "default")
+
+    try:
+        trainer.run(after_step=watch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert calls == 16
+
+
+def test_a_step_that_waits_is_not_recorded_and_goes_on() -> None:
+    said: list[str] = []
+    seen: list[float] = []
+
+    def waits(batch: Batch, progress: Progress) -> None:  # noqa: ARG001
+        seen.append(batch.label.sum().item())
+
+    step = GraphedStep(waits, said.append)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for number in range(6):
+            step(Batch({}, torch.tensor([number], device="cuda")), Progress(number, 6))
+    assert seen[-1] == 5
+    assert len(said) == 1
+    assert "without" in said[0]
+
+
+def test_prefetched_batches_are_those_of_the_feed(tmp_path: Path) -> None:
+    trainer = trainer_for(tmp_path)
+    feed = trainer.batches.feed
+    prefetcher = Prefetcher(feed, trainer.fabric.device)
+    for step in (0, 1, 2, 7, 8):
+        batch, expected = prefetcher.take(step), feed.batch(step)
+        prefetcher.prepare(step + 1)
+        for tensor, same in zip(batch.tensors(), expected.tensors(), strict=True):
+            assert torch.equal(tensor, same)
+
+
+def test_a_network_that_cannot_be_compiled_is_recorded_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replays: list[torch.cuda.CUDAGraph]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("No Triton")
+
+    said: list[str] = []
+    monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx", fail)
+    trainer = trainer_for(tmp_path, iterations=6, compile="on")
+    with trainer.display.logged(said.append):
+        trainer.run()
+    assert sum("cannot be compiled (No Triton)" in text for text in said) == 1
+    assert len(replays) == 6 - WARM_UP
+
+
+def test_a_compiled_run_trains(tmp_path: Path) -> None:
+    """In a process of its own, as compilers leave much behind."""
+    command = "train synthetic --iterations 60 --image-size 32 --batch-size 4 --device cuda --compile on --quiet --out"
+    done = subprocess.run(
+        [sys.executable, "-m", "semifine", *command.split(), str(tmp_path / "run")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "test top-1" in done.stdout

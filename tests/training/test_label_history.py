@@ -1,0 +1,91 @@
+"""Changes of each image's prediction and labels of each class, against a plain count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from semifine.methods.base import PseudoLabels
+from semifine.runs.folder import RunFolder
+from semifine.training.fit import train
+from semifine.training.progress import Display
+from semifine.training.sample_stats import LabelHistory, keeps_facts
+from tests.conftest import tiny_settings
+
+
+def labels(prediction: torch.Tensor, accepted: torch.Tensor, num_classes: int) -> PseudoLabels:
+    probs = torch.nn.functional.one_hot(prediction, num_classes).float()
+    return PseudoLabels(probs, probs, accepted)
+
+
+def test_counts_equal_a_plain_count() -> None:
+    random = np.random.default_rng(0)
+    history = LabelHistory(num_samples=20, num_classes=4)
+    last: dict[int, int] = {}
+    changes, predicted, accepted = [0] * 20, [0] * 4, [0] * 4
+    for _ in range(30):
+        index = random.permutation(20)[:6]
+        prediction, taken = random.integers(0, 4, 6), random.integers(0, 2, 6)
+        history.update(labels(torch.from_numpy(prediction), torch.from_numpy(taken), 4), torch.from_numpy(index))
+        for image, label, is_taken in zip(index.tolist(), prediction.tolist(), taken.tolist(), strict=True):
+            changes[image] += image in last and last[image] != label
+            last[image] = label
+            predicted[label] += 1
+            accepted[label] += is_taken
+    assert history.changes.tolist() == changes
+    assert history.take_class_counts() == {"predicted": predicted, "accepted": accepted}
+    assert history.take_class_counts() == {"predicted": [0] * 4, "accepted": [0] * 4}
+    assert history.changes.tolist() == changes, "reading the classes leaves the images"
+
+
+def test_the_later_of_two_places_in_a_batch_counts() -> None:
+    history = LabelHistory(num_samples=2, num_classes=3)
+    history.update(labels(torch.tensor([0]), torch.ones(1), 3), torch.tensor([1]))
+    history.update(labels(torch.tensor([0, 2]), torch.ones(2), 3), torch.tensor([1, 1]))
+    assert history.changes.tolist() == [0, 1]
+    assert history.last.tolist() == [-1, 2]
+
+
+def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    train(tiny_settings(keep_facts="every"), folder.path, display=Display(quiet=True))
+    records = [record for record in folder.read_metrics() if record["kind"] == "classes"]
+    assert [record["step"] for record in records] == [6, 12]
+    assert all(sum(record["predicted"]) == 6 * 8 for record in records), "6 steps of 8 unlabelled images each"
+    evaluations = [record for record in folder.read_metrics() if record["kind"] == "evaluation"]
+    assert [record["unlabelled"]["images"] for record in evaluations] == [54, 54]
+    last = pq.read_table(folder.samples_at(12))
+    assert last.equals(pq.read_table(folder.samples))
+    assert not last.equals(pq.read_table(folder.samples_at(6)))
+    assert sum(last["changes"].to_pylist()) > 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "unlabelled", "learns", "kept"),
+    [
+        ("auto", 9_600, True, True),  # 500 steps of 32 + 160 images
+        ("auto", 9_601, True, False),
+        ("auto", 1_600, False, True),  # of 32
+        ("auto", 1_601, False, False),
+        ("every", 10**9, True, True),
+        ("last", 1, True, False),
+    ],
+)
+def test_facts_of_every_evaluation_where_they_cost_little(
+    wanted: str, unlabelled: int, learns: bool, kept: bool
+) -> None:
+    settings = tiny_settings(keep_facts=wanted, iterations=5000, evaluate_every=500, batch_size=32, mu=5).train
+    assert keeps_facts(settings, unlabelled, learns) == kept
+
+
+def test_a_run_keeps_them_by_itself(tmp_path: Path) -> None:
+    """54 unlabelled images, 48 steps of 12 images between evaluations."""
+    folder = RunFolder(tmp_path / "run")
+    settings = tiny_settings(iterations=96, evaluate_every=48, save_every=96, image_size=16, store_size=18)
+    train(settings, folder.path, display=Display(quiet=True))
+    assert pq.read_table(folder.samples_at(48)).num_rows == 54
+    assert pq.read_table(folder.samples_at(96)).equals(pq.read_table(folder.samples))

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from semifine.config import TrainSettings
+from semifine.config.autotune import lags
+from semifine.models.classifier import create_classifier
+from semifine.models.ema import create_teacher, update_teacher
+from semifine.training.fit import train
+from semifine.training.optim import create_optimiser, set_learning_rate
+from semifine.training.progress import Display
+from tests.conftest import tiny_settings
+
+
+@pytest.mark.parametrize(("exempt", "words"), [("bn", ["bn"]), ("bn+bias", ["bn", "bias"]), ("none", [])])
+def test_weight_decay_spares_parameters_by_name(exempt: str, words: list[str]) -> None:
+    network = create_classifier("resnet18", 4, 32)
+    optimiser = create_optimiser(network, TrainSettings(decay_exempt=exempt), fused=False)  # type: ignore[arg-type]
+    decays = {id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
+    for name, parameter in network.named_parameters():
+        assert decays[id(parameter)] == (0.0 if any(word in name for word in words) else 5e-4), name
+
+
+def test_downsample_norms_and_head_bias_do_decay_as_in_the_published_code() -> None:
+    network = create_classifier("resnet18", 4, 32)
+    optimiser = create_optimiser(network, TrainSettings(), fused=False)
+    decaying = {id(p) for p in optimiser.param_groups[0]["params"]}
+    names = {name for name, p in network.named_parameters() if id(p) in decaying}
+    assert "head.bias" in names
+    assert "backbone.layer2.0.downsample.1.weight" in names
+    assert "backbone.bn1.weight" not in names
+
+
+def test_learning_rate_reaches_every_group() -> None:
+    optimiser = create_optimiser(create_classifier("resnet18", 4, 32), TrainSettings(), fused=False)
+    set_learning_rate(optimiser, 0.5)
+    assert {group["lr"] for group in optimiser.param_groups} == {0.5}
+
+
+def test_average_follows_its_formula_and_copies_statistics() -> None:
+    torch.manual_seed(0)
+    student = create_classifier("test_resnet", 4, 32)
+    teacher = create_teacher(student)
+    start = {name: value.clone() for name, value in teacher.state_dict().items()}
+    student.train()(torch.randn(4, 3, 32, 32))
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    update_teacher(teacher, student, 0.9)
+    buffers = dict(student.named_buffers())
+    for name, value in student.state_dict().items():
+        expected = value if name in buffers else 0.9 * start[name] + 0.1 * value
+        torch.testing.assert_close(teacher.state_dict()[name], expected)
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+
+
+@pytest.mark.parametrize(("decay", "steps", "expected"), [(0.999, 500, True), (0.98, 500, False), (0.999, 3000, False)])
+def test_an_average_of_more_steps_than_half_the_run_lags(decay: float, steps: int, expected: bool) -> None:
+    assert lags(decay, steps) == expected
+
+
+@pytest.mark.parametrize(("ema", "times"), [(0.9, 1), (0.0, 0)])
+def test_a_run_says_that_its_average_will_lag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ema: float, times: int
+) -> None:
+    train(tiny_settings("supervised", iterations=4, ema=ema), tmp_path / "run", display=Display())
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert said.count("averages about 10 steps (--ema 0.9), long for a run of 4") == times

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from semifine.data.catalog import Split
+from semifine.data.dataset import open_dataset
+from semifine.methods.base import DataInfo, PseudoLabels
+from semifine.methods.fixmatch import FixMatch, FixMatchSettings
+from semifine.methods.soc import SoC, SoCSettings
+from semifine.training.evaluate import EntropySweep
+from semifine.training.progress import Display
+from semifine.training.sample_stats import collect_sample_facts, entropy, sample_facts, summarise
+from tests.conftest import tiny_settings
+
+
+def example() -> dict[str, torch.Tensor]:
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.4, 0.4, 0.2]])
+    target = torch.tensor([[0.625, 0.375, 0.0], [0.0, 0.0, 1.0], [0.5, 0.5, 0.0]])
+    pseudo = PseudoLabels(probs, target, torch.ones(3), torch.tensor([2, 3, 2]))
+    return sample_facts(pseudo, torch.tensor([1, 0, 5]))
+
+
+def test_facts_follow_their_definitions() -> None:
+    facts = example()
+    assert facts["prediction"].tolist() == [0, 2, 0]
+    assert facts["correct"].tolist() == [False, False, False]
+    assert facts["hit"].tolist() == [True, False, False], "an out-of-class image is never hit"
+    torch.testing.assert_close(facts["z_obj1"], torch.tensor([0.3, 0.0, 0.0]))
+    assert facts["z_obj2"].tolist() == [2, 1, 2]
+    torch.testing.assert_close(facts["kept_mass"], torch.tensor([0.8, 0.7, 0.8]))
+    torch.testing.assert_close(facts["entropy_after"][1], torch.tensor(0.0))
+
+
+def test_facts_of_all_images_come_in_batches_with_their_paths() -> None:
+    catalog = open_dataset(tiny_settings(), Display(quiet=True)).catalog
+    rows = catalog.rows(Split.UNLABELLED)
+    probs = torch.softmax(torch.randn(len(rows), catalog.num_classes), dim=1)
+    info = DataInfo(catalog.num_classes, num_labelled=1, num_unlabelled=len(rows))
+    evaluator = SimpleNamespace(predict=lambda _network, rows: iter(probs.split(len(rows) - 3)))
+    changes = np.arange(len(rows)) * 7
+    batches = list(
+        collect_sample_facts(catalog, evaluator, nn.Identity(), FixMatch(FixMatchSettings(), info), changes)  # type: ignore[arg-type]
+    )
+    whole = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    assert [len(batch["index"]) for batch in batches] == [len(rows) - 3, 3]
+    assert whole["index"].tolist() == list(range(len(rows)))
+    assert whole["path"].tolist() == [catalog.paths[row] for row in rows]
+    assert whole["truth"].tolist() == catalog.truth[rows].tolist()
+    assert whole["prediction"].tolist() == probs.argmax(dim=1).tolist()
+    assert whole["changes"].tolist() == changes.tolist()
+    assert whole["candidates"].sum(axis=1).tolist() == whole["z_obj2"].tolist()
+
+
+def test_entropy_is_natural_and_takes_zeros() -> None:
+    torch.testing.assert_close(entropy(torch.tensor([0.5, 0.5, 0.0])), torch.tensor(math.log(2)))
+
+
+def test_summary_uses_in_class_images_only_where_truth_is_needed() -> None:
+    means = summarise({name: value.numpy() for name, value in example().items()}, num_classes=3)
+    assert means["images"] == 3
+    assert means["candidate_hit_rate"] == 50.0
+    assert math.isclose(means["candidates"], 5 / 3)
+
+
+def test_summary_tells_in_class_and_out_of_class_images_apart() -> None:
+    means = summarise({name: value.numpy() for name, value in example().items()}, num_classes=3)
+    assert (means["in_class"]["images"], means["out_of_class"]["images"]) == (2, 1)
+    assert means["in_class"]["candidate_hit_rate"] == 50.0
+    assert "candidate_hit_rate" not in means["out_of_class"]
+    assert means["out_of_class"]["candidates"] == 2
+    assert means["k"] == {"2": 2, "3": 1}
+    assert means["within_lemma"] == 1.0
+
+
+def test_summary_without_any_truth() -> None:
+    facts = {name: value.numpy() for name, value in example().items()}
+    facts["truth"][:] = -1
+    assert "pseudo_label_accuracy" not in summarise(facts, num_classes=3)
+
+
+def test_entropy_sweep_equals_a_plain_mean_over_all_images() -> None:
+    method = SoC(SoCSettings(alpha=1.5), DataInfo(num_classes=6, num_labelled=6, num_unlabelled=40, seed=0))
+    torch.manual_seed(0)
+    for _ in range(20):
+        method.selector(torch.softmax(3 * torch.randn(8, 6), dim=1), torch.randperm(40)[:8])
+    probs = torch.softmax(2 * torch.randn(30, 6), dim=1)
+    sweep = EntropySweep()
+    sweep.update(method, probs[:13])
+    sweep.update(method, probs[13:])
+    table = sweep.table()
+    assert table is not None
+    assert table[:, 0].tolist() == list(range(2, method.selector.k_max + 1))
+    for k, mean, spread, images in table.tolist():
+        values = []
+        for row in probs:
+            cluster = method.selector.clusters(int(k))
+            kept = row * (cluster == cluster[row.argmax()])
+            values.append(float(entropy(kept / kept.sum())))
+        assert mean == pytest.approx(sum(values) / 30, rel=1e-5)
+        assert spread == pytest.approx(torch.tensor(values).std(correction=0).item(), rel=1e-4)
+        assert images == 30
+    assert table[-1, 1] < table[0, 1], "more clusters, surer labels"
+    assert len(list(method.labels_by_k(probs, limit=2))) <= 2
+
+
+def test_a_method_without_clusters_has_no_sweep() -> None:
+    sweep = EntropySweep()
+    info = DataInfo(num_classes=3, num_labelled=3, num_unlabelled=3)
+    sweep.update(FixMatch(FixMatchSettings(), info), torch.full((2, 3), 1 / 3))
+    assert sweep.table() is None
