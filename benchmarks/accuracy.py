@@ -50,12 +50,12 @@ def table(results: list[dict[str, Any]], methods: list[str]) -> str:
         runs = [result for result in results if result["method"] == method]
         if not runs:
             continue
-        unlabelled = [run["unlabelled"] for run in runs]
+        unlabeled = [run["unlabeled"] for run in runs]
         columns = [
             spread([run["top1"] for run in runs]),
             spread([run["top5"] for run in runs]),
             *(
-                spread([u[key] for u in unlabelled])
+                spread([u[key] for u in unlabeled])
                 for key in ("pseudo_label_accuracy", "candidates", "candidate_hit_rate")
             ),
             spread([run["seconds"] for run in runs]),

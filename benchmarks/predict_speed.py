@@ -33,9 +33,9 @@ from semifine.inference.export import export
 from semifine.inference.onnx_model import OnnxModel
 from semifine.inference.pipeline import find_files
 from semifine.inference.predict import predict_into
-from semifine.inference.prediction import Questions
+from semifine.inference.prediction import PredictOptions
 from semifine.inference.run import Run
-from semifine.models.classifier import normalisation
+from semifine.models.classifier import normalization
 from semifine.training.devices import describe_hardware
 from semifine.version import code_version
 
@@ -73,12 +73,12 @@ def plain_loop(
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
 
-    colours, size = normalisation(run.network), run.settings.image_size
+    colors, size = normalization(run.network), run.settings.image_size
     steps = [
         transforms.Resize(run.settings.stored_side),
         transforms.CenterCrop(size),
         transforms.ToTensor(),
-        transforms.Normalize(colours.mean, colours.std),
+        transforms.Normalize(colors.mean, colors.std),
     ]
     dataset = ImageFolder(str(folder), transforms.Compose(steps))
     loader = torch.utils.data.DataLoader(dataset, batch, num_workers=workers, pin_memory=device.type == "cuda")
@@ -100,7 +100,7 @@ def exported_to_onnx(run: Run, folder: Path) -> OnnxModel:
 
 def prediction_seconds(model: Run | OnnxModel, photos: Path, out: Path, workers: int) -> float:
     started = time.perf_counter()
-    predict_into(out, model, find_files([str(photos)]), Questions(), workers=workers)
+    predict_into(out, model, find_files([str(photos)]), PredictOptions(), workers=workers)
     return time.perf_counter() - started
 
 
@@ -123,14 +123,14 @@ def where_time_goes(run: Run, photos: Path, out: Path, workers: int) -> dict[str
     stages: dict[str, list[float]] = {"read and decode": [], "views": [], "network": []}
     with ExitStack() as watching:
         for owner, name, stage in (
-            (run.sight, "decode_file", "read and decode"),
-            (run.sight, "gather", "read and decode"),
-            (run.sight, "views", "views"),
+            (run.preprocessor, "decode_file", "read and decode"),
+            (run.preprocessor, "gather", "read and decode"),
+            (run.preprocessor, "views", "views"),
             (run, "logits", "network"),
         ):
             watching.enter_context(watched(owner, name, stages[stage]))
         started, main_started, processes_started = time.perf_counter(), time.thread_time(), children_seconds()
-        predict_into(out, run, find_files([str(photos)]), Questions(), workers=workers)
+        predict_into(out, run, find_files([str(photos)]), PredictOptions(), workers=workers)
     wall, main = time.perf_counter() - started, time.thread_time() - main_started
     stages["read and decode"].append(children_seconds() - processes_started)
     shares = {stage: sum(seconds) / wall for stage, seconds in stages.items()}
@@ -145,7 +145,7 @@ def children_seconds() -> float:
 
 
 def load_network(options: argparse.Namespace, folder: Path) -> Run:
-    tiny = {"source": "synthetic", "genera": 4, "unlabelled_per_class": 1, "test_per_class": 1, "val_per_class": 1}
+    tiny = {"source": "synthetic", "genera": 4, "unlabeled_per_class": 1, "test_per_class": 1, "val_per_class": 1}
     semifine.fit(
         tiny,
         "supervised",
@@ -168,7 +168,7 @@ def measure(run: Run, size: str, options: argparse.Namespace, folder: Path) -> d
     photos, workers = folder / "photos", options.workers
     device = next(run.network.parameters()).device
     warm = list(find_files([str(photos)]))[: run.batch_size]
-    predict_into(folder / "warm.csv", run, warm, Questions(), workers=workers)
+    predict_into(folder / "warm.csv", run, warm, PredictOptions(), workers=workers)
     network = plain_network(run, options.batch_size, device)
     exported = exported_to_onnx(run, folder) if options.device == "cpu" else None
     seconds: dict[str, list[float]] = {"semifine": [], "onnx": [], "plain": []}

@@ -1,4 +1,4 @@
-"""Builds the report of made-up runs with 30,000 unlabelled photos of 200 classes, and opens it in Chromium.
+"""Builds the report of made-up runs with 30,000 unlabeled photos of 200 classes, and opens it in Chromium.
 
     python benchmarks/report_scale.py --out benchmarks/results/report-scale.json
 
@@ -31,7 +31,7 @@ from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog
 from tests.runs.fake_runs import make_groups, planted_counts, write_run  # noqa: E402
 
-LABELLED = 5
+LABELED = 5
 
 # Milliseconds that the page takes to answer, layout included, as the mean of a hundred times.
 SLIDE = """(() => {
@@ -68,7 +68,7 @@ def make_photos(root: Path, classes: int, images: int) -> None:
         folder.mkdir(parents=True)
         originals.append(folder / "0.jpg")
         originals[-1].write_bytes(buffer.getvalue())
-        for copy in range(1, LABELLED):
+        for copy in range(1, LABELED):
             os.link(originals[-1], folder / f"{copy}.jpg")
     for number in range(images):
         os.link(originals[number % classes], root / "unlabeled" / f"{number:06d}.jpg")
@@ -78,9 +78,9 @@ def make_runs(folder: Path, data: Path, classes: int, images: int) -> list[Path]
     groups = make_groups(classes // 5, 5)
     source = f"folder:{data}"
     catalog = load_catalog(source)
-    paths = [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELLED)]
+    paths = [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELED)]
     common: dict[str, Any] = {
-        "names": catalog.class_names, "groups": groups, "unlabelled": images, "settings": {"data": {"source": source}},
+        "names": catalog.class_names, "groups": groups, "unlabeled": images, "settings": {"data": {"source": source}},
     }  # fmt: skip
     runs = [
         write_run(folder / "supervised", "supervised", top1=45.0, **common),

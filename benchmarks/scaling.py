@@ -15,13 +15,13 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import heart
 import numpy as np
 import torch
 
-import heart
-from semifine.augment import ViewMaker, ViewSettings
+from semifine.augment import AugmentPipeline, AugmentSettings
 from semifine.augment.image_batch import ImageTable
-from semifine.data.samplers import IndexStream
+from semifine.data.samplers import IndexSampler
 from semifine.soft_labels import TransitionTracker
 from semifine.training.devices import describe_hardware
 from semifine.version import code_version
@@ -51,7 +51,7 @@ def stream_costs(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for images in options.images:
         tracemalloc.start()
-        stream = IndexStream(images, 160, seed=0)
+        stream = IndexSampler(images, 160, seed=0)
         began = time.perf_counter()
         for step in range(1000):
             stream.batch(step)
@@ -81,15 +81,15 @@ def store_costs(options: argparse.Namespace, device: torch.device) -> list[dict[
     rng = np.random.default_rng(0)
     for images in options.images:
         store = RepeatedStore(images, device)
-        maker = ViewMaker(store, ViewSettings(size=32), seed=0, device=device)
+        maker = AugmentPipeline(store, AugmentSettings(size=32), seed=0, device=device)
         table = ImageTable.of(store)
         index_mb = (table.offset.nbytes + table.height.nbytes + table.width.nbytes) / 2**20
         for step in range(3):
-            maker.make(rng.integers(images, size=160), ("weak", "strong"), step, "unlabelled")
+            maker.make(rng.integers(images, size=160), ("weak", "strong"), step, "unlabeled")
         steps = 20
         began = time.perf_counter()
         for step in range(steps):
-            maker.make(rng.integers(images, size=160), ("weak", "strong"), step, "unlabelled")
+            maker.make(rng.integers(images, size=160), ("weak", "strong"), step, "unlabeled")
         if device.type == "cuda":
             torch.cuda.synchronize()
         took = (time.perf_counter() - began) * 1e3 / steps
@@ -105,7 +105,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--window", type=int, default=5120)
-    parser.add_argument("--samples", type=int, default=100_000, help="unlabelled images of the heart's measurement")
+    parser.add_argument("--samples", type=int, default=100_000, help="unlabeled images of the heart's measurement")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30)

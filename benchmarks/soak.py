@@ -25,8 +25,8 @@ from semifine.training.progress import Display
 SETTINGS = {
     "data.genera": 2,
     "data.species": 2,
-    "data.labelled_per_class": 4,
-    "data.unlabelled_per_class": 16,
+    "data.labeled_per_class": 4,
+    "data.unlabeled_per_class": 16,
     "data.val_per_class": 2,
     "data.test_per_class": 4,
     "data.image_side": 16,
@@ -34,7 +34,7 @@ SETTINGS = {
     "backbone": "test_resnet",
     "batch_size": 2,
     "mu": 1,
-    "labelled_first": 0.0,
+    "labeled_first": 0.0,
     "device": "cpu",
 }
 EVALUATE_EVERY = 5_000

@@ -4,8 +4,8 @@
     python benchmarks/step_time.py --backbone tf_efficientnet_lite0 --image-size 128 --compile off --cuda-graphs off
 
 The bare step is the network alone on random tensors that are on the device already: the same passes, precision,
-compilation and graph as the run, a plain loss, backward and the optimiser. The full step is what ``semifine train``
-does: views of stored images, network, soft labels, backward, optimiser, average, numbers.
+compilation and graph as the run, a plain loss, backward and the optimizer. The full step is what ``semifine train``
+does: views of stored images, network, soft labels, backward, optimizer, average, numbers.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ NOW = Progress(0, 1)
 
 
 def random_dataset(options: argparse.Namespace) -> Dataset:
-    """Images of noise, 4:3, at the size that a run would keep; every class has labelled images."""
+    """Images of noise, 4:3, at the size that a run would keep; every class has labeled images."""
     height = round(options.image_size * 8 / 7)
     width = round(height * 4 / 3)
-    labelled = 10 * options.classes
-    rows = labelled + options.images
+    labeled = 10 * options.classes
+    rows = labeled + options.images
     rng = np.random.default_rng(0)
     sizes = np.full(rows, height, np.int32), np.full(rows, width, np.int32)
     store = ImageStore(
@@ -62,9 +62,9 @@ def random_dataset(options: argparse.Namespace) -> Dataset:
         reasons={},
     )
     truth = np.arange(rows) % options.classes
-    split = np.where(np.arange(rows) < labelled, Split.LABELLED, Split.UNLABELLED).astype(np.uint8)
+    split = np.where(np.arange(rows) < labeled, Split.LABELED, Split.UNLABELED).astype(np.uint8)
     names = tuple(f"class {number}" for number in range(options.classes))
-    label = np.where(split == Split.LABELLED, truth, -1)
+    label = np.where(split == Split.LABELED, truth, -1)
     paths = [f"{row}.jpg" for row in range(rows)]
     return Dataset(Catalog("noise", names, paths, label, split, truth, reader=None), store, [])  # type: ignore[arg-type]
 
@@ -80,7 +80,7 @@ def run_settings(options: argparse.Namespace) -> RunSettings:
         "batch_size": options.batch_size,
         "mu": options.mu,
         "iterations": steps,
-        "labelled_first": 0,
+        "labeled_first": 0,
         "ema": 0.999,
         "forward": options.forward,
         "compile": options.compile,
@@ -95,7 +95,7 @@ def run_settings(options: argparse.Namespace) -> RunSettings:
     return resolve([chosen])
 
 
-def synchronise() -> None:
+def synchronize() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -107,11 +107,11 @@ def time_calls(call: Callable[[int], object], options: argparse.Namespace) -> fl
     rounds = []
     each = max(1, options.steps // 3)
     for start in range(0, each * 3, each):
-        synchronise()
+        synchronize()
         began = time.perf_counter()
         for number in range(start, start + each):
             call(number)
-        synchronise()
+        synchronize()
         rounds.append((time.perf_counter() - began) * 1e3 / each)
     return statistics.median(rounds)
 
@@ -124,10 +124,10 @@ def time_full_step(trainer: Trainer, options: argparse.Namespace) -> float:
         nonlocal done, began, took
         done += 1
         if done == options.warmup:
-            synchronise()
+            synchronize()
             began = time.perf_counter()
         if done == options.warmup + options.steps:
-            synchronise()
+            synchronize()
             took = time.perf_counter() - began
 
     trainer.run(after_step=after_step)
@@ -136,22 +136,22 @@ def time_full_step(trainer: Trainer, options: argparse.Namespace) -> float:
 
 def time_bare_step(trainer: Trainer, batch: Batch, options: argparse.Namespace) -> float:
     """The network alone, in the same passes as the method takes them."""
-    if trainer.learner.teacher is None or not batch.unlabelled:
-        raise SystemExit("step_time.py compares methods with unlabelled images and an averaged network.")
+    if trainer.train_state.teacher is None or not batch.unlabeled:
+        raise SystemExit("step_time.py compares methods with unlabeled images and an averaged network.")
 
     def step(batch: Batch, progress: Progress) -> None:  # noqa: ARG001
-        trainer.learner.optimiser.zero_grad()
-        labelled, weak, strong = trainer.learner.networks(
-            batch.labelled["weak"], batch.unlabelled["weak"], batch.unlabelled["strong"], without_gradient=(1,)
+        trainer.train_state.optimizer.zero_grad()
+        labeled, weak, strong = trainer.train_state.networks(
+            batch.labeled["weak"], batch.unlabeled["weak"], batch.unlabeled["strong"], without_gradient=(1,)
         )
         target = weak.logits.detach().argmax(dim=1)
-        loss = cross_entropy(labelled.logits, batch.label) + cross_entropy(strong.logits, target)
+        loss = cross_entropy(labeled.logits, batch.label) + cross_entropy(strong.logits, target)
         trainer.fabric.backward(loss)
-        trainer.learner.optimiser.step()
+        trainer.train_state.optimizer.step()
 
     run_step = GraphedStep(step, print) if trainer.acceleration.graphs else step
     noise = batch.clone()
-    for view in (*noise.labelled.values(), *noise.unlabelled.values()):
+    for view in (*noise.labeled.values(), *noise.unlabeled.values()):
         view.normal_()
     return time_calls(lambda _: run_step(noise, NOW), options)
 
@@ -199,20 +199,20 @@ def measure_parts(trainer: Trainer, options: argparse.Namespace) -> dict[str, fl
     """Each part by itself: together they may overlap."""
     batch = trainer.batches.take(0)
     parts = {"bare": time_bare_step(trainer, batch, options)}
-    parts["views"] = time_calls(trainer.batches.feed.batch, options)
+    parts["views"] = time_calls(trainer.batches.loader.batch, options)
     if hasattr(trainer.method, "selector"):
         probs = torch.rand(len(batch.index), options.classes, device=trainer.fabric.device).pow(8)  # type: ignore[arg-type]
         probs /= probs.sum(dim=1, keepdim=True)
         selector = trainer.method.selector
         parts["heart"] = time_calls(as_graph(lambda: selector(probs, batch.index), trainer), options)
 
-    def optimise() -> None:
-        trainer.learner.optimiser.step()
-        trainer.learner.average()
+    def optimize() -> None:
+        trainer.train_state.optimizer.step()
+        trainer.train_state.average()
 
-    parts["optimiser and average"] = time_calls(as_graph(optimise, trainer), options)
+    parts["optimizer and average"] = time_calls(as_graph(optimize, trainer), options)
     meter = NumberMeter()
-    numbers = {name: torch.ones((), device=trainer.fabric.device) for name in ("loss", "loss_labelled")}
+    numbers = {name: torch.ones((), device=trainer.fabric.device) for name in ("loss", "loss_labeled")}
     parts["numbers"] = time_calls(as_graph(lambda: meter.update(numbers), trainer), options)
     return parts
 
@@ -234,7 +234,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--classes", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--mu", type=int, default=5)
-    parser.add_argument("--images", type=int, default=4000, help="unlabelled images")
+    parser.add_argument("--images", type=int, default=4000, help="unlabeled images")
     parser.add_argument("--forward", choices=("joint", "split", "dp2"), default="split")
     parser.add_argument("--refresh", default="all", help="clusterings that a step renews")
     parser.add_argument("--precision", default="auto")

@@ -52,8 +52,8 @@ def needed_settings(method: str) -> dict[str, object]:
 FEW_IMAGES = {
     "data.genera": 3,
     "data.species": 2,
-    "data.labelled_per_class": 3,
-    "data.unlabelled_per_class": 9,
+    "data.labeled_per_class": 3,
+    "data.unlabeled_per_class": 9,
     "data.val_per_class": 2,
     "data.test_per_class": 4,
 }
@@ -75,7 +75,7 @@ def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
         "save_every": 4,
         "log_every": 3,
         "device": "cpu",
-        "labelled_first": 0.0,
+        "labeled_first": 0.0,
         "loggers": "none",
     }
     return resolve([tiny, {key.replace("__", "."): value for key, value in more.items()}])

@@ -12,8 +12,8 @@ GENERA, SPECIES, INDIVIDUALS, SIDE, GAP = 8, 5, 2, 96, 6
 
 
 def main() -> None:
-    catalog = load(None, Settings(genera=GENERA, species=SPECIES, labelled_per_class=INDIVIDUALS, image_side=SIDE))
-    rows = catalog.rows(Split.LABELLED).reshape(GENERA, SPECIES, INDIVIDUALS)
+    catalog = load(None, Settings(genera=GENERA, species=SPECIES, labeled_per_class=INDIVIDUALS, image_side=SIDE))
+    rows = catalog.rows(Split.LABELED).reshape(GENERA, SPECIES, INDIVIDUALS)
     height, width = GENERA * SIDE, SPECIES * (INDIVIDUALS * SIDE + GAP) - GAP
     sheet = np.full((height, width, 3), 255, np.uint8)
     for genus, species, individual in np.ndindex(rows.shape):

@@ -34,8 +34,8 @@ def main() -> None:
         picture.set_title("strange" if prediction.is_ood else f"one of {size}" if size > 1 else "one species")
         names, values = prediction.names[::-1], prediction.probabilities[::-1]
         inside = [name in (prediction.conformal_set or ()) for name in names]
-        colours = ["#c9ccd1" if prediction.is_ood or not is_in else "#2f6f9f" for is_in in inside]
-        bars.barh(names, values, color=colours)
+        colors = ["#c9ccd1" if prediction.is_ood or not is_in else "#2f6f9f" for is_in in inside]
+        bars.barh(names, values, color=colors)
         bars.set_xlim(0, 1)
         bars.tick_params(labelsize=8)
         bars.spines[["top", "right"]].set_visible(False)

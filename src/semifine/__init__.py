@@ -1,4 +1,4 @@
-"""semifine: tell very similar classes apart from a few labelled photos and many unlabelled ones."""
+"""semifine: tell very similar classes apart from a few labeled photos and many unlabeled ones."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def fit(
     """Trains a classifier in the folder ``out`` and opens the finished run.
 
     ``data``, ``method`` and ``settings`` are those of the command line: ``iterations=500``,
-    ``method={"name": "soc", "alpha": 4}``, ``data={"source": "semi_cub:/data/cub", "unlabelled": "inout"}``.
+    ``method={"name": "soc", "alpha": 4}``, ``data={"source": "semi_cub:/data/cub", "unlabeled": "inout"}``.
     A method of your own is named by its file: ``method="my_method.py"``.
     """
     presets = [preset] if isinstance(preset, str) else preset

@@ -26,5 +26,5 @@ def exhausted_memory(error: BaseException) -> str | None:
 
 
 def first_few(names: Sequence[str], most: int = 3) -> str:
-    """``a, b, c, …``: a remark is read, a list of hundreds is not."""
+    """``a, b, c, …``: a note is read, a list of hundreds is not."""
     return ", ".join([*names[:most], *(["…"] if len(names) > most else [])])

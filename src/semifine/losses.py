@@ -38,6 +38,6 @@ def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0
 
     T^2 keeps the size of the gradient where the temperature changes (Hinton et al., 2015).
     """
-    learnt = log_softmax(student.float() / temperature, dim=1)
+    learned = log_softmax(student.float() / temperature, dim=1)
     taught = log_softmax(teacher.float() / temperature, dim=1)
-    return temperature**2 * kl_div(learnt, taught, reduction="batchmean", log_target=True)
+    return temperature**2 * kl_div(learned, taught, reduction="batchmean", log_target=True)

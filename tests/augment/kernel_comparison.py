@@ -12,14 +12,14 @@ from semifine.augment.blur import blur
 from semifine.augment.color_jitter import draw_jitter, render_jitter
 from semifine.augment.crops import draw_crop
 from semifine.augment.image_batch import ImageTable, image_batch
-from semifine.augment.pipeline import ViewSettings
+from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.randaugment import CODE, OPERATIONS, RANGES, Plan, cutout_edges, draw_plan
 from semifine.augment.random_numbers import BatchRandom, generator
 from semifine.augment.sampling import sample_view
 from semifine.augment.triton import color_jitter as color_jitter_kernels
 from semifine.augment.triton import randaugment as randaugment_kernels
 from semifine.augment.triton import sampling as sampling_kernels
-from semifine.augment.triton.randaugment import make_itinerary
+from semifine.augment.triton.randaugment import make_kernel_params
 from tests.augment.view_helpers import CPU, make_batch, make_store, noise_picture, smooth_picture
 
 PICTURES = [
@@ -40,9 +40,9 @@ def compare_sampling(device: torch.device) -> None:
     for oversample in (1, 2):
         images = make_batch(PICTURES, oversample)
         there = image_batch(images.pixels.to(device), images.table, device, oversample)
-        crop = draw_crop(random_for(0), images.table, ViewSettings(size=24))
-        itinerary = make_itinerary(draw_plan(random_for(1), images.table, 3), crop, images.table, 24, 24)
-        x_line, y_line, turn, *_ = torch.from_numpy(itinerary.frame).tensor_split([4, 8, 14], dim=1)
+        crop = draw_crop(random_for(0), images.table, AugmentSettings(size=24))
+        params = make_kernel_params(draw_plan(random_for(1), images.table, 3), crop, images.table, 24, 24)
+        x_line, y_line, turn, *_ = torch.from_numpy(params.frame).tensor_split([4, 8, 14], dim=1)
         for maps in (None, turn):
             for dtype, tolerance in ((torch.float32, 1e-2), (torch.uint8, 1)):
                 expected = sample_view(images, x_line, y_line, maps, 24, dtype)
@@ -76,7 +76,7 @@ def compare_walk(names: list[list[str]], size: int, thumbnail_size: int, device:
     codes = np.array([[CODE[name] for name in row] for row in names], dtype=np.int64)
     ends = np.array(list(RANGES.values()))[codes]
     plan = Plan(codes, rng.uniform(ends[..., 0], ends[..., 1]), cutout_edges(table, *rng.uniform(size=(3, len(codes)))))
-    settings = ViewSettings(size=size, statistics_size=thumbnail_size)
+    settings = AugmentSettings(size=size, statistics_size=thumbnail_size)
     crop = draw_crop(random_for(size), table, settings)
 
     def sample_there(_images, x_line, y_line, maps, size, dtype):
@@ -85,8 +85,8 @@ def compare_walk(names: list[list[str]], size: int, thumbnail_size: int, device:
     with patch.object(randaugment, "sample_view", sample_there):
         expected = randaugment.render_plan(images, plan, crop, settings)
     thumbnail_size = min(size, thumbnail_size)
-    itinerary = make_itinerary(plan, crop, table, size, thumbnail_size)
-    found = randaugment_kernels.render(there, itinerary, size, thumbnail_size)
+    params = make_kernel_params(plan, crop, table, size, thumbnail_size)
+    found = randaugment_kernels.render(there, params, size, thumbnail_size)
     assert found.is_contiguous(memory_format=torch.channels_last)
     different = (found.cpu() != expected).flatten(1).any(dim=1)
     assert not different.any(), [names[i] for i in different.nonzero().flatten().tolist()]
@@ -96,11 +96,11 @@ def compare_contrastive(device: torch.device) -> None:
     """Floats: the order of the sums differs."""
     for size in (1, 5, 40):
         pictures = torch.rand((24, 3, size, size), generator=torch.Generator().manual_seed(size)).mul_(255)
-        pictures[0] = 7.0  # grey: a hue of nothing
+        pictures[0] = 7.0  # gray: a hue of nothing
         pictures[1, :, 0] = 255.0
         pictures = pictures.contiguous(memory_format=torch.channels_last)
-        for hue, probability, grey in ((0.4, 1.0, 0.2), (0.1, 0.5, 0.5)):
-            jitter = draw_jitter(random_for(size, 24), 0.4, hue, probability, grey)
+        for hue, probability, gray in ((0.4, 1.0, 0.2), (0.1, 0.5, 0.5)):
+            jitter = draw_jitter(random_for(size, 24), 0.4, hue, probability, gray)
             found = color_jitter_kernels.jitter(pictures.to(device), jitter)
             assert (found.cpu() - render_jitter(pictures, jitter)).abs().max() < 0.01
         sigma = np.where(np.arange(24) % 3 > 0, np.linspace(0.1, 2, 24), 0)

@@ -1,4 +1,4 @@
-"""Colour jitter and blur of the contrastive views, against torchvision and Pillow."""
+"""Color jitter and blur of the contrastive views, against torchvision and Pillow."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def pictures(count: int) -> torch.Tensor:
     return stack(originals).float()
 
 
-def drawn(count: int, hue: float = 0.4, probability: float = 0.8, grey: float = 0.2, seed: int = 0) -> Jitter:
-    return draw_jitter(BatchRandom(generator(seed, 0, "test"), count), 0.4, hue, probability, grey)
+def drawn(count: int, hue: float = 0.4, probability: float = 0.8, gray: float = 0.2, seed: int = 0) -> Jitter:
+    return draw_jitter(BatchRandom(generator(seed, 0, "test"), count), 0.4, hue, probability, gray)
 
 
 def slowly(picture: torch.Tensor, jitter: Jitter, sample: int) -> torch.Tensor:
@@ -55,7 +55,7 @@ def slowly(picture: torch.Tensor, jitter: Jitter, sample: int) -> torch.Tensor:
     if jitter.is_on[sample]:
         for code in jitter.order[sample]:
             picture = ADJUST[code](picture, float(jitter.amount[sample, code]))
-    return tv.rgb_to_grayscale(picture, 3) if jitter.is_grey[sample] else picture
+    return tv.rgb_to_grayscale(picture, 3) if jitter.is_gray[sample] else picture
 
 
 def test_jitter_equals_torchvision_in_every_order() -> None:
@@ -77,11 +77,11 @@ def test_jitter_is_close_to_pillow() -> None:
 
 def test_nothing_happens_where_nothing_was_drawn() -> None:
     images = pictures(4)
-    assert torch.equal(render_jitter(images, drawn(4, probability=0.0, grey=0.0)), images)
+    assert torch.equal(render_jitter(images, drawn(4, probability=0.0, gray=0.0)), images)
 
 
-def test_grey_pictures_are_grey() -> None:
-    red, green, blue = render_jitter(pictures(6), drawn(6, grey=1.0)).unbind(1)
+def test_gray_pictures_are_gray() -> None:
+    red, green, blue = render_jitter(pictures(6), drawn(6, gray=1.0)).unbind(1)
     torch.testing.assert_close(red, green, atol=1e-3, rtol=0)
     torch.testing.assert_close(red, blue, atol=1e-3, rtol=0)
 
@@ -102,7 +102,7 @@ def test_draws_follow_the_recipe() -> None:
     assert np.abs(jitter.amount[:, :HUE] - 1).max() <= 0.4
     assert 0.09 < np.abs(jitter.amount[:, HUE]).max() <= 0.1
     assert jitter.is_on.mean() == pytest.approx(0.8, abs=0.03)
-    assert jitter.is_grey.mean() == pytest.approx(0.2, abs=0.03)
+    assert jitter.is_gray.mean() == pytest.approx(0.2, abs=0.03)
     assert all((np.bincount(slot, minlength=4) > 900).all() for slot in jitter.order.T), "every order is as likely"
     assert (np.sort(jitter.order, axis=1) == np.arange(4)).all()
 

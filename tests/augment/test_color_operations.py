@@ -1,4 +1,4 @@
-"""Every colour operation against Pillow, with the picture as its own reference."""
+"""Every color operation against Pillow, with the picture as its own reference."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from semifine.augment.randaugment import RANGES
-from semifine.augment.randaugment_ops import STATISTICAL, grey
-from tests.augment.view_helpers import COLOUR, change_colours, noise_picture, pillow_operation, smooth_picture, stack
+from semifine.augment.randaugment_ops import STATISTICAL, gray
+from tests.augment.view_helpers import COLOR, change_colors, noise_picture, pillow_operation, smooth_picture, stack
 
 # Levels out of 255. Pillow multiplies in double or single precision in places, then cuts the fraction off.
-TOLERANCE = dict.fromkeys(COLOUR, 0) | {
+TOLERANCE = dict.fromkeys(COLOR, 0) | {
     "AutoContrast": 1,
     "Brightness": 1,
     "Color": 1,
@@ -39,7 +39,7 @@ def pictures(height: int, width: int) -> list[np.ndarray]:
 
 def worst_difference(name: str, originals: list[np.ndarray], magnitudes: np.ndarray) -> float:
     images = stack(originals)
-    ours = change_colours(name, images, torch.from_numpy(magnitudes).float(), images)
+    ours = change_colors(name, images, torch.from_numpy(magnitudes).float(), images)
     theirs = stack(
         [
             np.asarray(pillow_operation(name, Image.fromarray(original), float(magnitude)))
@@ -52,7 +52,7 @@ def worst_difference(name: str, originals: list[np.ndarray], magnitudes: np.ndar
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", sorted(COLOUR))
+@pytest.mark.parametrize("name", sorted(COLOR))
 def test_operation_equals_pillow(name: str, size: tuple[int, int]) -> None:
     originals = pictures(*size)
     low, high = RANGES[name]
@@ -61,7 +61,7 @@ def test_operation_equals_pillow(name: str, size: tuple[int, int]) -> None:
         assert worst_difference(name, originals, magnitudes) <= TOLERANCE[name]
 
 
-@pytest.mark.parametrize("name", sorted(COLOUR))
+@pytest.mark.parametrize("name", sorted(COLOR))
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), unit=st.floats(0, 1, width=32), levels=st.integers(1, 256))
 def test_operation_equals_pillow_on_any_histogram(name: str, seed: int, unit: float, levels: int) -> None:
@@ -75,34 +75,34 @@ def test_operation_equals_pillow_on_any_histogram(name: str, seed: int, unit: fl
     assert worst_difference(name, [original], magnitude) <= TOLERANCE[name]
 
 
-def test_grey_equals_pillow_exactly() -> None:
+def test_gray_equals_pillow_exactly() -> None:
     original = noise_picture(80, 90)
     theirs = np.asarray(Image.fromarray(original).convert("L"), dtype=np.float32)
-    assert np.array_equal(grey(stack([original]).float())[0, 0].numpy(), theirs)
+    assert np.array_equal(gray(stack([original]).float())[0, 0].numpy(), theirs)
 
 
 # Sharpness is missing: it leaves the border of what it is given unfiltered.
-@pytest.mark.parametrize("name", sorted(set(COLOUR) - {"Sharpness"}))
+@pytest.mark.parametrize("name", sorted(set(COLOR) - {"Sharpness"}))
 def test_statistics_come_from_the_reference_alone(name: str) -> None:
     """A crop of the picture, with the whole as reference, is the crop of the changed picture."""
     images = stack(pictures(40, 50))
     magnitude = torch.full((len(images),), float(np.mean(RANGES[name])))
-    crop = change_colours(name, images[..., 10:30, 5:25].contiguous(), magnitude, images)
-    assert torch.equal(crop, change_colours(name, images, magnitude, images)[..., 10:30, 5:25])
-    other = change_colours(name, images, magnitude, images.flip(0))
-    assert torch.equal(other, change_colours(name, images, magnitude, images)) == (name not in STATISTICAL)
+    crop = change_colors(name, images[..., 10:30, 5:25].contiguous(), magnitude, images)
+    assert torch.equal(crop, change_colors(name, images, magnitude, images)[..., 10:30, 5:25])
+    other = change_colors(name, images, magnitude, images.flip(0))
+    assert torch.equal(other, change_colors(name, images, magnitude, images)) == (name not in STATISTICAL)
 
 
 def test_levels_outside_the_reference_stay_in_range() -> None:
     images, dark = stack([noise_picture(20, 20)]), stack([noise_picture(20, 20) // 4 + 60])
     for name in STATISTICAL:
-        changed = change_colours(name, images, torch.tensor([0.5]), dark)
+        changed = change_colors(name, images, torch.tensor([0.5]), dark)
         assert changed.min() >= 0
         assert changed.max() <= 255
 
 
 def test_samples_use_their_own_magnitude() -> None:
     images = stack([smooth_picture(20, 20)] * 3)
-    changed = change_colours("Brightness", images, torch.tensor([0.1, 0.5, 0.9]), images)
+    changed = change_colors("Brightness", images, torch.tensor([0.1, 0.5, 0.9]), images)
     darkest, middle, brightest = changed.float().mean(dim=(1, 2, 3))
     assert darkest < middle < brightest

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional as tv
 
-from semifine.augment.crops import Crop, centre_crop, draw_crop, render_crop
-from semifine.augment.pipeline import ViewSettings
+from semifine.augment.crops import Crop, center_crop, draw_crop, render_crop
+from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.random_numbers import BatchRandom, generator
 from tests.augment.view_helpers import make_batch, make_crop, noise_picture, smooth_picture, stack
 
@@ -20,7 +20,7 @@ SHAPES = [(48, 64), (64, 48), (50, 50), (37, 111), (160, 41)]
 
 def draw(shape: tuple[int, int], count: int, **more: object) -> Crop:
     table = make_batch([noise_picture(*shape)]).table.take(np.zeros(count, dtype=np.int64))
-    return draw_crop(BatchRandom(generator(0, 0, "test"), count), table, ViewSettings(**more))  # type: ignore[arg-type]
+    return draw_crop(BatchRandom(generator(0, 0, "test"), count), table, AugmentSettings(**more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("size", [32, 57])
@@ -45,7 +45,7 @@ def test_crop_equals_torchvision(size: int) -> None:
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 1000))
 def test_drawn_boxes_lie_in_any_picture(height: int, width: int, seed: int) -> None:
     table = make_batch([noise_picture(height, width)]).table.take(np.zeros(20, dtype=np.int64))
-    crop = draw_crop(BatchRandom(generator(seed, 0, "test"), 20), table, ViewSettings())
+    crop = draw_crop(BatchRandom(generator(seed, 0, "test"), 20), table, AugmentSettings())
     assert (crop.left >= 0).all()
     assert (crop.top >= 0).all()
     assert (crop.width >= 1).all()
@@ -78,7 +78,7 @@ def test_boxes_are_distributed_as_torchvisions(shape: tuple[int, int], scale: tu
     assert 0.46 < crop.flip.mean() < 0.54
 
 
-def test_picture_without_a_fitting_box_falls_back_to_its_centre() -> None:
+def test_picture_without_a_fitting_box_falls_back_to_its_center() -> None:
     crop = draw((20, 400), 5, crop_scale=(1.0, 1.0))
     assert set(crop.height) == {20}
     assert set(crop.width) == {27}
@@ -97,7 +97,7 @@ def test_flip_probability(probability: float) -> None:
 def test_test_view_equals_torchvision(size: int) -> None:
     pictures = [noise_picture(*shape, seed=i) for i, shape in enumerate(SHAPES)]
     images = make_batch(pictures)
-    ours = render_crop(images, centre_crop(images.table, size), size)
+    ours = render_crop(images, center_crop(images.table, size), size)
     for picture, view in zip(pictures, ours, strict=True):
         theirs = tv.center_crop(tv.resize(stack([picture]).float(), [size], antialias=False), [size, size])[0]
         assert (view - theirs).abs().max() < 0.1
@@ -107,7 +107,7 @@ def test_test_view_is_near_the_antialiased_one_at_the_usual_shrink() -> None:
     """The store's shorter side is about 8/7 of the view's: antialiasing hardly shows."""
     picture = smooth_picture(64, 90)
     images = make_batch([picture])
-    view = render_crop(images, centre_crop(images.table, 56), 56)[0]
+    view = render_crop(images, center_crop(images.table, 56), 56)[0]
     theirs = tv.center_crop(tv.resize(stack([picture]).float(), [56], antialias=True), [56, 56])[0]
     assert (view - theirs).abs().max() < 2
 
@@ -118,7 +118,7 @@ def test_oversampling_averages_where_pictures_shrink_much() -> None:
 
     def error(oversample: int) -> float:
         images = make_batch([picture], oversample)
-        return (render_crop(images, centre_crop(images.table, 30), 30)[0] - theirs).abs().mean().item()
+        return (render_crop(images, center_crop(images.table, 30), 30)[0] - theirs).abs().mean().item()
 
     assert error(3) < 0.5 * error(1)
 
@@ -126,7 +126,7 @@ def test_oversampling_averages_where_pictures_shrink_much() -> None:
 @pytest.mark.parametrize("value", [0, 255])
 def test_extreme_values_and_tiny_pictures_stay_exact(value: int) -> None:
     shapes = [(1, 1), (1, 7), (7, 1), (2, 2), (30, 40)]
-    # The neighbours in the buffer have the opposite value: a sample that leaves its picture would show.
+    # The neighbors in the buffer have the opposite value: a sample that leaves its picture would show.
     pictures = []
     for shape in shapes:
         pictures += [np.full((*shape, 3), value, np.uint8), np.full((5, 5, 3), 255 - value, np.uint8)]

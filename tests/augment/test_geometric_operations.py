@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from semifine.augment.pipeline import ViewSettings
+from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.randaugment import RANGES, cutout_edges, render_plan
 from semifine.augment.randaugment_ops import GEOMETRY, compose, identity, rescale
 from tests.augment.view_helpers import (
@@ -35,7 +35,7 @@ def views_at_corners(name: str, picture: np.ndarray, magnitude: float) -> list[n
     boxes = corner_boxes(*picture.shape[:2])
     images = make_batch([picture] * len(boxes))
     plan = make_plan([[name]] * len(boxes), [[magnitude]] * len(boxes), images.table)
-    views = render_plan(images, plan, make_crop(boxes), ViewSettings(size=SIDE))
+    views = render_plan(images, plan, make_crop(boxes), AugmentSettings(size=SIDE))
     return [to_picture(view) for view in views]
 
 
@@ -66,7 +66,7 @@ def test_all_operations_meet_in_one_batch() -> None:
     pictures = [smooth_picture(50 + 7 * i, 90 - 9 * i, seed=i) for i in range(len(names))]
     images = make_batch(pictures)
     plan = make_plan([[name] for name in names], [[RANGES[name][0]] for name in names], images.table)
-    views = render_plan(images, plan, make_crop([(2, 3, SIDE, SIDE)] * len(names)), ViewSettings(size=SIDE))
+    views = render_plan(images, plan, make_crop([(2, 3, SIDE, SIDE)] * len(names)), AugmentSettings(size=SIDE))
     for name, picture, view in zip(names, pictures, views, strict=True):
         theirs = np.asarray(pillow_operation(name, Image.fromarray(picture), RANGES[name][0]), dtype=np.float32)
         wrong = np.abs(to_picture(view) - theirs[3 : 3 + SIDE, 2 : 2 + SIDE]) > 1
@@ -81,7 +81,7 @@ def test_cutout_equals_pillow_exactly(side: float, x: float, y: float, shape: tu
     images = make_batch([picture] * len(boxes))
     draws = [[side, x, y]] * len(boxes)
     plan = make_plan([["Identity"]] * len(boxes), [[0.0]] * len(boxes), images.table, draws)
-    views = render_plan(images, plan, make_crop(boxes), ViewSettings(size=SIDE))
+    views = render_plan(images, plan, make_crop(boxes), AugmentSettings(size=SIDE))
     theirs = np.asarray(pillow_cutout(Image.fromarray(picture), side, x, y), dtype=np.float32)
     for (left, top, *_), view in zip(boxes, views, strict=True):
         assert np.array_equal(to_picture(view), theirs[top : top + SIDE, left : left + SIDE])

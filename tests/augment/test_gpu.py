@@ -10,7 +10,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from semifine.augment import ViewMaker, ViewSettings
+from semifine.augment import AugmentPipeline, AugmentSettings
 from tests.augment.view_helpers import make_store, smooth_picture
 
 pytestmark = [
@@ -34,10 +34,10 @@ def gpu_store(request: pytest.FixtureRequest, store: SimpleNamespace) -> SimpleN
 
 
 def test_gpu_equals_cpu(store: SimpleNamespace, gpu_store: SimpleNamespace) -> None:
-    # Levels instead of normalised values: mean 0 and a deviation of 1/255.
-    settings = ViewSettings(size=64, mean=(0, 0, 0), std=(1 / 255, 1 / 255, 1 / 255))
-    on_cpu = ViewMaker(store, settings, seed=0).make(ROWS, VIEWS, step=1, stream="s")
-    on_gpu = ViewMaker(gpu_store, settings, seed=0, device="cuda").make(ROWS, VIEWS, step=1, stream="s")
+    # Levels instead of normalized values: mean 0 and a deviation of 1/255.
+    settings = AugmentSettings(size=64, mean=(0, 0, 0), std=(1 / 255, 1 / 255, 1 / 255))
+    on_cpu = AugmentPipeline(store, settings, seed=0).make(ROWS, VIEWS, step=1, stream="s")
+    on_gpu = AugmentPipeline(gpu_store, settings, seed=0, device="cuda").make(ROWS, VIEWS, step=1, stream="s")
     for name in ("weak", "test"):
         assert (on_cpu[name] - on_gpu[name].cpu()).abs().max() < 0.05
     for name in ("moco_v1", "moco_v2"):
@@ -49,7 +49,7 @@ def test_gpu_equals_cpu(store: SimpleNamespace, gpu_store: SimpleNamespace) -> N
 
 
 def test_no_call_waits_for_the_device(gpu_store: SimpleNamespace) -> None:
-    maker = ViewMaker(gpu_store, ViewSettings(size=64), seed=0, device="cuda", channels_last=True)
+    maker = AugmentPipeline(gpu_store, AugmentSettings(size=64), seed=0, device="cuda", channels_last=True)
     maker.make(ROWS, VIEWS, step=0, stream="s")
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -60,13 +60,13 @@ def test_no_call_waits_for_the_device(gpu_store: SimpleNamespace) -> None:
 
 
 def test_views_repeat_exactly(gpu_store: SimpleNamespace) -> None:
-    maker = ViewMaker(gpu_store, ViewSettings(size=64), seed=0, device="cuda")
+    maker = AugmentPipeline(gpu_store, AugmentSettings(size=64), seed=0, device="cuda")
     first, again = (maker("strong", ROWS, step=1, stream="s") for _ in range(2))
     assert torch.equal(first, again)
 
 
 def test_views_work_in_torchs_deterministic_mode(gpu_store: SimpleNamespace) -> None:
-    maker = ViewMaker(gpu_store, ViewSettings(size=64), seed=0, device="cuda")
+    maker = AugmentPipeline(gpu_store, AugmentSettings(size=64), seed=0, device="cuda")
     expected = maker.make(ROWS, VIEWS, step=1, stream="s")
     torch.use_deterministic_algorithms(True)
     try:
@@ -89,7 +89,7 @@ def test_a_view_costs_few_launches(store: SimpleNamespace, view: str, most: int)
     """Copies to the device among them: the host's time for a small network's step is the time of its launches."""
     pytest.importorskip("triton")
     on_gpu = SimpleNamespace(**{name: column.cuda() for name, column in vars(store).items()})
-    maker = ViewMaker(on_gpu, ViewSettings(size=64), seed=0, device="cuda")
+    maker = AugmentPipeline(on_gpu, AugmentSettings(size=64), seed=0, device="cuda")
     maker(view, ROWS, step=0, stream="s")
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         maker(view, ROWS, step=1, stream="s")

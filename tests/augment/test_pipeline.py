@@ -1,4 +1,4 @@
-"""ViewMaker: what views depend on, and on nothing else."""
+"""AugmentPipeline: what views depend on, and on nothing else."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as tv
 
-from semifine.augment import IMAGENET_MEAN, IMAGENET_STD, ViewMaker, ViewSettings, view_names
+from semifine.augment import IMAGENET_MEAN, IMAGENET_STD, AugmentPipeline, AugmentSettings, view_names
 from semifine.augment.image_batch import ImageTable, pack
 from semifine.augment.random_numbers import BatchRandom, generator
 from semifine.errors import UserError
 from tests.augment.view_helpers import CPU, make_store, smooth_picture, stack
 
 SIZE = 40
-SETTINGS = ViewSettings(size=SIZE)
+SETTINGS = AugmentSettings(size=SIZE)
 ROWS = np.array([3, 0, 7, 7, 11, 5, 2, 9])
 RANDOM_VIEWS = ("weak", "strong", "moco_v1", "moco_v2")
 VIEWS = (*RANDOM_VIEWS, "test")
@@ -28,12 +28,12 @@ def store() -> SimpleNamespace:
 
 
 @pytest.fixture(scope="module")
-def maker(store: SimpleNamespace) -> ViewMaker:
-    return ViewMaker(store, SETTINGS, seed=0)
+def maker(store: SimpleNamespace) -> AugmentPipeline:
+    return AugmentPipeline(store, SETTINGS, seed=0)
 
 
-def test_where_no_view_is_asked_for_no_image_is_read(maker: ViewMaker) -> None:
-    assert maker.make(np.array([10_000]), (), step=0, stream="labelled") == {}
+def test_where_no_view_is_asked_for_no_image_is_read(maker: AugmentPipeline) -> None:
+    assert maker.make(np.array([10_000]), (), step=0, stream="labeled") == {}
 
 
 def test_all_views_are_known() -> None:
@@ -41,8 +41,8 @@ def test_all_views_are_known() -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_shape_type_and_range(maker: ViewMaker, view: str) -> None:
-    views = maker(view, ROWS, step=0, stream="labelled")
+def test_shape_type_and_range(maker: AugmentPipeline, view: str) -> None:
+    views = maker(view, ROWS, step=0, stream="labeled")
     assert views.shape == (8, 3, SIZE, SIZE)
     assert views.dtype == torch.float32
     assert views.is_contiguous(memory_format=torch.channels_last)
@@ -52,7 +52,7 @@ def test_shape_type_and_range(maker: ViewMaker, view: str) -> None:
     assert pixels.max() < 255.01
 
 
-def test_test_view_is_normalised_as_torchvision_does(maker: ViewMaker) -> None:
+def test_test_view_is_normalized_as_torchvision_does(maker: AugmentPipeline) -> None:
     whole = stack([smooth_picture(36, 72)]).float() / 255
     theirs = tv.center_crop(tv.resize(whole, [SIZE], antialias=False), [SIZE, SIZE])
     theirs = tv.normalize(theirs, list(IMAGENET_MEAN), list(IMAGENET_STD))
@@ -61,69 +61,69 @@ def test_test_view_is_normalised_as_torchvision_does(maker: ViewMaker) -> None:
 
 
 @pytest.mark.parametrize("view", RANDOM_VIEWS)
-def test_views_are_a_pure_function(store: SimpleNamespace, maker: ViewMaker, view: str) -> None:
-    first = maker(view, ROWS, step=3, stream="unlabelled")
-    maker(view, ROWS, step=4, stream="unlabelled")
-    assert torch.equal(first, ViewMaker(store, SETTINGS, seed=0)(view, ROWS, step=3, stream="unlabelled"))
-    assert not torch.equal(first, maker(view, ROWS, step=4, stream="unlabelled"))
-    assert not torch.equal(first, maker(view, ROWS, step=3, stream="labelled"))
-    assert not torch.equal(first, maker(f"{view}:2", ROWS, step=3, stream="unlabelled"))
-    assert not torch.equal(first, ViewMaker(store, SETTINGS, seed=1)(view, ROWS, step=3, stream="unlabelled"))
+def test_views_are_a_pure_function(store: SimpleNamespace, maker: AugmentPipeline, view: str) -> None:
+    first = maker(view, ROWS, step=3, stream="unlabeled")
+    maker(view, ROWS, step=4, stream="unlabeled")
+    assert torch.equal(first, AugmentPipeline(store, SETTINGS, seed=0)(view, ROWS, step=3, stream="unlabeled"))
+    assert not torch.equal(first, maker(view, ROWS, step=4, stream="unlabeled"))
+    assert not torch.equal(first, maker(view, ROWS, step=3, stream="labeled"))
+    assert not torch.equal(first, maker(f"{view}:2", ROWS, step=3, stream="unlabeled"))
+    assert not torch.equal(first, AugmentPipeline(store, SETTINGS, seed=1)(view, ROWS, step=3, stream="unlabeled"))
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize("view", VIEWS)
-def test_ranks_together_make_the_batch_of_one(maker: ViewMaker, view: str, world_size: int) -> None:
-    whole = maker(view, ROWS, step=3, stream="unlabelled")
+def test_ranks_together_make_the_batch_of_one(maker: AugmentPipeline, view: str, world_size: int) -> None:
+    whole = maker(view, ROWS, step=3, stream="unlabeled")
     shards = np.split(ROWS, world_size)
-    parts = [maker(view, shard, 3, "unlabelled", rank, world_size) for rank, shard in enumerate(shards)]
+    parts = [maker(view, shard, 3, "unlabeled", rank, world_size) for rank, shard in enumerate(shards)]
     assert torch.equal(torch.cat(parts), whole)
 
 
 @pytest.mark.parametrize("view", RANDOM_VIEWS)
-def test_samples_of_a_batch_get_their_own_draws(maker: ViewMaker, view: str) -> None:
-    views = maker(view, np.zeros(16, dtype=np.int64), step=0, stream="unlabelled")
+def test_samples_of_a_batch_get_their_own_draws(maker: AugmentPipeline, view: str) -> None:
+    views = maker(view, np.zeros(16, dtype=np.int64), step=0, stream="unlabeled")
     assert len({sample.numpy().tobytes() for sample in views}) == 16
 
 
-def test_several_views_at_once_equal_single_ones(maker: ViewMaker) -> None:
+def test_several_views_at_once_equal_single_ones(maker: AugmentPipeline) -> None:
     names = ("weak", "strong", "strong:2", "test")
-    together = maker.make(ROWS, names, step=2, stream="unlabelled")
+    together = maker.make(ROWS, names, step=2, stream="unlabeled")
     assert tuple(together) == names
     for name, views in together.items():
-        assert torch.equal(views, maker(name, ROWS, step=2, stream="unlabelled"))
+        assert torch.equal(views, maker(name, ROWS, step=2, stream="unlabeled"))
 
 
-def test_rows_may_be_a_tensor(maker: ViewMaker) -> None:
-    from_tensor = maker("weak", torch.from_numpy(ROWS), step=0, stream="labelled")
-    assert torch.equal(from_tensor, maker("weak", ROWS, step=0, stream="labelled"))
+def test_rows_may_be_a_tensor(maker: AugmentPipeline) -> None:
+    from_tensor = maker("weak", torch.from_numpy(ROWS), step=0, stream="labeled")
+    assert torch.equal(from_tensor, maker("weak", ROWS, step=0, stream="labeled"))
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_channels_last_changes_the_layout_only(store: SimpleNamespace, maker: ViewMaker, view: str) -> None:
-    views = ViewMaker(store, SETTINGS, seed=0, channels_last=True)(view, ROWS, step=0, stream="s")
+def test_channels_last_changes_the_layout_only(store: SimpleNamespace, maker: AugmentPipeline, view: str) -> None:
+    views = AugmentPipeline(store, SETTINGS, seed=0, channels_last=True)(view, ROWS, step=0, stream="s")
     assert views.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(views, maker(view, ROWS, step=0, stream="s"))
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_an_empty_batch_gives_no_views(maker: ViewMaker, view: str) -> None:
+def test_an_empty_batch_gives_no_views(maker: AugmentPipeline, view: str) -> None:
     assert maker(view, np.zeros(0, dtype=np.int64), step=0, stream="s").shape == (0, 3, SIZE, SIZE)
 
 
-def test_unknown_view_names_the_known_ones(maker: ViewMaker) -> None:
+def test_unknown_view_names_the_known_ones(maker: AugmentPipeline) -> None:
     with pytest.raises(UserError, match=r"no view 'stong'.*strong, test, weak"):
         maker("stong", ROWS, step=0, stream="s")
 
 
-def test_row_outside_the_store_is_an_error(maker: ViewMaker) -> None:
+def test_row_outside_the_store_is_an_error(maker: AugmentPipeline) -> None:
     with pytest.raises(IndexError):
         maker("weak", np.array([12]), step=0, stream="s")
 
 
 def test_row_without_an_image_is_an_error() -> None:
     store = make_store([smooth_picture(37, 50), np.zeros((0, 0, 3), dtype=np.uint8)])
-    maker = ViewMaker(store, SETTINGS, seed=0)
+    maker = AugmentPipeline(store, SETTINGS, seed=0)
     maker("strong", np.array([0]), step=0, stream="s")
     with pytest.raises(ValueError, match="Row 1 of the store has no image"):
         maker("strong", np.array([0, 1]), step=0, stream="s")
@@ -143,7 +143,7 @@ def test_row_without_an_image_is_an_error() -> None:
 )
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
-        ViewSettings(**wrong)  # type: ignore[arg-type]
+        AugmentSettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_pack_keeps_the_bytes_of_the_rows(store: SimpleNamespace) -> None:
@@ -170,8 +170,8 @@ def test_random_numbers_differ_between_seeds_steps_and_names() -> None:
 
 
 def test_large_pictures_are_oversampled() -> None:
-    small = ViewMaker(make_store([smooth_picture(37, 50)]), SETTINGS, seed=0)
-    large = ViewMaker(make_store([smooth_picture(90, 120)]), SETTINGS, seed=0)
+    small = AugmentPipeline(make_store([smooth_picture(37, 50)]), SETTINGS, seed=0)
+    large = AugmentPipeline(make_store([smooth_picture(90, 120)]), SETTINGS, seed=0)
     assert small._oversample == 1
     assert large._oversample == 2
     views = large.make(np.array([0, 0]), ("weak", "strong", "test"), step=0, stream="s")

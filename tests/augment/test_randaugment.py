@@ -10,12 +10,12 @@ from PIL import Image
 from torchvision.transforms.v2 import functional as tv
 
 from semifine.augment.crops import Crop, draw_crop
-from semifine.augment.pipeline import ViewSettings
+from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.randaugment import CODE, OPERATIONS, RANGES, Plan, draw_plan, render_plan
 from semifine.augment.randaugment_ops import GEOMETRY
 from semifine.augment.random_numbers import BatchRandom, generator
 from tests.augment.view_helpers import (
-    COLOUR,
+    COLOR,
     make_batch,
     make_crop,
     make_plan,
@@ -48,7 +48,7 @@ def differences(names: list[list[str]], with_cutout: bool = True, seed: int = 0)
     cutouts = rng.uniform(size=(len(names), 3))
     plan = make_plan(names, magnitudes, images.table, cutouts.tolist() if with_cutout else None)
     crop = make_crop([(0, 0, SIDE, SIDE)] * len(names))
-    views = render_plan(images, plan, crop, ViewSettings(size=SIDE, statistics_size=SIDE))
+    views = render_plan(images, plan, crop, AugmentSettings(size=SIDE, statistics_size=SIDE))
     found = []
     for picture, row, strengths, cutout, view in zip(pictures, names, magnitudes, cutouts, views, strict=True):
         theirs = pillow_sequence(picture, row, strengths)
@@ -57,16 +57,16 @@ def differences(names: list[list[str]], with_cutout: bool = True, seed: int = 0)
     return np.stack(found)
 
 
-def test_colour_operations_in_order_equal_pillow() -> None:
+def test_color_operations_in_order_equal_pillow() -> None:
     """Without geometry nothing is resampled: equal but for fractions, which later operations stretch."""
     rng = np.random.default_rng(1)
     # Sharpness last: thumbnails are not filtered, so statistics after it would be those before it.
-    first = sorted(set(COLOUR) - {"Sharpness"})
-    names = [[*map(str, rng.choice(first, 2)), str(rng.choice(COLOUR))] for _ in range(120)]
+    first = sorted(set(COLOR) - {"Sharpness"})
+    names = [[*map(str, rng.choice(first, 2)), str(rng.choice(COLOR))] for _ in range(120)]
     found = differences(names)
     assert np.quantile(found, 0.99) <= 1
     per_sample = found.mean(axis=(1, 2, 3))
-    # A level that falls into the next bin of a later Equalize moves a whole grey by that bin's height.
+    # A level that falls into the next bin of a later Equalize moves a whole gray by that bin's height.
     assert (per_sample > 0.1).mean() < 0.02
     assert per_sample.max() < 5
 
@@ -89,7 +89,7 @@ def test_order_matters_as_in_pillow() -> None:
     names = [["Solarize", "TranslateX"], ["TranslateX", "Solarize"]]
     plan = make_plan(names, [[0.0, 0.3], [0.3, 0.0]], images.table)
     crop = make_crop([(0, 0, SIDE, SIDE)] * 2)
-    views = render_plan(images, plan, crop, ViewSettings(size=SIDE))
+    views = render_plan(images, plan, crop, AugmentSettings(size=SIDE))
     assert (views[0, :, :, -10:] == 0).all()
     assert (views[1, :, :, -10:] == 255).all()
 
@@ -99,11 +99,11 @@ def test_black_of_an_earlier_operation_moves_with_a_later_one() -> None:
     white = np.full((SIDE, SIDE, 3), 255, dtype=np.uint8)
     images = make_batch([white])
     plan = make_plan([["TranslateX", "TranslateX"]], [[0.25, -0.25]], images.table)
-    view = render_plan(images, plan, make_crop([(0, 0, SIDE, SIDE)]), ViewSettings(size=SIDE))[0]
+    view = render_plan(images, plan, make_crop([(0, 0, SIDE, SIDE)]), AugmentSettings(size=SIDE))[0]
     assert (view[:, :, : SIDE // 4] == 0).all()  # came from outside in the second shift
     assert (view[:, :, SIDE // 4 :] == 255).all()
     plan = make_plan([["TranslateX", "TranslateX"]], [[-0.25, 0.25]], images.table)
-    view = render_plan(images, plan, make_crop([(0, 0, SIDE, SIDE)]), ViewSettings(size=SIDE))[0]
+    view = render_plan(images, plan, make_crop([(0, 0, SIDE, SIDE)]), AugmentSettings(size=SIDE))[0]
     assert (view[:, :, : 3 * SIDE // 4] == 255).all()
     assert (view[:, :, 3 * SIDE // 4 :] == 0).all()
 
@@ -120,7 +120,7 @@ def test_crop_and_flip_come_after_the_operations() -> None:
     flips = [False, True, True, False]
     cutouts = [[0.6, 0.3, 0.4], [0.9, 0.9, 0.5], [0.2, 0.5, 0.5], [0.7, 0.6, 0.1]]
     plan = make_plan(names, magnitudes, images.table, cutouts)
-    views = render_plan(images, plan, make_crop(boxes, flips), ViewSettings(size=48))
+    views = render_plan(images, plan, make_crop(boxes, flips), AugmentSettings(size=48))
     for i, (left, top, width, height) in enumerate(boxes):
         changed = pillow_cutout(pillow_sequence(pictures[i], names[i], magnitudes[i]), *cutouts[i])
         whole = torch.from_numpy(np.array(changed)).permute(2, 0, 1).float()
@@ -138,7 +138,7 @@ def test_statistics_are_those_of_the_whole_picture() -> None:
     picture[:4, :4], picture[:4, 76:] = 0, 255
     images = make_batch([picture] * 3)
     plan = make_plan([["AutoContrast"], ["Equalize"], ["Contrast"]], [[0.0], [0.0], [0.1]], images.table)
-    views = render_plan(images, plan, make_crop([(4, 4, 32, 32)] * 3), ViewSettings(size=32))
+    views = render_plan(images, plan, make_crop([(4, 4, 32, 32)] * 3), AugmentSettings(size=32))
     pillow = [pillow_operation(OPERATIONS[code], Image.fromarray(picture), 0.1) for code in plan.codes[:, 0]]
     for view, theirs in zip(views, pillow, strict=True):
         assert abs(view[0, 16, 16].item() - np.asarray(theirs)[20, 20, 0]) <= 2
@@ -149,7 +149,7 @@ def test_fourteen_operations_are_drawn_evenly_within_their_ranges() -> None:
     plan = draw_plan(random_for(6000), table, 3)
     counts = np.bincount(plan.codes.ravel(), minlength=14)
     assert len(OPERATIONS) == len(counts) == 14
-    assert set(OPERATIONS) == {*COLOUR, *GEOMETRY, "Identity"}
+    assert set(OPERATIONS) == {*COLOR, *GEOMETRY, "Identity"}
     assert np.abs(counts / counts.sum() - 1 / 14).max() < 0.01
     for name, (low, high) in RANGES.items():
         drawn = plan.magnitudes[plan.codes == CODE[name]]
@@ -178,7 +178,7 @@ def sub_plan(plan: Plan, crop: Crop, some: np.ndarray) -> tuple[Plan, Crop]:
 
 def test_a_sample_does_not_depend_on_its_batch() -> None:
     pictures = [smooth_picture(40 + i, 70 - i, seed=i) for i in range(24)]
-    images, settings = make_batch(pictures), ViewSettings(size=32)
+    images, settings = make_batch(pictures), AugmentSettings(size=32)
     crop = draw_crop(random_for(24), images.table, settings)
     plan = draw_plan(random_for(24, seed=1), images.table, 3)
     together = render_plan(images, plan, crop, settings)
@@ -190,7 +190,7 @@ def test_a_sample_does_not_depend_on_its_batch() -> None:
 def test_no_operations_leave_crop_and_cutout() -> None:
     images = make_batch([smooth_picture(40, 40)])
     plan = replace(draw_plan(random_for(1), images.table, 0), cutout=np.array([[5.0, 6.0, 9.0, 11.0]]))
-    view = render_plan(images, plan, make_crop([(0, 0, 40, 40)]), ViewSettings(size=40))[0]
+    view = render_plan(images, plan, make_crop([(0, 0, 40, 40)]), AugmentSettings(size=40))[0]
     expected = smooth_picture(40, 40)
     expected[6:11, 5:9] = (125, 123, 114)
     assert np.array_equal(to_picture(view), expected)

@@ -15,7 +15,7 @@ from semifine.augment.randaugment import CODE, Plan, cutout_edges
 from semifine.augment.randaugment_ops import MIXING, PLAIN, STATISTICAL, look_up, plain_table
 
 CPU = torch.device("cpu")
-COLOUR = (*STATISTICAL, *PLAIN, *MIXING)
+COLOR = (*STATISTICAL, *PLAIN, *MIXING)
 
 
 def noise_picture(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -63,8 +63,8 @@ def to_picture(view: torch.Tensor) -> np.ndarray:
     return view.permute(1, 2, 0).float().numpy()
 
 
-def change_colours(name: str, image: torch.Tensor, magnitude: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Any of our colour operations, on all images."""
+def change_colors(name: str, image: torch.Tensor, magnitude: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Any of our color operations, on all images."""
     if name in MIXING:
         return MIXING[name](image, magnitude)
     if name in PLAIN:

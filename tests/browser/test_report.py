@@ -22,7 +22,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("report")
     groups = make_groups(4, 4)
     names = ["</script><script>throw 1</script>", *(f"Scarabina fasciiantennata {place}" for place in range(1, 16))]
-    common: dict[str, Any] = {"groups": groups, "names": names, "unlabelled": 300, "images_per_class": 40}
+    common: dict[str, Any] = {"groups": groups, "names": names, "unlabeled": 300, "images_per_class": 40}
     runs = [
         write_run(root / "supervised", "supervised", top1=40.0, **common),
         write_run(root / "soc", top1=60.0, transitions=planted_counts(groups), **common),

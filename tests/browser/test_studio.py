@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from semifine.config import read_settings_file, resolve
-from semifine.data.label_log import agreed_labels, read_events, standings
+from semifine.data.label_log import agreed_labels, current_labels, read_events
 from semifine.data.sources import load_catalog
 from tests.browser.studio_pages import Server, open_page, open_window, serving, wait_for_text
 
@@ -50,7 +50,7 @@ def answer(page: Page, name: str) -> None:
 
 
 def labels_in(log: Path) -> dict[str, str]:
-    return dict(agreed_labels(standings(read_events(log))))
+    return dict(agreed_labels(current_labels(read_events(log))))
 
 
 def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp
 
         page.reload()
         page.wait_for_selector("#candidates button")
-        wait_for_text(page, "#counts", "21 labelled")
+        wait_for_text(page, "#counts", "21 labeled")
         assert page.inner_text("#person") == "Ada"
         _nothing_else_is_served(server.address)
         _fits_every_screen(page)
@@ -91,7 +91,7 @@ def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp
         page.goto(server.address)
         page.fill("#name-dialog input", "Ada")  # another port, so the browser knows nothing of the name
         page.keyboard.press("Enter")
-        wait_for_text(page, "#counts", "21 labelled")
+        wait_for_text(page, "#counts", "21 labeled")
         page.click("nav a[href='#train']")
         with page.expect_download() as download:
             page.click("#train a[download]")
@@ -103,18 +103,18 @@ def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp
         page.click("#train-form button")
         page.wait_for_selector("#outcome", timeout=120_000)
         before, after = (json.loads((folder / "result.json").read_text()) for folder in (run, _new(run)))
-        assert after["images"]["labelled"] == before["images"]["labelled"] + 21
+        assert after["images"]["labeled"] == before["images"]["labeled"] + 21
         assert after["top1"] > before["top1"]
         assert page.inner_text("#after b") == f"{after['top1']:.1f} %"
         assert f"{before['top1']:.1f} %" in page.inner_text(".compare")
 
         page.click("#use")
         wait_for_text(page, "#run", "birds-studio-1")
-        wait_for_text(page, "#counts", "21 labelled")
+        wait_for_text(page, "#counts", "21 labeled")
         page.wait_for_selector("#label:not([hidden])")
         assert path_shown(page) not in given
         page.click("nav a[href='#train']")
-        wait_for_text(page, "#outcome", "You are labelling with this model.")
+        wait_for_text(page, "#outcome", "You are labeling with this model.")
         assert server.end(signal.SIGINT) == 0
 
 

@@ -94,7 +94,7 @@ def test_the_queue_goes_on_until_nothing_waits(chromium: Browser, own_run: Path)
         wait_for_text(page, "#path", unsure[-1])
 
         page.unroute("**/api/queue*")
-        page.select_option("#filters [name=state]", "labelled")
+        page.select_option("#filters [name=state]", "labeled")
         wait_for_text(page, "#empty:not([hidden])", "There are no such images.")
         page.select_option("#filters [name=state]", "unsure")
         wait_for_text(page, "#total", "59 images")

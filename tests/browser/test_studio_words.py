@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semifine.data.label_log import agreed_labels, read_events, standings
+from semifine.data.label_log import agreed_labels, current_labels, read_events
 from tests.browser.studio_pages import open_page, serving, wait_for_text
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def test_names(chromium: Browser, own_run: Path) -> None:
         second.keyboard.press("2")
         wait_for_text(second, "#toast.error.shown", f"Not saved. Sam answered '{names[0]}'")
         wait_for_text(second, "#banner.told", f"Sam says {names[0]}")
-        assert dict(agreed_labels(standings(read_events(log)))) == {path: names[0]}
+        assert dict(agreed_labels(current_labels(read_events(log)))) == {path: names[0]}
         second.keyboard.press("2")
         wait_for_text(second, "#toast.shown", names[1])
-        assert dict(agreed_labels(standings(read_events(log)))) == {path: names[1]}
+        assert dict(agreed_labels(current_labels(read_events(log)))) == {path: names[1]}
 
         _rename(first, "Bo", "Escape")
         first.wait_for_selector("#name-dialog:not([open])", state="attached")
@@ -90,9 +90,9 @@ def test_keys_and_focus(chromium: Browser, own_run: Path) -> None:
 
         bo = open_page(chromium, server.address, "Bo", hears_others=False)
         page.keyboard.press("1")
-        wait_for_text(page, "#counts", "3 labelled")
+        wait_for_text(page, "#counts", "3 labeled")
         page.click("nav a[href='#overview']")
-        wait_for_text(page, ".tiles", "3labelled by people")
+        wait_for_text(page, ".tiles", "3labeled by people")
         page.evaluate("scrollTo(0, document.body.scrollHeight)")
         page.locator("#overview .class").nth(-2).focus()
         page.keyboard.press("Tab")
@@ -150,13 +150,13 @@ def test_class_search(chromium: Browser, own_run: Path) -> None:
 
 def test_train_page(chromium: Browser, own_run: Path) -> None:
     """Its form and its buttons outlive all news; what is under way is said."""
-    told: dict[str, Any] = {"labelled": 0, "training": {"state": "none"}}
+    told: dict[str, Any] = {"labeled": 0, "training": {"state": "none"}}
     running = {"state": "running", "run": "birds-studio-1", "step": 0, "iterations": None, "evaluations": []}
 
     def with_what_is_told(route: Route) -> None:
         answer = route.fetch()
         news = answer.json()
-        news["counts"]["labelled"] = told["labelled"]
+        news["counts"]["labeled"] = told["labeled"]
         route.fulfill(response=answer, json={**news, "training": told["training"]})
 
     with serving(own_run) as server:
@@ -167,7 +167,7 @@ def test_train_page(chromium: Browser, own_run: Path) -> None:
         assert page.is_disabled("#train-form button")
         page.uncheck("#train-form [name=from_weights]")
         page.fill("#train-form [name=iterations]", "77")
-        told["labelled"] = 2
+        told["labeled"] = 2
         wait_for_text(page, "#to-learn", "2 labels will join")
         assert page.is_enabled("#train-form button")
         assert page.input_value("#train-form [name=iterations]") == "77"
@@ -192,6 +192,6 @@ def test_train_page(chromium: Browser, own_run: Path) -> None:
         told["training"] = {**running, "state": "finished", "before": None, "after": None}
         page.click("#use")  # there is none in truth
         wait_for_text(page, "#toast.error.shown", "no finished training")
-        wait_for_text(page, "#use:enabled", "Go on labelling")
+        wait_for_text(page, "#use:enabled", "Go on labeling")
         told["training"] = {**told["training"], "run": "birds"}
-        wait_for_text(page, "#outcome", "You are labelling with this model.")
+        wait_for_text(page, "#outcome", "You are labeling with this model.")

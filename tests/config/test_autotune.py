@@ -10,20 +10,20 @@ from PIL import Image
 from semifine.config import read_settings_file, resolve, write_settings
 
 
-def photos(root: Path, side: int, labelled: int, unlabelled: int) -> Path:
-    for number in range(labelled):
+def photos(root: Path, side: int, labeled: int, unlabeled: int) -> Path:
+    for number in range(labeled):
         for name in ("labeled/a", "labeled/b"):
             (root / name).mkdir(parents=True, exist_ok=True)
-            colour = (number, number, 255 * (name == "labeled/a"))  # else they were copies, which are held together
-            Image.new("RGB", (side + 20, side), colour).save(root / name / f"{number}.png")
+            color = (number, number, 255 * (name == "labeled/a"))  # else they were copies, which are held together
+            Image.new("RGB", (side + 20, side), color).save(root / name / f"{number}.png")
     (root / "unlabeled").mkdir()
-    for number in range(unlabelled):
+    for number in range(unlabeled):
         (root / "unlabeled" / f"{number}.jpg").touch()
     return root
 
 
 @pytest.mark.parametrize(
-    ("side", "labelled", "unlabelled", "wanted"),
+    ("side", "labeled", "unlabeled", "wanted"),
     [
         (400, 10, 30, (224, 16, 500, 0.98)),  # 16 of 20 labels are for training
         (150, 50, 400, (128, 32, 500, 0.98)),
@@ -31,13 +31,13 @@ def photos(root: Path, side: int, labelled: int, unlabelled: int) -> Path:
     ],
 )
 def test_size_batch_length_and_average_follow_the_data(
-    tmp_path: Path, side: int, labelled: int, unlabelled: int, wanted: tuple[float, ...]
+    tmp_path: Path, side: int, labeled: int, unlabeled: int, wanted: tuple[float, ...]
 ) -> None:
-    settings = resolve([{"data.source": str(photos(tmp_path, side, labelled, unlabelled))}])
+    settings = resolve([{"data.source": str(photos(tmp_path, side, labeled, unlabeled))}])
     train = settings.train
     assert (train.image_size, train.batch_size, train.iterations, train.ema) == wanted
-    (remark,) = settings.remarks
-    assert all(str(value) in remark for value in wanted)
+    (note,) = settings.notes
+    assert all(str(value) in note for value in wanted)
 
 
 def test_what_is_given_wins_and_written_settings_say_nothing_more(tmp_path: Path) -> None:
@@ -50,19 +50,19 @@ def test_what_is_given_wins_and_written_settings_say_nothing_more(tmp_path: Path
     write_settings(settings, tmp_path / "settings.yaml")
     again = resolve([read_settings_file(tmp_path / "settings.yaml")])
     assert again == settings
-    assert again.remarks == ()
+    assert again.notes == ()
 
 
 def test_labels_that_groups_hold_back_do_not_count(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos", 40, 10, 10)
-    assert "(16 labelled images)" in resolve([{"data.source": str(root)}]).remarks[0]
+    assert "(16 labeled images)" in resolve([{"data.source": str(root)}]).notes[0]
     for name in ("a", "b"):
         (root / "labeled" / name).rename(root / "site")
         (root / "labeled" / name).mkdir()
         (root / "site").rename(root / "labeled" / name / "site")
     one_group_a_class = resolve([{"data.source": str(root), "data.group_by": "folder"}])
-    assert "(20 labelled images)" in one_group_a_class.remarks[0], "no class can give its only group"
+    assert "(20 labeled images)" in one_group_a_class.notes[0], "no class can give its only group"
 
 
 def test_known_data_sets_are_left_alone() -> None:
-    assert resolve([]).remarks == ()
+    assert resolve([]).notes == ()

@@ -72,7 +72,7 @@ def test_published_recipes_pass_all_views_at_once(name: str) -> None:
     assert resolve([read_preset(name)]).train.forward == ("dp2" if "official-code" in name else "joint")
 
 
-def test_presets_read_expert_initialisation_as_paper_and_released_code_do() -> None:
+def test_presets_read_expert_initialization_as_paper_and_released_code_do() -> None:
     paper, code = (resolve([read_preset(f"soc-{name}-pretrained")]).train for name in ("paper", "official-code"))
     assert (paper.pretrained, paper.weights_head) == (True, "fresh")
     assert (code.pretrained, code.weights_head) == (False, "keep")

@@ -32,13 +32,13 @@ def save_image(tmp_path: Path) -> SaveImage:
 
 @pytest.fixture
 def make_catalog(tmp_path: Path) -> MakeCatalog:
-    """A catalog of the given files; by default two classes, all rows labelled in turn."""
+    """A catalog of the given files; by default two classes, all rows labeled in turn."""
 
     def make(
         paths: list[str], label: list[int] | None = None, split: list[Split] | None = None, classes: int = 2
     ) -> Catalog:
         labels = np.array([i % classes for i in range(len(paths))] if label is None else label, np.int64)
-        splits = np.array([Split.LABELLED] * len(paths) if split is None else split, np.uint8)
+        splits = np.array([Split.LABELED] * len(paths) if split is None else split, np.uint8)
         return Catalog(
             name="test",
             class_names=tuple(f"class {i}" for i in range(classes)),

@@ -12,7 +12,7 @@ from semifine.errors import UserError
 
 from .conftest import MakeCatalog, SaveImage
 
-SPLITS = [Split.LABELLED, Split.LABELLED, Split.UNLABELLED, Split.UNLABELLED, Split.TEST]
+SPLITS = [Split.LABELED, Split.LABELED, Split.UNLABELED, Split.UNLABELED, Split.TEST]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def catalog(make_catalog: MakeCatalog) -> Catalog:
 
 def test_rows_and_take(catalog: Catalog, save_image: SaveImage) -> None:
     save_image("4.png", width=7)
-    assert catalog.rows(Split.UNLABELLED).tolist() == [2, 3]
+    assert catalog.rows(Split.UNLABELED).tolist() == [2, 3]
     part = catalog.take(np.array([4, 2])).take(np.array([1, 0]))
     assert list(part.paths) == ["2.png", "4.png"]
     assert part.truth.tolist() == [1, 1]
@@ -43,7 +43,7 @@ def test_truth_revealed_takes_known_classes_only(catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("label", [0, 1, 0, -1, 1], "unlabelled image must not carry a label"),
+        ("label", [0, 1, 0, -1, 1], "unlabeled image must not carry a label"),
         ("label", [0, 2, -1, -1, 1], "class ids"),
         ("label", [0, -1, -1, -1, 1], "class ids"),
         ("truth", [1, 1, 1, 2, 1], "truth must equal"),

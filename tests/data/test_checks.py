@@ -14,7 +14,7 @@ from semifine.data.store import open_store
 
 from .conftest import MakeCatalog, SaveImage
 
-L, U, V, T = Split.LABELLED, Split.UNLABELLED, Split.VAL, Split.TEST
+L, U, V, T = Split.LABELED, Split.UNLABELED, Split.VAL, Split.TEST
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def report(catalog: Catalog, tmp_path: Path) -> DataReport:
 def test_good_data(catalog: Catalog, tmp_path: Path) -> None:
     found = report(catalog, tmp_path)
     assert (found.errors, found.warnings, found.duplicates, found.overlaps) == ([], [], [], [])
-    assert found.splits == {"labelled": 2, "unlabelled": 3, "val": 1, "test": 1}
-    assert found.classes["class 0"] == {"labelled": 1, "val": 1, "test": 0}
-    assert found.unlabelled_truth == {"known_class": 1, "other_class": 1, "unknown": 1}
+    assert found.splits == {"labeled": 2, "unlabeled": 3, "val": 1, "test": 1}
+    assert found.classes["class 0"] == {"labeled": 1, "val": 1, "test": 0}
+    assert found.unlabeled_truth == {"known_class": 1, "other_class": 1, "unknown": 1}
     assert (found.height.min, found.height.median, found.height.max) == (10, 13, 16)
     assert (found.width.min, found.width.max) == (20, 26)
     assert json.loads(json.dumps(found.as_dict()))["width"]["median"] == 23
@@ -70,7 +70,7 @@ def test_copies_within_training_are_warnings(catalog: Catalog, tmp_path: Path) -
     shutil.copy(tmp_path / "u0.png", tmp_path / "u1.png")
     found = report(catalog, tmp_path)
     assert found.errors == []
-    assert found.warnings == ["1 image has exact copies in unlabelled (u0.png = u1.png)."]
+    assert found.warnings == ["1 image has exact copies in unlabeled (u0.png = u1.png)."]
     assert found.duplicates == [["u0.png", "u1.png"]]
 
 
@@ -89,10 +89,10 @@ def test_unreadable_images_are_listed_and_not_taken_for_copies(catalog: Catalog,
     assert found.height.max == 15
 
 
-def test_a_class_without_labelled_image_is_an_error(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_class_without_labeled_image_is_an_error(catalog: Catalog, tmp_path: Path) -> None:
     names = ("class 0", "class 1", "rare")
     found = report(replace(catalog, class_names=names, truth=catalog.label), tmp_path)
-    assert found.errors == ["Class 'rare' has no labelled image: add at least one."]
+    assert found.errors == ["Class 'rare' has no labeled image: add at least one."]
 
 
 def test_imbalance_and_empty_splits(save_image: SaveImage, make_catalog: MakeCatalog, tmp_path: Path) -> None:
@@ -101,6 +101,6 @@ def test_imbalance_and_empty_splits(save_image: SaveImage, make_catalog: MakeCat
         save_image(path)
     warnings = report(make_catalog(paths, label=[1] + [0] * 10), tmp_path).warnings
     assert len(warnings) == 3
-    assert warnings[0].startswith("There are no unlabelled images")
+    assert warnings[0].startswith("There are no unlabeled images")
     assert warnings[1].startswith("There are no test images")
-    assert warnings[2] == "Class 'class 0' has 10 labelled images, class 'class 1' only 1."
+    assert warnings[2] == "Class 'class 0' has 10 labeled images, class 'class 1' only 1."

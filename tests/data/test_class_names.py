@@ -16,8 +16,8 @@ def test_accents_and_blanks_make_no_other_class(written: str) -> None:
 
 def test_classes_that_differ_in_case_are_named() -> None:
     assert names_that_differ_in_case(["Wren", "robin", "Robin", "wrens"]) == [
-        "learnt as classes of their own, though only capital letters differ: 'robin' and 'Robin'"
+        "learned as classes of their own, though only capital letters differ: 'robin' and 'Robin'"
     ]
     assert names_that_differ_in_case(["wren", "robin"]) == []
-    (remark,) = names_that_differ_in_case([*"abcd", *"ABCD"])
-    assert remark.endswith("'b' and 'B', 'c' and 'C', …")
+    (note,) = names_that_differ_in_case([*"abcd", *"ABCD"])
+    assert note.endswith("'b' and 'B', 'c' and 'C', …")

@@ -71,18 +71,18 @@ def test_broken_exif_does_not_matter() -> None:
     ],
 )
 def test_every_mode_becomes_rgb(mode: str, kind: str) -> None:
-    grey = np.full((20, 24, 3), 255, np.uint8)
-    grey[:10] = 0
-    source = Image.fromarray(grey)
+    gray = np.full((20, 24, 3), 255, np.uint8)
+    gray[:10] = 0
+    source = Image.fromarray(gray)
     if mode == "LAB":
         lab = np.zeros((20, 24, 3), np.uint8)
-        lab[10:, :, 0] = 255  # lightness; no colour
+        lab[10:, :, 0] = 255  # lightness; no color
         source = Image.frombytes("LAB", (24, 20), lab.tobytes())
     else:
         source = source.convert(mode)
     pixels = decode_image(encoded(source, kind), None).pixels
     assert pixels.dtype == np.uint8
-    np.testing.assert_allclose(pixels.astype(int), grey.astype(int), atol=12)
+    np.testing.assert_allclose(pixels.astype(int), gray.astype(int), atol=12)
 
 
 def test_transparent_parts_are_white() -> None:
@@ -94,7 +94,7 @@ def test_transparent_parts_are_white() -> None:
     assert pixels[3, 3].tolist() == [255, 255, 255]
 
 
-def test_transparent_palette_colour_is_white() -> None:
+def test_transparent_palette_color_is_white() -> None:
     image = Image.new("P", (2, 2), 0)
     image.putpalette([10, 20, 30, 40, 50, 60])
     image.putpixel((1, 0), 1)
@@ -103,7 +103,7 @@ def test_transparent_palette_colour_is_white() -> None:
     assert pixels[0, 1].tolist() == [40, 50, 60]
 
 
-def test_sixteen_bit_grey_is_scaled_by_its_format() -> None:
+def test_sixteen_bit_gray_is_scaled_by_its_format() -> None:
     deep = np.array([[0, 257 * 100], [257 * 200, 65535]], np.uint16)
     pixels = decode_image(encoded(Image.fromarray(deep), "PNG"), None).pixels
     assert pixels[:, :, 0].tolist() == [[0, 100], [200, 255]]
@@ -238,6 +238,6 @@ def test_a_missing_reader_for_photos_of_phones_is_named(tmp_path: Path, monkeypa
 
 
 def test_the_first_picture_of_an_animation_is_taken(tmp_path: Path) -> None:
-    frames = [Image.new("RGB", (20, 10), colour) for colour in ("red", "blue")]
+    frames = [Image.new("RGB", (20, 10), color) for color in ("red", "blue")]
     frames[0].save(tmp_path / "a.GIF", save_all=True, append_images=frames[1:])
     assert FileReader([str(tmp_path / "a.GIF")]).read(0)[5, 5].tolist() == [255, 0, 0]

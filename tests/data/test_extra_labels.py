@@ -26,10 +26,10 @@ QUIET = Display(quiet=True)
 @pytest.fixture(scope="module")
 def images() -> tuple[list[str], tuple[str, ...]]:
     catalog = open_dataset(tiny_settings(), QUIET).catalog
-    return [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELLED)], catalog.class_names
+    return [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELED)], catalog.class_names
 
 
-def test_labels_of_the_log_are_learnt_without_conflicts_and_strangers(
+def test_labels_of_the_log_are_learned_without_conflicts_and_strangers(
     tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
 ) -> None:
     paths, names = images
@@ -39,7 +39,7 @@ def test_labels_of_the_log_are_learnt_without_conflicts_and_strangers(
     log.append([Event("Ada", paths[1], UNDO, undoes=2)])
     plain = open_dataset(tiny_settings(), QUIET).catalog
     catalog = open_dataset(tiny_settings(labels=str(log.file)), QUIET).catalog
-    added = catalog.rows(Split.LABELLED)[-2:]
+    added = catalog.rows(Split.LABELED)[-2:]
     assert len(catalog) == len(plain) + 2
     assert sorted(catalog.paths[row] for row in added) == sorted(paths[2:4])
     assert catalog.label[added].tolist() == [3, 3]
@@ -78,10 +78,10 @@ def test_a_resumed_run_keeps_to_the_labels_it_began_with(
     log.append([Event("Ada", paths[0], LABEL, names[0])])
     settings = tiny_settings("supervised", labels=str(log.file), iterations=4, save_every=4)
     result = train(settings, tmp_path / "run", display=QUIET)
-    assert result["images"]["labelled"] == 19
+    assert result["images"]["labeled"] == 19
     log.append([Event("Ada", paths[1], LABEL, names[0])])
     (tmp_path / "run" / "result.json").unlink()  # as if it had been stopped in its last moment
-    assert train(settings, tmp_path / "run", resume=True, display=QUIET)["images"]["labelled"] == 19
+    assert train(settings, tmp_path / "run", resume=True, display=QUIET)["images"]["labeled"] == 19
     assert (tmp_path / "run" / "labels.csv").read_text() == f"path,label\n{paths[0]},{names[0]}\n"
 
 
@@ -107,7 +107,7 @@ def test_what_an_attempt_left_is_no_obstacle(tmp_path: Path, images: tuple[list[
     (out / "data.json").write_text("{}")
     (out / ".settings.yaml.123.partial").write_text("")
     table.write_text(f"path,label\n{images[0][0]},{images[1][0]}\n")
-    assert train(settings, out, display=QUIET)["images"]["labelled"] == 19
+    assert train(settings, out, display=QUIET)["images"]["labeled"] == 19
 
 
 def test_a_run_keeps_a_copy_of_a_table_that_may_change_or_go(
@@ -157,8 +157,8 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def labelled_by(table: Path, photos: Path, *lines: str) -> list[tuple[str, str]]:
-    """What photos are labelled after a table is read, besides those that were before."""
+def labeled_by(table: Path, photos: Path, *lines: str) -> list[tuple[str, str]]:
+    """What photos are labeled after a table is read, besides those that were before."""
     table.write_text("\n".join(lines), encoding="utf-8")
     catalog = folder.load(photos, folder.Settings())
     labels = of_catalog(catalog, read_labels(table))
@@ -177,11 +177,11 @@ def test_a_table_may_be_written_as_people_write(
     monkeypatch.chdir(tmp_path)
     name = unicodedata.normalize("NFD", "fée")
     line = f"{path.format(root=photos)} ,  {name} "
-    assert labelled_by(tmp_path / "l.csv", photos, header, line) == [("unlabeled/3.png", "f\u00e9e")]
+    assert labeled_by(tmp_path / "l.csv", photos, header, line) == [("unlabeled/3.png", "f\u00e9e")]
 
 
 def test_a_table_of_semicolons(photos: Path, tmp_path: Path) -> None:
-    assert labelled_by(tmp_path / "l.csv", photos, "path;label", "unlabeled/4.png;b") == [("unlabeled/4.png", "b")]
+    assert labeled_by(tmp_path / "l.csv", photos, "path;label", "unlabeled/4.png;b") == [("unlabeled/4.png", "b")]
 
 
 def test_frozen_labels_hold_from_any_working_folder(
@@ -196,20 +196,20 @@ def test_frozen_labels_hold_from_any_working_folder(
 
 def test_one_image_by_two_paths_has_one_label(photos: Path, tmp_path: Path) -> None:
     paths = ("unlabeled/3.png", str(photos / "unlabeled" / "3.png"))
-    same = labelled_by(tmp_path / "l.csv", photos, "path,label", *(f"{path},b" for path in paths))
+    same = labeled_by(tmp_path / "l.csv", photos, "path,label", *(f"{path},b" for path in paths))
     assert same == [("unlabeled/3.png", "b")]
     with pytest.raises(UserError, match=r"unlabeled/3\.png two labels, 'b' and 'fée'"):
-        labelled_by(tmp_path / "l.csv", photos, "path,label", f"{paths[0]},b", f"{paths[1]},fée")
+        labeled_by(tmp_path / "l.csv", photos, "path,label", f"{paths[0]},b", f"{paths[1]},fée")
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["path,label", "3.png,b"], r"labels 3\.png, which is no unlabelled .* for example unlabeled/3\.png\.$"),
+        (["path,label", "3.png,b"], r"labels 3\.png, which is no unlabeled .* for example unlabeled/3\.png\.$"),
         (["path,label", "unlabeled\\3.png,b"], r"for example unlabeled/3\.png\. Write / instead of \\"),
         (["path,label,label", "unlabeled/3.png,b,b"], "has two columns 'label': leave one"),
     ],
 )
 def test_mistakes_say_how_to_write_it(lines: list[str], message: str, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
-        labelled_by(tmp_path / "l.csv", photos, *lines)
+        labeled_by(tmp_path / "l.csv", photos, *lines)

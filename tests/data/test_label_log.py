@@ -17,13 +17,13 @@ from semifine.data.label_log import (
     SKIP,
     UNDO,
     UNSURE,
+    CurrentLabel,
     Event,
     LabelLog,
-    Standing,
     agreed_labels,
+    current_label,
+    current_labels,
     read_events,
-    standing,
-    standings,
 )
 from semifine.errors import UserError
 
@@ -32,13 +32,13 @@ def label(name: str, person: str = "Ada", seen: int = 0, path: str = "a.jpg") ->
     return Event(person, path, LABEL, name, seen)
 
 
-def after(*events: Event) -> Standing:
+def after(*events: Event) -> CurrentLabel:
     """What holds after events that get the numbers 1, 2, ..."""
     numbered = [
         Event(event.person, event.path, event.kind, event.class_name, event.seen, event.undoes, number=number)
         for number, event in enumerate(events, 1)
     ]
-    return standing(numbered)
+    return current_label(numbered)
 
 
 def undo(number: int, person: str = "Ada") -> Event:
@@ -47,7 +47,7 @@ def undo(number: int, person: str = "Ada") -> Event:
 
 def test_a_label_holds() -> None:
     assert after(label("tit")).label == "tit"
-    assert standing([]) == NOTHING
+    assert current_label([]) == NOTHING
 
 
 def test_changing_ones_own_mind_is_no_conflict() -> None:
@@ -124,7 +124,7 @@ def test_agreed_labels_leave_out_conflicts_and_strangers() -> None:
         Event("Bo", "c.jpg", NONE_OF_THESE, number=4),
         Event("Bo", "d.jpg", UNSURE, number=5),
     ]
-    assert agreed_labels(standings(events)) == [("b.jpg", "tit")]
+    assert agreed_labels(current_labels(events)) == [("b.jpg", "tit")]
 
 
 def test_events_come_back_as_they_were_given(tmp_path: Path) -> None:

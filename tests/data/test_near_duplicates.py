@@ -30,10 +30,10 @@ def test_changed_copies_across_splits_are_found(tmp_path: Path, make_catalog: Ma
     picture(6).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "mirrored.png")
     picture(7).save(tmp_path / "same side.jpg")
     Image.new("RGB", (50, 50), "white").save(tmp_path / "white.png")
-    Image.new("RGB", (60, 50), "grey").save(tmp_path / "grey.png")
+    Image.new("RGB", (60, 50), "gray").save(tmp_path / "gray.png")
     train = [f"{number}.png" for number in range(12)] + ["same side.jpg", "white.png"]
-    test = ["recompressed.jpg", "smaller.png", "brighter.png", "mirrored.png", "grey.png"]
-    catalog = make_catalog([*train, *test], split=[Split.LABELLED] * len(train) + [Split.TEST] * len(test))
+    test = ["recompressed.jpg", "smaller.png", "brighter.png", "mirrored.png", "gray.png"]
+    catalog = make_catalog([*train, *test], split=[Split.LABELED] * len(train) + [Split.TEST] * len(test))
     store = open_store(catalog, 64, tmp_path / "cache")
     report = inspect(catalog, store, look_alikes=True)
     found = {("3.png", "recompressed.jpg"), ("4.png", "smaller.png"), ("5.png", "brighter.png")}
@@ -69,7 +69,7 @@ def test_each_measured_image_is_named_once_with_the_most_alike(tmp_path: Path, m
     for number in (1, 2):
         picture(number).save(tmp_path / f"{number}.png")
     paths = ["poor.jpg", "good.jpg", "copy.png", "1.png", "2.png"]
-    catalog = make_catalog(paths, split=[Split.LABELLED] * 3 + [Split.VAL] * 2)
+    catalog = make_catalog(paths, split=[Split.LABELED] * 3 + [Split.VAL] * 2)
     ((train, measured, bits),) = near_duplicates(catalog, open_store(catalog, 64, tmp_path / "cache"))
     assert (paths[train], paths[measured]) == ("good.jpg", "1.png"), "an exact copy is another matter"
     assert bits < 5

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semifine.data.samplers import IndexStream
+from semifine.data.samplers import IndexSampler
 from semifine.errors import UserError
 
 sizes = st.integers(1, 40)
@@ -25,7 +25,7 @@ def reference(num_samples: int, batch_size: int, seed: int, steps: int) -> list[
 
 @given(num_samples=sizes, batch_size=sizes, seed=seeds)
 def test_is_a_concatenation_of_permutations(num_samples: int, batch_size: int, seed: int) -> None:
-    stream = IndexStream(num_samples, batch_size, seed)
+    stream = IndexSampler(num_samples, batch_size, seed)
     batches = [stream.batch(step).tolist() for step in range(12)]
     assert batches == reference(num_samples, batch_size, seed, 12)
     drawn = [position for batch in batches for position in batch]
@@ -35,21 +35,21 @@ def test_is_a_concatenation_of_permutations(num_samples: int, batch_size: int, s
 
 @given(num_samples=sizes, batch_size=sizes, seed=seeds, step=st.integers(0, 10**9))
 def test_depends_on_the_step_alone(num_samples: int, batch_size: int, seed: int, step: int) -> None:
-    used = IndexStream(num_samples, batch_size, seed)
+    used = IndexSampler(num_samples, batch_size, seed)
     for earlier in (step + 3, 0, step):
         used.batch(earlier)
-    assert torch.equal(used.batch(step), IndexStream(num_samples, batch_size, seed).batch(step))
+    assert torch.equal(used.batch(step), IndexSampler(num_samples, batch_size, seed).batch(step))
 
 
 @given(num_samples=sizes, share=st.integers(1, 9), world_size=st.integers(1, 5), seed=seeds, step=st.integers(0, 99))
 def test_ranks_share_one_global_batch(num_samples: int, share: int, world_size: int, seed: int, step: int) -> None:
-    whole = IndexStream(num_samples, share * world_size, seed).batch(step)
-    parts = [IndexStream(num_samples, share * world_size, seed, rank, world_size) for rank in range(world_size)]
+    whole = IndexSampler(num_samples, share * world_size, seed).batch(step)
+    parts = [IndexSampler(num_samples, share * world_size, seed, rank, world_size) for rank in range(world_size)]
     assert torch.equal(torch.cat([part.batch(step) for part in parts]), whole)
 
 
 def test_batches_are_int64_and_the_callers_own() -> None:
-    stream = IndexStream(10, 4, seed=1)
+    stream = IndexSampler(10, 4, seed=1)
     first = stream.batch(0)
     assert first.dtype == torch.int64
     expected = first.clone()
@@ -58,13 +58,13 @@ def test_batches_are_int64_and_the_callers_own() -> None:
 
 
 def test_epochs_and_seeds_differ() -> None:
-    stream = IndexStream(50, 50, seed=1)
+    stream = IndexSampler(50, 50, seed=1)
     assert not torch.equal(stream.batch(0), stream.batch(1))
-    assert not torch.equal(stream.batch(0), IndexStream(50, 50, seed=2).batch(0))
+    assert not torch.equal(stream.batch(0), IndexSampler(50, 50, seed=2).batch(0))
 
 
 def test_keeps_only_the_current_permutations() -> None:
-    stream = IndexStream(10, 15, seed=0)
+    stream = IndexSampler(10, 15, seed=0)
     for step in range(20):
         stream.batch(step)
         assert len(stream._permutations) <= 3
@@ -72,10 +72,10 @@ def test_keeps_only_the_current_permutations() -> None:
 
 def test_bad_sizes() -> None:
     with pytest.raises(UserError, match="multiple of 3"):
-        IndexStream(10, 4, seed=0, world_size=3)
+        IndexSampler(10, 4, seed=0, world_size=3)
     with pytest.raises(UserError, match="no images"):
-        IndexStream(0, 4, seed=0)
+        IndexSampler(0, 4, seed=0)
     with pytest.raises(AssertionError):
-        IndexStream(10, 4, seed=0, rank=2, world_size=2)
+        IndexSampler(10, 4, seed=0, rank=2, world_size=2)
     with pytest.raises(AssertionError):
-        IndexStream(10, 4, seed=0).batch(-1)
+        IndexSampler(10, 4, seed=0).batch(-1)

@@ -313,12 +313,12 @@ def broken(save_image: SaveImage, make_catalog: MakeCatalog, tmp_path: Path) -> 
     for path in paths:
         save_image(path)
     (tmp_path / "u0.png").write_bytes(b"rubbish")
-    unlabelled = Split.UNLABELLED
-    split = [Split.LABELLED, unlabelled, unlabelled, Split.LABELLED, Split.LABELLED, Split.TEST]
+    unlabeled = Split.UNLABELED
+    split = [Split.LABELED, unlabeled, unlabeled, Split.LABELED, Split.LABELED, Split.TEST]
     return make_catalog(paths, label=[0, -1, -1, 1, 1, 0], split=split)
 
 
-def test_broken_unlabelled_images_are_left_out(broken: Catalog, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_unlabeled_images_are_left_out(broken: Catalog, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     store = open_store(broken, 8, cache)
     catalog, part = set_aside_unreadable(broken, store)

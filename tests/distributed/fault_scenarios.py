@@ -17,7 +17,7 @@ from semifine.methods.base import Batch
 from semifine.training import devices
 from semifine.training.evaluate import Assessment
 from semifine.training.fit import train
-from semifine.training.loader import Feed
+from semifine.training.loader import BatchLoader
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.distributed.scenarios import NETWORK, Silent, in_processes
@@ -34,16 +34,16 @@ def run(out: Path, display: Display | None = None, **more: Any) -> None:
 
 def with_bad_images(rank: int, out: Path, on_nonfinite: str) -> None:
     """Of the last process, at one step: the others never see them."""
-    make: Callable[[Feed, int], Batch] = Feed.batch
+    make: Callable[[BatchLoader, int], Batch] = BatchLoader.batch
 
-    def broken(feed: Feed, step: int) -> Batch:
-        batch = make(feed, step)
+    def broken(loader: BatchLoader, step: int) -> Batch:
+        batch = make(loader, step)
         is_last = rank == int(os.environ.get("WORLD_SIZE", "1")) - 1
-        for view in (*batch.labelled.values(), *batch.unlabelled.values()):
+        for view in (*batch.labeled.values(), *batch.unlabeled.values()):
             view.mul_(float("nan") if is_last and step == BAD_STEP else 1.0)
         return batch
 
-    Feed.batch = broken  # type: ignore[method-assign]
+    BatchLoader.batch = broken  # type: ignore[method-assign]
     run(out, on_nonfinite=on_nonfinite)
 
 
@@ -51,7 +51,7 @@ def with_long_evaluations(out: Path) -> None:
     """The first process is busy for longer than the others would wait for it within a step."""
     devices.PATIENCE = PATIENCE
     evaluate = Assessment.evaluate
-    write_facts = Assessment.write_facts
+    write_stats = Assessment.write_stats
 
     def slow(function: Callable[..., Any]) -> Callable[..., Any]:
         def slowly(*arguments: Any) -> Any:
@@ -61,7 +61,7 @@ def with_long_evaluations(out: Path) -> None:
         return slowly
 
     Assessment.evaluate = slow(evaluate)  # type: ignore[method-assign]
-    Assessment.write_facts = slow(write_facts)  # type: ignore[method-assign]
+    Assessment.write_stats = slow(write_stats)  # type: ignore[method-assign]
     run(out, evaluate_every=STEPS)
 
 

@@ -57,7 +57,7 @@ def test_the_logged_numbers_are_of_all_processes_and_count_each_image_once(runs:
     )
     assert sum("test_top1" in record for record in one) == 2
     for ours, theirs in zip(two, one, strict=True):
-        for key in ("loss", "loss_unlabelled", "pseudo_label_accuracy", "test_top1", "test_top5", "val_top1"):
+        for key in ("loss", "loss_unlabeled", "pseudo_label_accuracy", "test_top1", "test_top5", "val_top1"):
             if key in theirs:
                 assert ours[key] == pytest.approx(theirs[key], rel=1e-3)
     result = json.loads((runs / "two" / "soc" / "result.json").read_text())

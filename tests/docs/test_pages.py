@@ -66,7 +66,7 @@ def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(semifine.methods, "__path__", [*semifine.methods.__path__, str(tmp_path)])
     settings = tiny_settings("balanced_soft", method__weight=0.5)
     result = train(settings, tmp_path / "run", display=Display(quiet=True))
-    assert result["unlabelled"]["candidates"] == 6, "soft labels without a threshold keep every class"
+    assert result["unlabeled"]["candidates"] == 6, "soft labels without a threshold keep every class"
     state = torch.load(tmp_path / "run" / "checkpoints" / "last" / "training.pt", weights_only=True)["method"]
     assert state["mean"].sum() == pytest.approx(1)
 

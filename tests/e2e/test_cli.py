@@ -17,7 +17,7 @@ from semifine.cli.main import VERBS, main
 
 TINY = (
     "--image-size 32 --iterations 4 --batch-size 4 --mu 2 --log-every 2 --evaluate-every 2 --device cpu "
-    "--data.genera 3 --data.species 2 --data.labelled-per-class 3 --data.unlabelled-per-class 6 "
+    "--data.genera 3 --data.species 2 --data.labeled-per-class 3 --data.unlabeled-per-class 6 "
     "--data.val-per-class 2 --data.test-per-class 3 --quiet"
 ).split()
 
@@ -215,7 +215,7 @@ def test_a_test_image_among_the_training_images_is_an_error(tmp_path: Path, caps
     assert "leaked.jpg" in capsys.readouterr().err
 
 
-def test_a_misspelt_backbone_is_refused_before_images_are_decoded(
+def test_a_misspelled_backbone_is_refused_before_images_are_decoded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos, cache = make_photos(tmp_path / "photos"), tmp_path / "cache"

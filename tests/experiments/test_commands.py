@@ -89,8 +89,8 @@ def test_a_curriculum_hands_its_labels_on_and_has_one_summary(
         with (tmp_path / f"{name}-labels.csv").open(encoding="utf-8") as file:
             given = list(csv.DictReader(file))
         assert len(given) == round(6 * 9 * number / ROUNDS)
-        labelled = summary["stages"][name]["images"]["labelled"]
-        assert labelled == summary["stages"]["supervised"]["images"]["labelled"] + len(given)
+        labeled = summary["stages"][name]["images"]["labeled"]
+        assert labeled == summary["stages"]["supervised"]["images"]["labeled"] + len(given)
     assert f"Summary: {tmp_path}/summary-curriculum.json" in capsys.readouterr().out
 
 
@@ -124,7 +124,7 @@ def test_a_failed_run_is_in_the_table_with_its_reason(
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of somebody's photos, whose unlabelled ones nobody has named."""
+    """A folder of somebody's photos, whose unlabeled ones nobody has named."""
     folder = tmp_path_factory.mktemp("own") / "my birds"
     few = {key.removeprefix("data."): int(str(value)) for key, value in FEW_IMAGES.items()}
     write_folder(load_catalog("synthetic", synthetic.Settings(**few)), folder)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def test_a_row_that_the_data_cannot_have_is_no_failure(
     command = ["reproduce", "table1", "--dataset", str(photos), "--out", str(tmp_path), *TINY]
     assert main([*command, *OWN]) == 0
     printed = capsys.readouterr().out
-    reason = "my birds: the true classes of the unlabelled images are not known, so no oracle can be trained."
+    reason = "my birds: the true classes of the unlabeled images are not known, so no oracle can be trained."
     assert "| — | Supervised oracle | - | - | - |" in printed
     assert printed.count(reason) == 1
     assert f"- Supervised oracle: {reason}" in printed
@@ -184,9 +184,9 @@ def test_a_row_runs_by_its_name_on_own_photos(photos: Path, tmp_path: Path) -> N
     [
         ("--method.alpha 3", "does not take --method.alpha: the recipe has the settings of its methods"),
         ("--data.source photos", "does not take --data.source: --dataset names the data"),
-        ("--data.unlabelled inout", "does not take --data.unlabelled: the table says it"),
-        ("--data.colour red", "Unknown setting 'data.colour'"),
-        ("--data.unlabelled-per-class few", "data.unlabelled_per_class must be a whole number"),
+        ("--data.unlabeled inout", "does not take --data.unlabeled: the table says it"),
+        ("--data.color red", "Unknown setting 'data.color'"),
+        ("--data.unlabeled-per-class few", "data.unlabeled_per_class must be a whole number"),
     ],
 )
 def test_settings_that_would_make_another_table_are_refused(
@@ -213,7 +213,7 @@ def test_every_listed_experiment_is_one_that_can_be_run(capsys: pytest.CaptureFi
         ("table1/semi_aves/scratch/soc", "give --dataset semi_aves:PATH"),
         ("table1/semi_aves/scratch/soc --dataset synthetic", "means --dataset semi_aves, not synthetic"),
         ("table1/synthetic/scratch/soc --init imagenet", "means --init scratch, not imagenet"),
-        ("table1/synthetic/scratch/soc --unlabelled inout", "means --unlabelled in, not inout"),
+        ("table1/synthetic/scratch/soc --unlabeled inout", "means --unlabeled in, not inout"),
         ("table1/synthetic/scratch/cnn", "there is no row of table1 'cnn'. Valid ones: oracle, moco"),
         ("table1/synthetic/mars/soc", "there is no start 'mars'. Valid ones: scratch"),
         ("table1/pets/scratch/soc", "there is no data set 'pets'. Valid ones: folder"),

@@ -16,7 +16,7 @@ from semifine.experiments.recipes import (
     Conditions,
     budget_factor,
     compose,
-    count_unlabelled,
+    count_unlabeled,
     default_profile,
     profile_names,
     recipe_names,
@@ -25,7 +25,7 @@ from semifine.experiments.recipes import (
 PAPER = Conditions("synthetic", "scratch")
 EXPERTS = Conditions("synthetic", "imagenet")
 
-# Unlabelled images of the published data sets, and the steps of MoCo and of SimMatch from scratch on them.
+# Unlabeled images of the published data sets, and the steps of MoCo and of SimMatch from scratch on them.
 PASSES = {
     ("semi_aves", "in"): (26_640, 83_200, 199_200),
     ("semi_aves", "inout"): (148_848, 464_800, 1_116_000),
@@ -34,9 +34,9 @@ PASSES = {
 }
 
 
-def pretend_unlabelled(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
-    """As if the embedded set had as many unlabelled images as another one."""
-    monkeypatch.setattr("semifine.experiments.recipes.count_unlabelled", lambda _: images)
+def pretend_unlabeled(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
+    """As if the embedded set had as many unlabeled images as another one."""
+    monkeypatch.setattr("semifine.experiments.recipes.count_unlabeled", lambda _: images)
 
 
 # The SoC paper and Su et al., Semi-Aves: iterations, batch, learning rate, weight decay
@@ -99,12 +99,12 @@ AFTER_MOCO = {
 
 @pytest.mark.parametrize(("recipe", "init"), PUBLISHED)
 def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_unlabelled(monkeypatch, 26_640)
+    pretend_unlabeled(monkeypatch, 26_640)
     train = resolve([compose(recipe, Conditions("synthetic", init))]).train
     assert (train.iterations, train.batch_size, train.lr, train.weight_decay) == PUBLISHED[recipe, init]
     schedule, nesterov, decay_exempt, ema, mu = OPTIMISERS[recipe]
     assert (train.schedule, train.nesterov, train.decay_exempt, train.ema) == (schedule, nesterov, decay_exempt, ema)
-    assert train.mu == mu or mu is None, "None: the method sees no unlabelled images"
+    assert train.mu == mu or mu is None, "None: the method sees no unlabeled images"
     horizon, warmup = SCHEDULES.get((recipe, init), (None, 0.0))
     assert (train.horizon, train.warmup) == (horizon, pytest.approx(warmup, abs=5e-6))
     assert (train.backbone, train.image_size, train.momentum) == ("resnet50", 224, 0.9)
@@ -114,7 +114,7 @@ def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str, mon
 def test_after_moco_nothing_changes_but_what_is_published(
     recipe: str, init: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend_unlabelled(monkeypatch, 26_640)
+    pretend_unlabeled(monkeypatch, 26_640)
     conditions = Conditions("synthetic", init)
     if (recipe, init) not in AFTER_MOCO:
         assert compose(recipe, conditions, after_moco=True) == compose(recipe, conditions)
@@ -146,7 +146,7 @@ def test_after_moco_nothing_changes_but_what_is_published(
 def test_presets_and_recipes_agree(
     preset: str, recipe: str, conditions: Conditions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend_unlabelled(monkeypatch, 26_640)
+    pretend_unlabeled(monkeypatch, 26_640)
     of_preset, of_recipe = (resolve([layer]) for layer in (read_preset(preset), compose(recipe, conditions)))
     methods = [settings.as_dict()["method"] for settings in (of_preset, of_recipe)]
     for method in methods:
@@ -160,30 +160,30 @@ def test_presets_and_recipes_agree(
         assert getattr(of_preset.train, key) == getattr(of_recipe.train, key), key
 
 
-@pytest.mark.parametrize(("data", "unlabelled"), PASSES)
+@pytest.mark.parametrize(("data", "unlabeled"), PASSES)
 def test_passes_are_counted_in_steps_of_the_data_set(
-    data: str, unlabelled: str, monkeypatch: pytest.MonkeyPatch
+    data: str, unlabeled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images, moco, simmatch = PASSES[data, unlabelled]
-    pretend_unlabelled(monkeypatch, images)
-    conditions = Conditions(data, unlabelled=unlabelled)
+    images, moco, simmatch = PASSES[data, unlabeled]
+    pretend_unlabeled(monkeypatch, images)
+    conditions = Conditions(data, unlabeled=unlabeled)
     assert [compose(recipe, conditions)["iterations"] for recipe in ("moco", "simmatch")] == [moco, simmatch]
 
 
-def test_a_pass_sees_all_unlabelled_images_and_no_others() -> None:
-    for unlabelled in ("in", "inout"):
-        catalog = load_catalog("synthetic", synthetic.Settings(unlabelled=unlabelled))  # type: ignore[arg-type]
-        assert count_unlabelled(Conditions("synthetic", unlabelled=unlabelled)) == len(catalog.rows(Split.UNLABELLED))
+def test_a_pass_sees_all_unlabeled_images_and_no_others() -> None:
+    for unlabeled in ("in", "inout"):
+        catalog = load_catalog("synthetic", synthetic.Settings(unlabeled=unlabeled))  # type: ignore[arg-type]
+        assert count_unlabeled(Conditions("synthetic", unlabeled=unlabeled)) == len(catalog.rows(Split.UNLABELED))
 
 
 def test_what_is_chosen_about_the_data_is_in_every_run_and_counts() -> None:
-    conditions = Conditions("synthetic", profile="small", data_settings=(("unlabelled_per_class", "9"),))
-    assert count_unlabelled(conditions) == 9 * 40
-    assert compose("soc", conditions)["data.unlabelled_per_class"] == "9"
+    conditions = Conditions("synthetic", profile="small", data_settings=(("unlabeled_per_class", "9"),))
+    assert count_unlabeled(conditions) == 9 * 40
+    assert compose("soc", conditions)["data.unlabeled_per_class"] == "9"
 
 
 def test_a_data_set_smaller_than_a_batch_still_takes_a_step_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_unlabelled(monkeypatch, 100)
+    pretend_unlabeled(monkeypatch, 100)
     assert compose("moco", PAPER)["iterations"] == 800
 
 
@@ -204,7 +204,7 @@ SEMI_CUB = {
 
 @pytest.mark.parametrize("recipe", SEMI_CUB)
 def test_the_table_on_semi_cub_keeps_its_numbers(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_unlabelled(monkeypatch, 3885)
+    pretend_unlabeled(monkeypatch, 3885)
     conditions = Conditions("semi_cub:/data", "imagenet", profile="lite0", budget="3000")
     settings = compose(recipe, conditions)
     numbers = tuple(settings.get(key) for key in ("iterations", "batch_size", "mu"))
@@ -217,13 +217,13 @@ def test_the_table_on_semi_cub_keeps_its_numbers(recipe: str, monkeypatch: pytes
 @pytest.mark.parametrize("profile", profile_names())
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("recipe", recipe_names())
-@pytest.mark.parametrize("unlabelled", ["in", "inout"])
-def test_every_composition_is_a_valid_run(recipe: str, init: str, profile: str, unlabelled: str) -> None:
-    conditions = Conditions("synthetic", init, unlabelled, seed=2, profile=profile, budget="tiny")
+@pytest.mark.parametrize("unlabeled", ["in", "inout"])
+def test_every_composition_is_a_valid_run(recipe: str, init: str, profile: str, unlabeled: str) -> None:
+    conditions = Conditions("synthetic", init, unlabeled, seed=2, profile=profile, budget="tiny")
     resolved = resolve([compose(recipe, conditions)])
     assert resolved.train.seed == 2
-    assert resolved.data_settings.unlabelled == unlabelled
-    assert resolved.train.labelled_first == 0, "what the embedded set suggests is no part of a recipe"
+    assert resolved.data_settings.unlabeled == unlabeled
+    assert resolved.train.labeled_first == 0, "what the embedded set suggests is no part of a recipe"
 
 
 def test_a_budget_scales_all_steps_alike() -> None:

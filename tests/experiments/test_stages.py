@@ -26,7 +26,7 @@ from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
 QUIET = Display(quiet=True)
-TINY_INOUT = {"data__unlabelled": "inout", "iterations": 3, "ema": 0.0}
+TINY_INOUT = {"data__unlabeled": "inout", "iterations": 3, "ema": 0.0}
 
 SCRATCH = Conditions("synthetic", "scratch", profile="small", budget="tiny")
 IMAGENET = Conditions("synthetic", "imagenet", profile="lite0", budget="tiny")
@@ -147,7 +147,7 @@ def curriculum(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parameters(run: Path) -> dict[str, torch.Tensor]:
-    """What a run has learnt, without the statistics of batch norm."""
+    """What a run has learned, without the statistics of batch norm."""
     tensors = load_file(find_weights(run))
     return {name: value for name, value in tensors.items() if "running_" not in name and "num_batches" not in name}
 
@@ -165,29 +165,29 @@ def test_weights_at_round_start_equal_those_of_the_first_model(curriculum: Path,
     assert all(stage.weights == "moco" for stage in plan("moco+curriculum", SCRATCH)[1:])
 
 
-def test_labelled_data_is_present_in_every_round(curriculum: Path) -> None:
+def test_labeled_data_is_present_in_every_round(curriculum: Path) -> None:
     images = RunFolder(curriculum / "supervised").read_result()["images"]
     for number, run in enumerate(rounds_in(curriculum), start=1):
         now = RunFolder(run).read_result()["images"]
-        assert now["labelled"] == images["labelled"] + round(images["unlabelled"] * number / ROUNDS)
-        assert now["unlabelled"] == images["unlabelled"], "they stay, so that all are scored for the next round"
+        assert now["labeled"] == images["labeled"] + round(images["unlabeled"] * number / ROUNDS)
+        assert now["unlabeled"] == images["unlabeled"], "they stay, so that all are scored for the next round"
         settings = resolve([read_settings_file(RunFolder(run).settings)])
         catalog = open_dataset(settings, QUIET).catalog
         without = open_dataset(tiny_settings("supervised", **TINY_INOUT), QUIET).catalog
-        first = catalog.rows(Split.LABELLED)[: images["labelled"]]
-        assert [catalog.paths[row] for row in first] == [without.paths[row] for row in without.rows(Split.LABELLED)]
+        first = catalog.rows(Split.LABELED)[: images["labeled"]]
+        assert [catalog.paths[row] for row in first] == [without.paths[row] for row in without.rows(Split.LABELED)]
 
 
 def test_images_of_other_classes_may_be_selected_and_their_share_is_logged(curriculum: Path) -> None:
     catalog = open_dataset(tiny_settings("supervised", **TINY_INOUT), QUIET).catalog
-    unlabelled = catalog.rows(Split.UNLABELLED)
-    outside = {str(catalog.paths[row]) for row in unlabelled if catalog.truth[row] >= catalog.num_classes}
+    unlabeled = catalog.rows(Split.UNLABELED)
+    outside = {str(catalog.paths[row]) for row in unlabeled if catalog.truth[row] >= catalog.num_classes}
     for run in rounds_in(curriculum):
         paths = [line["path"] for line in chosen(curriculum / f"{run.name}-labels.csv")]
         share = sum(path in outside for path in paths) / len(paths)
         said = f"{share:.1%} of them for images of classes outside the label set"
         assert said in RunFolder(run).log.read_text(encoding="utf-8")
-    assert share == pytest.approx(len(outside) / len(unlabelled)), "the last round takes all"
+    assert share == pytest.approx(len(outside) / len(unlabeled)), "the last round takes all"
 
 
 def test_ratio_0_is_supervised(curriculum: Path, tmp_path: Path) -> None:
@@ -198,16 +198,16 @@ def test_ratio_0_is_supervised(curriculum: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(parameters(tmp_path / "none"), parameters(tmp_path / "without"), rtol=0, atol=0)
 
 
-def test_labels_join_the_labelled_images_and_the_unlabelled_ones_stay(tmp_path: Path) -> None:
+def test_labels_join_the_labeled_images_and_the_unlabeled_ones_stay(tmp_path: Path) -> None:
     plain = open_dataset(tiny_settings(), QUIET)
-    unlabelled = plain.catalog.rows(Split.UNLABELLED)
-    chosen = unlabelled[[5, 0]]
+    unlabeled = plain.catalog.rows(Split.UNLABELED)
+    chosen = unlabeled[[5, 0]]
     name = plain.catalog.class_names[3]
     lines = "".join(f"{plain.catalog.paths[row]},{name}\n" for row in chosen)
     (tmp_path / "labels.csv").write_text("path,label\n" + lines)
     more = open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")), QUIET)
-    np.testing.assert_array_equal(more.catalog.rows(Split.UNLABELLED), unlabelled)
-    added = more.catalog.rows(Split.LABELLED)[-2:]
+    np.testing.assert_array_equal(more.catalog.rows(Split.UNLABELED), unlabeled)
+    added = more.catalog.rows(Split.LABELED)[-2:]
     assert more.catalog.label[added].tolist() == [3, 3]
     for row, original in zip(added, chosen, strict=True):
         assert (more.store.image(int(row)) == plain.store.image(int(original))).all()
@@ -216,7 +216,7 @@ def test_labels_join_the_labelled_images_and_the_unlabelled_ones_stay(tmp_path: 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("path,label\nnowhere.jpg,x\n", "no unlabelled image"),
+        ("path,label\nnowhere.jpg,x\n", "no unlabeled image"),
         ("file,class\na,b\n", "a CSV file with the columns path and label"),
     ],
 )

@@ -39,9 +39,9 @@ def write_image(rng: random.Random, path: Path) -> None:
     path.write_bytes(content)
 
 
-def encoded(size: tuple[int, int], colour: tuple[int, int, int], form: str) -> bytes:
+def encoded(size: tuple[int, int], color: tuple[int, int, int], form: str) -> bytes:
     buffer = io.BytesIO()
-    Image.new("RGB", size, colour).save(buffer, form)
+    Image.new("RGB", size, color).save(buffer, form)
     return buffer.getvalue()
 
 

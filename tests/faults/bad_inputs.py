@@ -52,13 +52,13 @@ VALUES = [
     '"nu\\0ll"',
 ]
 KEYS = [
-    *("iterations", "lr", "method", "method.alpha", "data", "backbone", "image_size", "ema", "seed", "colour", "mu"),
-    *("method.window", "data.genera", "data.image_side", "data.unlabelled_per_class", "crop_scale", "cache", "weights"),
+    *("iterations", "lr", "method", "method.alpha", "data", "backbone", "image_size", "ema", "seed", "color", "mu"),
+    *("method.window", "data.genera", "data.image_side", "data.unlabeled_per_class", "crop_scale", "cache", "weights"),
     *("store_size", "batch_size", "labels", "schedule", "horizon", "summary", "3", "method.name", "data.source"),
 ]
 # 'prepare' reads all settings of a run and draws only these few images.
 FEW_IMAGES = (
-    "--data.genera 2 --data.species 1 --data.labelled-per-class 1 --data.unlabelled-per-class 1 "
+    "--data.genera 2 --data.species 1 --data.labeled-per-class 1 --data.unlabeled-per-class 1 "
     "--data.val-per-class 0 --data.test-per-class 1"
 ).split()
 
@@ -108,7 +108,7 @@ def settings_file(rng: random.Random, folder: Path) -> Case:
 
 
 def option(rng: random.Random, _: Path) -> Case:
-    """Options that are misspelt, lack a value, or have a wrong one."""
+    """Options that are misspelled, lack a value, or have a wrong one."""
     names = [f"--{key.replace('_', '-')}" for key in KEYS]
     names += ["--itertions", "--preset", "--config", "--", "-x", "--json"]
     words = [word for _ in range(rng.randint(1, 3)) for word in (rng.choice(names), rng.choice(VALUES))]
@@ -126,8 +126,8 @@ def table(rng: random.Random, folder: Path) -> Case:
     for number, image in enumerate(images):
         (folder / image).write_bytes(encoded((20, 16), (9, 90 * number, 9), "JPEG"))
     rows = [["path", "label", "split", "truth"], ["a.jpg", "a", "train", ""], ["b.jpg", "b", "", ""]]
-    rows += [["c.jpg", "", "unlabelled", "a"]]
-    cells = [*images, "train", "test", "val", "unlabelled", "TEST ", "a", "b", *NAMES, *VALUES]
+    rows += [["c.jpg", "", "unlabeled", "a"]]
+    cells = [*images, "train", "test", "val", "unlabeled", "TEST ", "a", "b", *NAMES, *VALUES]
     for _ in range(rng.choice([1, 1, 2, 4])):
         change = rng.choice(["cell", "cell", "cell", "row", "column", "no row"])
         if change == "cell":
@@ -150,8 +150,8 @@ def table(rng: random.Random, folder: Path) -> Case:
 def list_files(rng: random.Random, folder: Path) -> Case:
     """Good list files of a published data set, but for a few lines and files."""
     source = rng.choice(["semi_cub", "semi_aves", "semi_fungi", "semi_inat"])
-    unlabelled = "003.B/c.jpg" if source == "semi_cub" else "u_train/001.jpg"
-    images = ["001.A/a.jpg", "003.B/b.jpg", unlabelled, "test/d.jpg", "test/e.jpg"]
+    unlabeled = "003.B/c.jpg" if source == "semi_cub" else "u_train/001.jpg"
+    images = ["001.A/a.jpg", "003.B/b.jpg", unlabeled, "test/d.jpg", "test/e.jpg"]
     for number, image in enumerate(images):
         (folder / image).parent.mkdir(exist_ok=True)
         (folder / image).write_bytes(encoded((20, 16), (9, 50 * number, 9), "JPEG"))

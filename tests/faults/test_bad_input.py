@@ -51,7 +51,7 @@ def test_many_of_the_cases_are_bad(kind: str, folder: Path) -> None:
     assert codes.count(2) >= 3
 
 
-def labelled_photos(root: Path) -> Path:
+def labeled_photos(root: Path) -> Path:
     for number, name in enumerate(["a", "b"]):
         (root / "labeled" / name).mkdir(parents=True)
         (root / "labeled" / name / "1.jpg").write_bytes(encoded((20, 16), (9, 90 * number, 9), "JPEG"))
@@ -69,11 +69,11 @@ def labelled_photos(root: Path) -> Path:
         ("labeled/a/new\nline.jpg", encoded((20, 16), (1, 1, 1), "JPEG"), ""),
         ("labeled/c\nd/2.jpg", encoded((20, 16), (1, 1, 1), "JPEG"), ""),
         ("labeled/c\nd/2.txt", b"", "holds no image"),
-        ("test/c/2.jpg", b"", "is a class without labelled images"),
+        ("test/c/2.jpg", b"", "is a class without labeled images"),
     ],
 )
 def test_photos(name: str, content: bytes, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = labelled_photos(tmp_path / "photos")
+    root = labeled_photos(tmp_path / "photos")
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).write_bytes(content)
     code = main(["prepare", str(root), "--cache", str(tmp_path / "cache"), "--image-size", "16"])
@@ -102,9 +102,9 @@ def test_labels_of_a_list(line: str, sentence: str, tmp_path: Path, capsys: pyte
     ("rows", "sentence"),
     [
         ("", "t.csv has no column 'path'"),
-        ("path,label\n", "must hold labelled rows of at least two classes, not 0"),
-        ("path,label\n1.jpg,a\n2.jpg,a\n", "must hold labelled rows of at least two classes, not 1"),
-        ("path,label,split\n1.jpg,a,\n2.jpg,b,\n3.jpg,c,test\n", "line 4: class 'c' has no labelled image"),
+        ("path,label\n", "must hold labeled rows of at least two classes, not 0"),
+        ("path,label\n1.jpg,a\n2.jpg,a\n", "must hold labeled rows of at least two classes, not 1"),
+        ("path,label,split\n1.jpg,a,\n2.jpg,b,\n3.jpg,c,test\n", "line 4: class 'c' has no labeled image"),
         ("path,label,split\n1.jpg,a,soon\n", "line 2: unknown split 'soon'"),
         ('path,label\n"1\n.jpg,a\n', "t.csv, line 3"),
     ],

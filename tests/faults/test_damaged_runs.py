@@ -122,9 +122,9 @@ def test_the_loss_scale_of_fp16_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 def test_with_no_whole_checkpoint_a_run_begins_anew(whole: Path, unfinished: Path) -> None:
     for checkpoint in (unfinished / "checkpoints").glob("step-*"):
         damage(checkpoint / "training.pt", "truncated")
-    found, remarks = newest_checkpoint(unfinished / "checkpoints")
+    found, notes = newest_checkpoint(unfinished / "checkpoints")
     assert found is None
-    assert len(remarks) == 2
+    assert len(notes) == 2
     run(unfinished, resume=True)
     torch.testing.assert_close(weights(unfinished), weights(whole), rtol=0, atol=0)
 

@@ -106,10 +106,10 @@ def test_images_that_are_missing_at_a_resume_stop_it(photos: Path, tmp_path: Pat
     out = tmp_path / "run"
     stopped_run(photos, out)
     (photos / "unlabeled" / "0.png").rename(tmp_path / "kept.png")
-    with pytest.raises(UserError, match=r"other images than it began with .*'unlabelled': 8.*'unlabelled': 7"):
+    with pytest.raises(UserError, match=r"other images than it began with .*'unlabeled': 8.*'unlabeled': 7"):
         train(settings(photos), out, resume=True, display=Hooked())
     (tmp_path / "kept.png").rename(photos / "unlabeled" / "0.png")
-    assert train(settings(photos), out, resume=True, display=Hooked())["images"]["unlabelled"] == 8
+    assert train(settings(photos), out, resume=True, display=Hooked())["images"]["unlabeled"] == 8
 
 
 def test_one_wrong_bit_among_the_decoded_images_is_noticed(photos: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from semifine.training.progress import Display
 ROOT = Path(__file__).parents[2]
 OPTIONS = (
     "--method soc --image-size 32 --iterations 12 --batch-size 4 --mu 2 --log-every 1 --evaluate-every 100 "
-    "--save-every 100 --device cpu --data.genera 3 --data.species 2 --data.unlabelled-per-class 9 "
+    "--save-every 100 --device cpu --data.genera 3 --data.species 2 --data.unlabeled-per-class 9 "
     "--data.test-per-class 3 --quiet"
 ).split()
 

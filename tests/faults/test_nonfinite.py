@@ -15,7 +15,7 @@ from semifine.errors import UserError
 from semifine.methods import method_names
 from semifine.methods.base import Batch
 from semifine.training.fit import train
-from semifine.training.loader import Feed
+from semifine.training.loader import BatchLoader
 from semifine.training.step import copied, restore_unless
 from tests.conftest import tiny_settings
 from tests.faults.test_damaged_runs import Notes
@@ -27,15 +27,15 @@ NOT_RESTORED = {"step", "seconds", "random", "nonfinite"}
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
     """The images of these steps, counted from 0, are no numbers."""
-    make: Callable[[Feed, int], Batch] = Feed.batch
+    make: Callable[[BatchLoader, int], Batch] = BatchLoader.batch
 
-    def broken(feed: Feed, step: int) -> Batch:
-        batch = make(feed, step)
-        for view in (*batch.labelled.values(), *batch.unlabelled.values()):
+    def broken(loader: BatchLoader, step: int) -> Batch:
+        batch = make(loader, step)
+        for view in (*batch.labeled.values(), *batch.unlabeled.values()):
             view.mul_(float("nan") if step in steps else 1.0)
         return batch
 
-    monkeypatch.setattr(Feed, "batch", broken)
+    monkeypatch.setattr(BatchLoader, "batch", broken)
 
 
 def run(out: Path, name: str, notes: Notes | None = None, *, resume: bool = False, **more: Any) -> None:
@@ -66,7 +66,7 @@ def test_a_skipped_batch_leaves_no_trace(
     states = [torch.load(folder / "training.pt", weights_only=True) for folder in (before, after)]
     for state in states:
         del state["meters"]  # the log of the last step has read them
-        del state["optimiser"]["param_groups"]  # the learning rate
+        del state["optimizer"]["param_groups"]  # the learning rate
     kept, changed = ({key: state[key] for key in state.keys() - NOT_RESTORED} for state in states)
     torch.testing.assert_close(changed, kept, rtol=0, atol=0)
     weights = load_file(after / "model.safetensors")
@@ -95,7 +95,7 @@ def test_it_is_said_once_and_counted_over_a_resume(tmp_path: Path, monkeypatch: 
     assert told(second)[-1].startswith("3 steps so far")
 
 
-def test_a_spoilt_network_is_neither_evaluated_nor_kept_as_the_best(
+def test_a_spoiled_network_is_neither_evaluated_nor_kept_as_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, 1)

@@ -88,7 +88,7 @@ def test_evaluated_weights(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_settings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (run / "settings.yaml").open("a") as file:
-        file.write('colour: !!python/object/apply:os.system ["touch executed"]\n')
+        file.write('color: !!python/object/apply:os.system ["touch executed"]\n')
     assert resume(run) == 2
     assert "is not valid YAML" in capsys.readouterr().err
     assert not Path("executed").exists()

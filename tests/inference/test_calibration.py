@@ -10,10 +10,10 @@ from semifine.inference.calibration import (
     calibrate,
     calibration_error,
     confidence_error,
+    energy_score,
     error_by_chance,
     fit_temperature,
     softmax,
-    strangeness,
 )
 
 CLASSES = 12
@@ -97,9 +97,9 @@ def test_a_coverage_that_so_few_images_cannot_promise_gives_all_classes() -> Non
 def test_flags_raise_no_more_false_alarms_than_stated() -> None:
     calibration = calibrate(*draw(1000, 6))
     ordinary, _ = draw(2000, 7)
-    flags = calibration.is_strange(strangeness(ordinary), 0.1)
+    flags = calibration.is_strange(energy_score(ordinary), 0.1)
     assert flags.mean() == pytest.approx(0.1, abs=0.03)
-    assert calibration.is_strange(strangeness(0.1 * ordinary), 0.1).mean() > 0.9, "flat logits are strange"
+    assert calibration.is_strange(energy_score(0.1 * ordinary), 0.1).mean() > 0.9, "flat logits are strange"
 
 
 def test_too_few_validation_images_promise_nothing() -> None:

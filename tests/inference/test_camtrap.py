@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from semifine.cli.main import main
-from semifine.data.photo_metadata import PhotoFacts, photo_facts
+from semifine.data.photo_metadata import PhotoMetadata, photo_metadata
 from semifine.errors import UserError
 from semifine.inference import camtrap
 from semifine.inference.camtrap import check_folder, write_package
@@ -180,7 +180,7 @@ def test_what_is_to_be_filled_in_is_said_even_when_quiet(
     shoot(tmp_path / "a.jpg", 3)
     options = ["--out", str(tmp_path / "p.csv"), "--camtrap-dp", str(tmp_path / "package"), "--quiet"]
     assert main(["predict", str(onnx_file), str(tmp_path / "a.jpg"), *options]) == 0
-    assert "contributors, project and licences are yours to fill in" in capsys.readouterr().err
+    assert "contributors, project and licenses are yours to fill in" in capsys.readouterr().err
 
 
 def test_a_package_is_whole_or_absent(
@@ -192,13 +192,13 @@ def test_a_package_is_whole_or_absent(
     command = ["predict", str(soc_folder), str(card), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]
     command += ["--camtrap-dp", str(package), "--resume"]
 
-    def stop(file: str) -> PhotoFacts:
+    def stop(file: str) -> PhotoMetadata:
         if file.endswith("9.jpg"):
             raise KeyboardInterrupt
-        return photo_facts(file)
+        return photo_metadata(file)
 
     with monkeypatch.context() as patched:
-        patched.setattr(camtrap, "photo_facts", stop)
+        patched.setattr(camtrap, "photo_metadata", stop)
         assert main(command) == 130
     assert "repeat the command with --resume" in capsys.readouterr().err
     assert not list(package.iterdir())

@@ -42,7 +42,7 @@ def test_most_probable_classes_hold_the_mass_and_none_is_spare() -> None:
 
 
 def test_a_run_gives_features_probabilities_and_candidates_of_its_own_rows(soc_run: Run) -> None:
-    rows = soc_run.dataset.catalog.rows(Split.UNLABELLED)
+    rows = soc_run.dataset.catalog.rows(Split.UNLABELED)
     (scores,) = soc_run.scores(rows)
     assert scores.features.shape == (len(rows), soc_run.network.feature_dim)
     np.testing.assert_allclose(scores.probabilities.sum(1), 1, rtol=1e-5)

@@ -20,7 +20,7 @@ from semifine.errors import UserError
 from semifine.inference import export as exporting
 from semifine.inference.export import export
 from semifine.inference.onnx_model import METADATA, OnnxModel
-from semifine.inference.prediction import Knowledge
+from semifine.inference.prediction import ModelMetadata
 from semifine.inference.run import Run
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def test_an_onnx_file_predicts_without_torch_what_the_run_predicts(
 
 
 def test_the_model_travels_with_all_that_is_known_of_it(soc_run: Run, onnx_file: Path) -> None:
-    found, wanted = OnnxModel(onnx_file).knowledge, soc_run.knowledge
+    found, wanted = OnnxModel(onnx_file).metadata, soc_run.metadata
     assert found.as_dict() == wanted.as_dict()
     assert found.calibration.is_fitted
     assert found.clusters is not None
@@ -68,13 +68,13 @@ def test_other_formats_hold_the_same(soc_run: Run, tmp_path: Path, format: expor
     if format == "torch":
         files = {"semifine": ""}
         program = torch.export.load(out, extra_files=files)
-        assert Knowledge.from_dict(json.loads(files["semifine"])).class_names == soc_run.knowledge.class_names
+        assert ModelMetadata.from_dict(json.loads(files["semifine"])).class_names == soc_run.metadata.class_names
         views = torch.zeros(3, 32, 32, 3, dtype=torch.uint8)
         probabilities, logits, _ = program.module()(views)
         softened = torch.softmax(logits / soc_run.calibration.temperature, dim=1)
         torch.testing.assert_close(probabilities, softened)
     else:
-        assert exporting.read_safetensors_knowledge(out).as_dict() == soc_run.knowledge.as_dict()
+        assert exporting.read_safetensors_knowledge(out).as_dict() == soc_run.metadata.as_dict()
     with pytest.raises(UserError, match="exists already"):
         export(soc_run, out, format)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from semifine.data.parallel import map_in_order
-from semifine.inference.gpu import DeviceNetwork
+from semifine.inference.gpu import GpuNetwork
 from semifine.inference.view_classifier import ViewClassifier
 
 
@@ -43,8 +43,8 @@ class Waiting(Witness):
         return super().__call__(levels)
 
 
-def network_of(witness: Witness, device: str = "cpu") -> DeviceNetwork:
-    return DeviceNetwork(cast(ViewClassifier, witness), torch.device(device))
+def network_of(witness: Witness, device: str = "cpu") -> GpuNetwork:
+    return GpuNetwork(cast(ViewClassifier, witness), torch.device(device))
 
 
 def views(*levels: int) -> list[Tensor]:
@@ -121,7 +121,7 @@ def test_a_network_that_cannot_be_recorded_goes_on_as_it_is() -> None:
 def test_several_networks_are_recorded_side_by_side() -> None:
     networks = [network_of(Witness(), "cuda") for _ in range(4)]
 
-    def ask(network: DeviceNetwork) -> list[list[float]]:
+    def ask(network: GpuNetwork) -> list[list[float]]:
         return [network.logits(views(*range(count)))[:, 0].tolist() for count in (8, 8, 16, 16, 8)]
 
     for found in map_in_order(ask, networks * 5, workers=4):

@@ -13,14 +13,14 @@ from PIL import Image
 
 from semifine.inference import gpu, predict
 from semifine.inference.export import export
-from semifine.inference.gpu import DeviceSight
-from semifine.inference.prediction import Knowledge, Questions
-from semifine.inference.preprocess import HostSight
+from semifine.inference.gpu import GpuPreprocessor
+from semifine.inference.prediction import ModelMetadata, PredictOptions
+from semifine.inference.preprocess import CpuPreprocessor
 from semifine.inference.run import load
 
 DEVICES: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
-NO_COLOURS = (0.0, 0.0, 0.0)
-KNOWN = Knowledge(("a", "b"), image_size=56, stored_side=64, mean=NO_COLOURS, std=NO_COLOURS, backbone="none")
+NO_COLORS = (0.0, 0.0, 0.0)
+KNOWN = ModelMetadata(("a", "b"), image_size=56, stored_side=64, mean=NO_COLORS, std=NO_COLORS, backbone="none")
 
 
 def photo(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 KINDS = {
     "wide": Kind(photo(125, 94), "jpg", {"quality": 85}, (94, 125)),
     "tall": Kind(photo(94, 125), "jpg", {"quality": 85}, (125, 94)),
-    "full colour": Kind(photo(125, 94), "jpg", {"quality": 95, "subsampling": 0}, (94, 125)),
+    "full color": Kind(photo(125, 94), "jpg", {"quality": 95, "subsampling": 0}, (94, 125)),
     "progressive": Kind(photo(125, 94), "jpg", {"progressive": True}, (94, 125)),
     "smaller than stored": Kind(photo(50, 40), "jpg", {}, (40, 50)),
     "one row": Kind(photo(3, 1), "jpg", {}, (1, 3)),
@@ -57,7 +57,7 @@ KINDS = {
     "decoded at a half": Kind(photo(300, 256), "jpg", {}, (128, 150)),
     "a strip": Kind(photo(500, 100), "jpg", {}, (64, 256)),
     "turned": Kind(photo(125, 94), "jpg", {"exif": turned()}, (125, 94)),
-    "grey": Kind(photo(125, 94).convert("L"), "jpg", {}, (94, 125)),
+    "gray": Kind(photo(125, 94).convert("L"), "jpg", {}, (94, 125)),
     "for print": Kind(photo(125, 94).convert("CMYK"), "jpg", {}, (94, 125)),
     "png": Kind(photo(125, 94), "png", {}, (94, 125)),
     "transparent": Kind(photo(125, 94).convert("RGBA"), "png", {}, (94, 125)),
@@ -79,10 +79,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("size", [56, 20])  # 20: a store larger than its views, which are oversampled
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 def test_levels_are_those_of_the_host(files: dict[str, str], device: str, size: int) -> None:
-    known = Knowledge(("a", "b"), size, 64, NO_COLOURS, NO_COLOURS, "none")
+    known = ModelMetadata(("a", "b"), size, 64, NO_COLORS, NO_COLORS, "none")
     expected, found = (
-        sight.views(sight.gather([sight.decode_file(name) for name in files.values()]))
-        for sight in (HostSight(known), DeviceSight(known, torch.device(device)))
+        preprocessor.views(preprocessor.gather([preprocessor.decode_file(name) for name in files.values()]))
+        for preprocessor in (CpuPreprocessor(known), GpuPreprocessor(known, torch.device(device)))
     )
     for kind, wanted, view in zip(files, expected, found, strict=True):
         assert view.shape == (size, size, 3)
@@ -95,7 +95,7 @@ def test_levels_are_those_of_the_host(files: dict[str, str], device: str, size: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_gpu_can_shrink_is_left_to_it(files: dict[str, str], kind: str) -> None:
-    pixels = DeviceSight(KNOWN, torch.device("cpu")).decode_file(files[kind])
+    pixels = GpuPreprocessor(KNOWN, torch.device("cpu")).decode_file(files[kind])
     assert not isinstance(pixels, str)
     assert pixels.shape == (*KINDS[kind].left, 3)
 
@@ -105,15 +105,15 @@ def test_what_cannot_be_read_has_the_reason_of_the_host(files: dict[str, str], t
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(Path(files["wide"]).read_bytes()[:-900] if content is None else content)
     reasons = []
-    for sight in (HostSight(KNOWN), DeviceSight(KNOWN, torch.device("cpu"))):
-        reasons.append(sight.decode_file(str(broken)))
+    for preprocessor in (CpuPreprocessor(KNOWN), GpuPreprocessor(KNOWN, torch.device("cpu"))):
+        reasons.append(preprocessor.decode_file(str(broken)))
     assert reasons[0] == reasons[1]
     assert "broken.jpg" in str(reasons[0])
 
 
 def test_no_images_have_no_views() -> None:
-    sight = DeviceSight(KNOWN, torch.device("cpu"))
-    assert len(sight.views(sight.gather([]))) == 0
+    preprocessor = GpuPreprocessor(KNOWN, torch.device("cpu"))
+    assert len(preprocessor.views(preprocessor.gather([]))) == 0
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -130,10 +130,10 @@ def test_tables_agree(
     photos = sorted(map(str, folder.iterdir()))
     tables = []
     plain, other = load(soc_folder, device="cpu"), load(soc_folder, device=device)
-    monkeypatch.setattr(other, "sight", DeviceSight(other.uncalibrated, torch.device(device)))
+    monkeypatch.setattr(other, "sight", GpuPreprocessor(other.uncalibrated, torch.device(device)))
     for run in (plain, other):
-        out = tmp_path / f"{type(run.sight).__name__}.csv"
-        tally = predict.predict_into(out, run, photos, Questions(top=6), batch=8, workers=3)
+        out = tmp_path / f"{type(run.preprocessor).__name__}.csv"
+        tally = predict.predict_into(out, run, photos, PredictOptions(top=6), batch=8, workers=3)
         assert (tally.predicted, tally.unreadable) == (39, 1)
         with out.open(encoding="utf-8", newline="") as file:
             tables.append(list(csv.DictReader(file)))
@@ -169,5 +169,7 @@ def test_numbers_too_large_for_float16_are_no_reason_to_fail(soc_folder: Path, f
     with torch.no_grad():
         for parameter in list(run.network.parameters())[-2:]:
             parameter.mul_(1e6)
-    views = run.sight.views(run.sight.gather([run.sight.decode_file(file) for file in files.values()]))
+    views = run.preprocessor.views(
+        run.preprocessor.gather([run.preprocessor.decode_file(file) for file in files.values()])
+    )
     assert np.isfinite(run.logits(views)).all()

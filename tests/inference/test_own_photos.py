@@ -19,7 +19,7 @@ OPTIONS = ["--backbone", "test_resnet", "--iterations", "6", "--device", "cpu"]
 
 def test_from_folders_of_classes_to_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = synthetic.Settings(
-        genera=2, species=2, labelled_per_class=40, unlabelled_per_class=0, val_per_class=0, test_per_class=3
+        genera=2, species=2, labeled_per_class=40, unlabeled_per_class=0, val_per_class=0, test_per_class=3
     )
     write_folder(load_catalog("synthetic", settings), tmp_path / "written")
     photos = tmp_path / "written" / "labeled"
@@ -28,7 +28,7 @@ def test_from_folders_of_classes_to_predictions(tmp_path: Path, capsys: pytest.C
     options = ["--labels-per-class", "25", *OPTIONS]
     assert main(["train", str(photos), *options, "--cache", str(tmp_path / "cache"), "--out", str(out)]) == 0
     said = capsys.readouterr().err
-    assert "4 classes, 80 labelled, 60 unlabelled, 20 val, 12 test" in said
+    assert "4 classes, 80 labeled, 60 unlabeled, 20 val, 12 test" in said
     assert "chosen from the data: image_size 32 (photos are about 48 pixels across), batch_size 32" in said
     assert "memory: about" in said
     assert "calibrated on 20 validation images" in said
@@ -42,10 +42,10 @@ def test_from_folders_of_classes_to_predictions(tmp_path: Path, capsys: pytest.C
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Photos in a folder, and a run that learnt from them but was never calibrated."""
+    """Photos in a folder, and a run that learned from them but was never calibrated."""
     folder = tmp_path_factory.mktemp("own")
     settings = synthetic.Settings(
-        genera=2, species=2, labelled_per_class=20, unlabelled_per_class=2, val_per_class=0, test_per_class=3
+        genera=2, species=2, labeled_per_class=20, unlabeled_per_class=2, val_per_class=0, test_per_class=3
     )
     write_folder(load_catalog("synthetic", settings), folder / "photos")
     assert main(["train", str(folder / "photos"), *OPTIONS, "--out", str(folder / "run")]) == 0
@@ -54,7 +54,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("change", ["renamed", "added"])
-def test_other_classes_than_those_that_were_learnt_are_noticed(
+def test_other_classes_than_those_that_were_learned_are_noticed(
     trained: tuple[Path, Path], tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos, run = (Path(shutil.copytree(folder, tmp_path / folder.name, symlinks=True)) for folder in trained)
@@ -69,7 +69,7 @@ def test_other_classes_than_those_that_were_learnt_are_noticed(
             for file in (photos / split / first).iterdir():
                 ImageOps.mirror(Image.open(file)).save(photos / split / "Aardvark" / file.name)
     changes = f"gone: {first}, new: Zebra" if change == "renamed" else "new: Aardvark"
-    told = f"has other classes than it learnt ({changes})"
+    told = f"has other classes than it learned ({changes})"
     before = (run / "classes.json").read_bytes()
     capsys.readouterr()
     assert main(["evaluate", str(run), "--device", "cpu"]) == 2
@@ -90,20 +90,20 @@ def test_a_run_may_lie_among_the_folders_of_classes(
     photos = Path(shutil.copytree(trained[0] / "labeled", tmp_path / "photos"))
     monkeypatch.chdir(photos)
     options = [*OPTIONS, "--cache", str(tmp_path / "cache"), "--out", out]
-    assert main(["train", ".", *options]) == 2, "without unlabelled images there is nothing for soc"
+    assert main(["train", ".", *options]) == 2, "without unlabeled images there is nothing for soc"
     assert main(["train", ".", *options, "--method", "supervised"]) == 0, "and what that left is no class either"
     assert main(["prepare", ".", "--cache", str(tmp_path / "cache")]) == 0
     assert json.loads((photos / out / "result.json").read_text())["num_classes"] == 4
 
 
-def test_labelled_photos_may_be_copies_of_unlabelled_ones(
+def test_labeled_photos_may_be_copies_of_unlabeled_ones(
     trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos = Path(shutil.copytree(trained[0], tmp_path / "photos"))
     for file in (photos / "labeled").rglob("*.png"):
         shutil.copy(file, photos / "unlabeled" / f"copy {file.name}")
     assert main(["prepare", str(photos), "--cache", str(tmp_path / "cache")]) == 0
-    assert "unlabelled copies of held-out images are left out: 16" in capsys.readouterr().err
+    assert "unlabeled copies of held-out images are left out: 16" in capsys.readouterr().err
 
 
 def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,22 +12,22 @@ import pytest
 
 from semifine.data.parallel import IN_FLIGHT_PER_WORKER
 from semifine.inference.calibration import Logits
-from semifine.inference.pipeline import BATCHES_AHEAD, GROUPS_AHEAD, Group, answer, gather_items
-from semifine.inference.prediction import Knowledge
-from semifine.inference.preprocess import HostSight, Pixels
+from semifine.inference.pipeline import BATCHES_AHEAD, GROUPS_AHEAD, Group, answer, decode_batches
+from semifine.inference.prediction import ModelMetadata
+from semifine.inference.preprocess import CpuPreprocessor, Pixels
 
-KNOWN = Knowledge(("a", "b"), 2, 2, (0.0,) * 3, (1.0,) * 3, "none")  # type: ignore[arg-type]
-SIGHT = HostSight(KNOWN)
+KNOWN = ModelMetadata(("a", "b"), 2, 2, (0.0,) * 3, (1.0,) * 3, "none")  # type: ignore[arg-type]
+SIGHT = CpuPreprocessor(KNOWN)
 BATCH = 8
 
 
 def decode(item: int) -> Pixels | str:
-    """The item itself as a grey image; every fifth cannot be read."""
+    """The item itself as a gray image; every fifth cannot be read."""
     return f"item {item}" if item % 5 == 0 else np.full((2, 2, 3), item % 256, np.uint8)
 
 
 def gathered(items: Iterable[int], workers: int) -> Iterator[Group]:
-    return gather_items(items, decode, SIGHT, workers)
+    return decode_batches(items, decode, SIGHT, workers)
 
 
 def first_level(views: Sequence[Any]) -> Logits:
@@ -61,7 +61,7 @@ def test_an_endless_stream_is_read_a_bounded_part_ahead() -> None:
     for done in range(1, 20):
         next(answers)
         groups_ahead = workers * IN_FLIGHT_PER_WORKER + GROUPS_AHEAD + 1
-        assert begun <= done * BATCH + (BATCHES_AHEAD + 1) * BATCH + groups_ahead * HostSight.together
+        assert begun <= done * BATCH + (BATCHES_AHEAD + 1) * BATCH + groups_ahead * CpuPreprocessor.together
     answers.close()  # type: ignore[attr-defined]
     time.sleep(0.1)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("in-order")]

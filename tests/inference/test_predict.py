@@ -19,12 +19,12 @@ from semifine.data.catalog import Split
 from semifine.errors import UserError
 from semifine.inference.pipeline import find_files
 from semifine.inference.predict import as_text, predict_into
-from semifine.inference.prediction import Questions
+from semifine.inference.prediction import PredictOptions
 from semifine.inference.run import Run
 from semifine.inference.tables import Record
 from tests.inference.prediction_jobs import predict, read_csv
 
-QUESTIONS = Questions()
+QUESTIONS = PredictOptions()
 
 
 def test_every_format_says_the_same_in_the_order_given(soc_run: Run, photos: Path, tmp_path: Path) -> None:

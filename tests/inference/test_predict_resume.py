@@ -17,13 +17,13 @@ from semifine.errors import UserError
 from semifine.inference.calibration import Calibration
 from semifine.inference.pipeline import find_files
 from semifine.inference.predict import predict_into
-from semifine.inference.prediction import Questions
+from semifine.inference.prediction import PredictOptions
 from semifine.inference.run import Run
 from semifine.inference.tables import Journal, Record
 from semifine.inference.taxonomy import read_taxonomy
 from tests.inference.prediction_jobs import predict, read_csv
 
-QUESTIONS = Questions()
+QUESTIONS = PredictOptions()
 
 
 def test_a_stopped_job_goes_on_to_the_same_table(
@@ -50,14 +50,14 @@ def test_a_stopped_job_goes_on_to_the_same_table(
     with pytest.raises(UserError, match="--resume"):
         predict_into(out, soc_run, files, QUESTIONS)
     with pytest.raises(UserError, match="other options"):
-        predict_into(out, soc_run, files, Questions(top=2), resume=True)
+        predict_into(out, soc_run, files, PredictOptions(top=2), resume=True)
     with pytest.raises(UserError, match=re.escape(f"other files: where {files[0]} came, now comes {files[3]};")):
         predict_into(out, soc_run, files[3:], QUESTIONS, resume=True)
     with pytest.raises(UserError, match=re.escape(f"where {files[2]} came, now comes nothing;")):
         predict_into(out, soc_run, files[:2], QUESTIONS, resume=True)
     decoded: list[str] = []
-    original = soc_run.sight.decode_file
-    monkeypatch.setattr(soc_run.sight, "decode_file", lambda file: (decoded.append(file), original(file))[1])
+    original = soc_run.preprocessor.decode_file
+    monkeypatch.setattr(soc_run.preprocessor, "decode_file", lambda file: (decoded.append(file), original(file))[1])
     predict_into(out, soc_run, files, QUESTIONS, batch=8, resume=True)
     assert sorted(decoded) == sorted(files[16:]), "what was done is not done again"
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
@@ -162,10 +162,10 @@ def test_two_jobs_cannot_write_one_table(soc_run: Run, photos: Path, tmp_path: P
 def test_a_job_does_not_go_on_with_another_taxonomy_or_calibration(soc_run: Run, photos: Path, tmp_path: Path) -> None:
     out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
 
-    def about(genus: str) -> Questions:
+    def about(genus: str) -> PredictOptions:
         table = tmp_path / "taxa.csv"
         table.write_text("species,genus\n" + "".join(f"{name},{genus}\n" for name in soc_run.class_names))
-        return Questions(taxonomy=read_taxonomy(table, soc_run.class_names))
+        return PredictOptions(taxonomy=read_taxonomy(table, soc_run.class_names))
 
     def stop(done: int) -> None:  # noqa: ARG001
         raise KeyboardInterrupt
@@ -175,7 +175,7 @@ def test_a_job_does_not_go_on_with_another_taxonomy_or_calibration(soc_run: Run,
     with pytest.raises(UserError, match="other options"):
         predict_into(out, soc_run, files, about("Poecile"), batch=8, resume=True)
     other = copy.copy(soc_run)
-    other.knowledge = replace(soc_run.knowledge, calibration=Calibration())
+    other.metadata = replace(soc_run.metadata, calibration=Calibration())
     with pytest.raises(UserError, match="other options"):
         predict_into(out, other, files, about("Parus"), batch=8, resume=True)
     predict_into(out, soc_run, files, about("Parus"), batch=8, resume=True)

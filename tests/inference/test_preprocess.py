@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semifine.augment import ViewMaker, ViewSettings
+from semifine.augment import AugmentPipeline, AugmentSettings
 from semifine.data.catalog import Catalog, Split
 from semifine.data.store import open_store
 from semifine.inference.preprocess import central_view
@@ -31,9 +31,9 @@ class Arrays:
 )
 def test_levels_agree_with_the_view_maker(height: int, width: int, size: int) -> None:
     image = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
-    catalog = Catalog("one", (), [str(Path("a"))], [-1], [Split.UNLABELLED], [-1], Arrays([image]))
-    plain = ViewSettings(size=size, mean=(0, 0, 0), std=(1 / 255,) * 3)
-    maker = ViewMaker(open_store(catalog, 4096), plain, seed=0)
+    catalog = Catalog("one", (), [str(Path("a"))], [-1], [Split.UNLABELED], [-1], Arrays([image]))
+    plain = AugmentSettings(size=size, mean=(0, 0, 0), std=(1 / 255,) * 3)
+    maker = AugmentPipeline(open_store(catalog, 4096), plain, seed=0)
     wanted = maker("test", np.array([0]), 0, "evaluation")[0].permute(1, 2, 0).numpy()
     found = central_view(image, size)
     assert found.shape == (size, size, 3)

@@ -14,15 +14,15 @@ from semifine.models.ema import create_teacher
 from semifine.models.forward import Networks, Output
 from tests.conftest import tiny_settings
 
-CLASSES, LABELLED, UNLABELLED, SIZE = 6, 18, 54, 32
-LABELLED_BATCH, UNLABELLED_BATCH = 4, 8
-LABEL = torch.arange(LABELLED) % CLASSES
+CLASSES, LABELED, UNLABELED, SIZE = 6, 18, 54, 32
+LABELED_BATCH, UNLABELED_BATCH = 4, 8
+LABEL = torch.arange(LABELED) % CLASSES
 
 
 def make_method(name: str, **settings: object) -> Method:
     """The method for 6 classes; settings are the method's own."""
     network = make_network(name)
-    info = DataInfo(CLASSES, LABELLED, UNLABELLED, 0, LABEL, UNLABELLED_BATCH, network.feature_dim)
+    info = DataInfo(CLASSES, LABELED, UNLABELED, 0, LABEL, UNLABELED_BATCH, network.feature_dim)
     given = {f"method__{key}": value for key, value in settings.items()}
     return method_class(name)(tiny_settings(name, **given).method_settings, info)
 
@@ -75,18 +75,18 @@ class OneByOne(nn.Module):
 
 
 def make_batch(method: Method, seed: int = 0) -> Batch:
-    """Four labelled and eight unlabelled pictures of noise."""
+    """Four labeled and eight unlabeled pictures of noise."""
     generator = torch.Generator().manual_seed(seed)
 
     def views(names: tuple[str, ...], count: int) -> dict[str, Tensor]:
         return {name: torch.randn(count, 3, SIZE, SIZE, generator=generator) for name in names}
 
-    labelled = torch.arange(LABELLED_BATCH)
+    labeled = torch.arange(LABELED_BATCH)
     return Batch(
         # the supervised method, which others are compared with, wants the weak view
-        views(("weak",), LABELLED_BATCH),
-        LABEL[labelled],
-        views(method.unlabelled_views, UNLABELLED_BATCH),
-        torch.arange(UNLABELLED_BATCH),
-        labelled,
+        views(("weak",), LABELED_BATCH),
+        LABEL[labeled],
+        views(method.unlabeled_views, UNLABELED_BATCH),
+        torch.arange(UNLABELED_BATCH),
+        labeled,
     )

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from semifine.augment import ViewMaker
+from semifine.augment import AugmentPipeline
 from semifine.data import dataset as dataset_module
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import load_catalog
@@ -23,18 +23,18 @@ from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
 from semifine.training.fit import train
 from semifine.training.interruption import Interrupted
-from semifine.training.loader import Feed
+from semifine.training.loader import BatchLoader
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
 from tests.conftest import tiny_settings
 from tests.methods.one_step import OneByOne, make_batch, make_method, make_networks
 
 CLASSIFYING = [name for name in method_names() if method_class(name).trains_classifier]
-SEMI_SUPERVISED = [name for name in CLASSIFYING if method_class(name).unlabelled_views]
+SEMI_SUPERVISED = [name for name in CLASSIFYING if method_class(name).unlabeled_views]
 WITH_OTHER_STATE: list[tuple[str, dict[str, object]]] = [
-    ("soc", {"method__similarity": "labelled_features"}),
+    ("soc", {"method__similarity": "labeled_features"}),
     ("soc", {"method__similarity": "pseudo_features"}),
-    ("simmatch", {"method__first_epoch": "unlabelled", "method__blank_labels": True}),
+    ("simmatch", {"method__first_epoch": "unlabeled", "method__blank_labels": True}),
     ("moco", {"method__version": "v1"}),
 ]
 HONEST = [name for name in method_names() if not method_class(name).trains_on_truth]
@@ -49,7 +49,7 @@ def final_weights(out: Path) -> dict[str, Tensor]:
 
 
 def final_student(out: Path) -> dict[str, Tensor]:
-    """The weights that learnt, without the heads that only some methods have."""
+    """The weights that learned, without the heads that only some methods have."""
     weights = training_state(out).get("student", final_weights(out))
     return {name: value for name, value in weights.items() if not name.startswith("heads.")}
 
@@ -59,7 +59,7 @@ def training_state(out: Path) -> dict[str, Any]:
 
 
 def weightless(name: str) -> dict[str, object]:
-    """Settings of a method by which its unlabelled losses count for nothing."""
+    """Settings of a method by which its unlabeled losses count for nothing."""
     return {setting.name: 0.0 for setting in fields(method_class(name).Settings) if setting.name.startswith("weight")}
 
 
@@ -140,9 +140,9 @@ def test_hidden_labels_never_reach_training(name: str, tmp_path: Path, monkeypat
 
     def poisoned(*arguments: Any) -> Catalog:
         catalog = honest_load(*arguments)
-        assert (catalog.label[catalog.rows(Split.UNLABELLED)] == -1).all()
+        assert (catalog.label[catalog.rows(Split.UNLABELED)] == -1).all()
         random = np.random.default_rng(1).integers(0, catalog.num_classes, len(catalog))
-        return replace(catalog, truth=np.where(catalog.split == Split.UNLABELLED, random, catalog.truth))
+        return replace(catalog, truth=np.where(catalog.split == Split.UNLABELED, random, catalog.truth))
 
     monkeypatch.setattr(dataset_module, "load_catalog", poisoned)
     run(tiny_settings(name), tmp_path / "poisoned")
@@ -159,43 +159,43 @@ def test_hidden_labels_never_reach_training(name: str, tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", method_names())
 def test_trains_among_images_of_unknown_classes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are among the unlabelled images that it learns from, never among the labelled ones."""
-    settings = tiny_settings(name, iterations=4, log_every=1, data__unlabelled="inout", data__ood_genera=1)
+    """They are among the unlabeled images that it learns from, never among the labeled ones."""
+    settings = tiny_settings(name, iterations=4, log_every=1, data__unlabeled="inout", data__ood_genera=1)
     catalog = load_catalog(settings.data, settings.data_settings)
-    seen: dict[str, list[int]] = {"labelled": [], "unlabelled": []}
+    seen: dict[str, list[int]] = {"labeled": [], "unlabeled": []}
     labels: list[int] = []
-    make_views, make_batch = ViewMaker.make, Feed.batch
+    make_views, make_batch = AugmentPipeline.make, BatchLoader.batch
 
-    def watched_views(maker: ViewMaker, rows: Any, names: Any, step: int, stream: str, **share: int) -> Any:
+    def watched_views(maker: AugmentPipeline, rows: Any, names: Any, step: int, stream: str, **share: int) -> Any:
         if stream in seen:
             seen[stream] += rows.tolist()
         return make_views(maker, rows, names, step, stream, **share)
 
-    def watched_batch(feed: Feed, step: int) -> Batch:
-        batch = make_batch(feed, step)
+    def watched_batch(loader: BatchLoader, step: int) -> Batch:
+        batch = make_batch(loader, step)
         labels.extend(batch.label.tolist())
         return batch
 
-    monkeypatch.setattr(ViewMaker, "make", watched_views)
-    monkeypatch.setattr(Feed, "batch", watched_batch)
+    monkeypatch.setattr(AugmentPipeline, "make", watched_views)
+    monkeypatch.setattr(BatchLoader, "batch", watched_batch)
     result = run(settings, tmp_path / "run")
 
     assert len(logged(tmp_path / "run", "loss")) == 4
-    for key in ("loss", "loss_labelled", "loss_unlabelled", "loss_instances"):
+    for key in ("loss", "loss_labeled", "loss_unlabeled", "loss_instances"):
         assert np.isfinite(logged(tmp_path / "run", key)).all()
-    assert labels == catalog.truth[seen["labelled"]].tolist()
+    assert labels == catalog.truth[seen["labeled"]].tolist()
     assert labels
     assert max(labels) < catalog.num_classes
-    assert (catalog.truth[seen["unlabelled"]] >= catalog.num_classes).any() == bool(method_class(name).unlabelled_views)
+    assert (catalog.truth[seen["unlabeled"]] >= catalog.num_classes).any() == bool(method_class(name).unlabeled_views)
     if name in CLASSIFYING:
-        assert result["unlabelled"]["in_class"]["images"] == 6 * 9
-        assert result["unlabelled"]["out_of_class"]["images"] == 2 * 9
+        assert result["unlabeled"]["in_class"]["images"] == 6 * 9
+        assert result["unlabeled"]["out_of_class"]["images"] == 2 * 9
 
 
-@pytest.mark.parametrize("name", [name for name in method_names() if not method_class(name).unlabelled_views])
+@pytest.mark.parametrize("name", [name for name in method_names() if not method_class(name).unlabeled_views])
 def test_images_of_unknown_classes_change_nothing_where_labels_alone_train(name: str, tmp_path: Path) -> None:
-    for unlabelled in ("in", "inout"):
-        run(tiny_settings(name, data__unlabelled=unlabelled, data__ood_genera=1, iterations=4), tmp_path / unlabelled)
+    for unlabeled in ("in", "inout"):
+        run(tiny_settings(name, data__unlabeled=unlabeled, data__ood_genera=1, iterations=4), tmp_path / unlabeled)
     assert_same(final_weights(tmp_path / "in"), final_weights(tmp_path / "inout"))
 
 
@@ -210,18 +210,18 @@ def test_the_oracle_does_use_hidden_labels(tmp_path: Path) -> None:
 def test_lowers_its_loss(name: str, tmp_path: Path) -> None:
     settings = tiny_settings(name, iterations=60, log_every=10, evaluate_every=60, save_every=60, lr=0.02)
     run(settings, tmp_path / "run")
-    losses = logged(tmp_path / "run", "loss_labelled" if name in SEMI_SUPERVISED else "loss")
+    losses = logged(tmp_path / "run", "loss_labeled" if name in SEMI_SUPERVISED else "loss")
     assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize("name", SEMI_SUPERVISED)
-def test_lowers_its_unlabelled_loss(name: str, tmp_path: Path) -> None:
+def test_lowers_its_unlabeled_loss(name: str, tmp_path: Path) -> None:
     """Below that of a run in which it counts for nothing: by itself it may rise, as labels become more certain."""
     settings = {"iterations": 40, "log_every": 20, "evaluate_every": 40, "save_every": 40, "lr": 0.02}
     settings |= of_method(accepting_all(name))
     run(tiny_settings(name, **settings), tmp_path / "with")
     run(tiny_settings(name, **settings | of_method(weightless(name))), tmp_path / "without")
-    losses = [logged(tmp_path / which, "loss_unlabelled")[-1] for which in ("with", "without")]
+    losses = [logged(tmp_path / which, "loss_unlabeled")[-1] for which in ("with", "without")]
     assert losses[0] < 0.95 * losses[1]
 
 
@@ -244,7 +244,7 @@ def test_weight_zero_gives_exactly_the_supervised_loss(name: str) -> None:
     networks.student = OneByOne(networks.student)
     batch, progress = make_batch(method), Progress(0, 10)
     loss = method(networks, batch, progress).loss
-    # Pseudo-Label takes the mean over labelled and unlabelled images
+    # Pseudo-Label takes the mean over labeled and unlabeled images
     share = 4 / 12 if name == "pseudo_label" else 1
     assert_same(loss, share * make_method("supervised")(networks, batch, progress).loss)
 
@@ -259,7 +259,7 @@ def test_numbers_are_detached_scalars_and_the_loss_has_a_gradient(name: str) -> 
         assert not result.pseudo_labels.target.requires_grad
 
 
-@pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).capturable])
+@pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).cuda_graph_safe])
 def test_a_capturable_step_does_not_look_at_progress(name: str) -> None:
     """The same operations every time: what the host says of the step changes nothing."""
     losses = []
@@ -277,26 +277,26 @@ def test_runs_in_bf16(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SEMI_SUPERVISED)
-def test_unlabelled_images_may_join_later(name: str, tmp_path: Path) -> None:
+def test_unlabeled_images_may_join_later(name: str, tmp_path: Path) -> None:
     """Until they join, training is supervised to the last bit."""
-    run(tiny_settings(name, labelled_first=1.0), tmp_path / "labelled")
+    run(tiny_settings(name, labeled_first=1.0), tmp_path / "labeled")
     run(tiny_settings("supervised"), tmp_path / "supervised")
-    assert_same(final_student(tmp_path / "labelled"), final_student(tmp_path / "supervised"))
-    run(tiny_settings(name, labelled_first=0.5), tmp_path / "half")
+    assert_same(final_student(tmp_path / "labeled"), final_student(tmp_path / "supervised"))
+    run(tiny_settings(name, labeled_first=0.5), tmp_path / "half")
     with pytest.raises(AssertionError):
         assert_same(final_student(tmp_path / "half"), final_student(tmp_path / "supervised"))
 
 
-@pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).unlabelled_views])
-def test_without_unlabelled_images_it_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).unlabeled_views])
+def test_without_unlabeled_images_it_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest_load = dataset_module.load_catalog
 
-    def without_unlabelled(*arguments: Any) -> Catalog:
+    def without_unlabeled(*arguments: Any) -> Catalog:
         catalog = honest_load(*arguments)
-        return catalog.take(np.flatnonzero(catalog.split != Split.UNLABELLED))
+        return catalog.take(np.flatnonzero(catalog.split != Split.UNLABELED))
 
-    monkeypatch.setattr(dataset_module, "load_catalog", without_unlabelled)
-    with pytest.raises(UserError, match=f"no unlabelled images, which the method '{name}'"):
+    monkeypatch.setattr(dataset_module, "load_catalog", without_unlabeled)
+    with pytest.raises(UserError, match=f"no unlabeled images, which the method '{name}'"):
         run(tiny_settings(name), tmp_path / "run")
 
 

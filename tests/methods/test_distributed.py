@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from semifine.methods.base import Batch, Progress
-from tests.methods.one_step import LABEL, LABELLED, UNLABELLED, make_batch, make_linear_networks, make_method
+from tests.methods.one_step import LABEL, LABELED, UNLABELED, make_batch, make_linear_networks, make_method
 
 STEPS, WORLD = 6, 2
 CASES = [
@@ -19,7 +19,7 @@ CASES = [
     ("simmatch", {}),
     ("moco", {"groups": 1}),
     ("soc", {"similarity": "pseudo_features"}),
-    ("soc", {"similarity": "labelled_features"}),
+    ("soc", {"similarity": "labeled_features"}),
 ]
 
 
@@ -36,9 +36,9 @@ def batches(method) -> list[Batch]:
     generator = torch.Generator().manual_seed(0)
     made = []
     for seed in range(STEPS):
-        labelled = torch.randint(0, LABELLED, (4,), generator=generator)
-        index = torch.randint(0, UNLABELLED // 6, (8,), generator=generator)
-        made.append(replace(make_batch(method, seed), index=index, labelled_index=labelled, label=LABEL[labelled]))
+        labeled = torch.randint(0, LABELED, (4,), generator=generator)
+        index = torch.randint(0, UNLABELED // 6, (8,), generator=generator)
+        made.append(replace(make_batch(method, seed), index=index, labeled_index=labeled, label=LABEL[labeled]))
     return made
 
 
@@ -47,11 +47,11 @@ def part(batch: Batch, rank: int) -> Batch:
         return values.chunk(WORLD)[rank]
 
     return Batch(
-        {name: mine(view) for name, view in batch.labelled.items()},
+        {name: mine(view) for name, view in batch.labeled.items()},
         mine(batch.label),
-        {name: mine(view) for name, view in batch.unlabelled.items()},
+        {name: mine(view) for name, view in batch.unlabeled.items()},
         mine(batch.index),
-        mine(batch.labelled_index),
+        mine(batch.labeled_index),
     )
 
 

@@ -48,12 +48,12 @@ def test_threshold_above_one_gives_the_supervised_loss(labels: str) -> None:
 def test_no_gradient_flows_through_the_weak_view() -> None:
     method, networks = make_method("fixmatch", threshold=0), make_linear_networks()
     batch = make_batch(method)
-    for views in (batch.labelled, batch.unlabelled):
+    for views in (batch.labeled, batch.unlabeled):
         for view in views.values():
             view.requires_grad_()
     method(networks, batch, Progress(0, 10)).loss.backward()
-    assert batch.unlabelled["weak"].grad is None or not batch.unlabelled["weak"].grad.any()
-    assert batch.unlabelled["strong"].grad.any()
+    assert batch.unlabeled["weak"].grad is None or not batch.unlabeled["weak"].grad.any()
+    assert batch.unlabeled["strong"].grad.any()
 
 
 def test_soft_labels_equal_hard_ones_when_predictions_are_certain() -> None:

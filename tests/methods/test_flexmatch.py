@@ -14,7 +14,7 @@ from semifine.training.fit import train
 from semifine.training.meters import PseudoLabelMeter
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
-from tests.methods.one_step import CLASSES, UNLABELLED, make_batch, make_method, make_networks
+from tests.methods.one_step import CLASSES, UNLABELED, make_batch, make_method, make_networks
 
 
 def peaked(classes: list[int], confidence: float) -> torch.Tensor:
@@ -36,7 +36,7 @@ def test_at_the_first_step_every_label_is_used() -> None:
 
 def test_equal_counts_and_few_unused_samples_make_it_fixmatch() -> None:
     method = make_method("flexmatch")
-    method.label.copy_(torch.arange(UNLABELLED) % CLASSES)
+    method.label.copy_(torch.arange(UNLABELED) % CLASSES)
     method.label[:CLASSES] = -1
     probs = torch.cat([peaked([0, 1, 2], 0.94), peaked([3, 4, 5], 0.95)])
     labels = method.train_labels(probs, torch.arange(6))
@@ -51,7 +51,7 @@ def test_thresholds_lie_between_zero_and_the_base(mapping: str) -> None:
     method = make_method("flexmatch", mapping=mapping, threshold=0.8)
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
-        method.label.copy_(torch.randint(-1, CLASSES, (UNLABELLED,), generator=generator))
+        method.label.copy_(torch.randint(-1, CLASSES, (UNLABELED,), generator=generator))
         method.train_labels(peaked([0], 0.9), torch.tensor([0]))
         assert (method.thresholds() >= 0).all()
         assert (method.thresholds() <= 0.8 + 1e-6).all()
@@ -94,7 +94,7 @@ def test_the_last_confident_label_of_a_sample_that_occurs_twice_wins() -> None:
 def test_the_share_of_unknown_classes_among_counted_samples_is_logged() -> None:
     """Also of those that were confident once; a sample of unknown truth is in neither part of the share."""
     method = make_method("flexmatch", threshold=0.9)
-    truth = torch.zeros(UNLABELLED, dtype=torch.int64)
+    truth = torch.zeros(UNLABELED, dtype=torch.int64)
     truth[[1, 2, 5]] = CLASSES  # out of class
     truth[3] = -1
     meter = PseudoLabelMeter(truth, CLASSES)
@@ -113,7 +113,7 @@ def test_the_share_of_unknown_classes_among_counted_samples_is_logged() -> None:
 
 def test_that_share_goes_on_from_a_checkpoint() -> None:
     method = make_method("flexmatch", threshold=0.9)
-    truth = torch.zeros(UNLABELLED, dtype=torch.int64)
+    truth = torch.zeros(UNLABELED, dtype=torch.int64)
     truth[1] = CLASSES  # out of class
     whole, begun, resumed = (PseudoLabelMeter(truth, CLASSES) for _ in range(3))
     for number, meters in ((0, (whole, begun)), (1, (whole, resumed))):
@@ -128,7 +128,7 @@ def test_that_share_goes_on_from_a_checkpoint() -> None:
 
 def test_a_run_logs_that_share(tmp_path: Path) -> None:
     """Over one pass, in which all images count, it is their share in the data: 2 of 8 classes are unknown."""
-    settings = {"method__threshold": 0.0, "data__unlabelled": "inout", "data__ood_genera": 1}
+    settings = {"method__threshold": 0.0, "data__unlabeled": "inout", "data__ood_genera": 1}
     settings |= {"iterations": 9, "log_every": 9, "evaluate_every": 9}
     train(tiny_settings("flexmatch", **settings), tmp_path, display=Display(quiet=True))
     records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())

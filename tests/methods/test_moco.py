@@ -13,7 +13,7 @@ import semifine
 from semifine.errors import UserError
 from semifine.losses import contrast_logits, contrastive_loss
 from semifine.methods.base import DataInfo, Progress
-from semifine.methods.components import Ring
+from semifine.methods.components import RingBuffer
 from semifine.methods.moco import MoCo, MoCoSettings
 from semifine.models.classifier import PROJECTION, create_classifier, on_sphere
 from semifine.models.ema import create_teacher, update_teacher
@@ -22,7 +22,7 @@ from semifine.training.fit import train
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.methods.one_step import (
-    UNLABELLED,
+    UNLABELED,
     make_batch,
     make_linear_networks,
     make_method,
@@ -36,7 +36,7 @@ PROGRESS = Progress(0, 10)
 @pytest.mark.parametrize("sizes", [[4, 4, 4, 4], [3, 3, 3, 3, 3], [5, 1, 4, 5]])
 def test_the_queue_holds_the_last_keys_in_order(sizes: list[int]) -> None:
     """Also where a batch goes round the end."""
-    ring = Ring(torch.zeros(8, 2))
+    ring = RingBuffer(torch.zeros(8, 2))
     pushed = [torch.zeros(2)] * 8
     for size in sizes:
         keys = torch.randn(size, 2)
@@ -50,7 +50,7 @@ def test_a_step_puts_its_keys_into_the_queue() -> None:
     method, networks = make_method("moco"), make_linear_networks()
     batch = make_batch(method)
     method(networks, batch, PROGRESS)
-    keys = on_sphere(networks.teacher(batch.unlabelled["moco_v2:2"]).heads[PROJECTION])
+    keys = on_sphere(networks.teacher(batch.unlabeled["moco_v2:2"]).heads[PROJECTION])
     torch.testing.assert_close(method.queue.rows[:8], keys)
     assert method.queue.slot == 8
 
@@ -58,11 +58,11 @@ def test_a_step_puts_its_keys_into_the_queue() -> None:
 def test_the_keys_have_no_gradient() -> None:
     method, networks = make_method("moco"), make_linear_networks()
     batch = make_batch(method)
-    for view in batch.unlabelled.values():
+    for view in batch.unlabeled.values():
         view.requires_grad_()
     method(networks, batch, PROGRESS).loss.backward()
-    assert batch.unlabelled["moco_v2:1"].grad.any()
-    assert batch.unlabelled["moco_v2:2"].grad is None
+    assert batch.unlabeled["moco_v2:1"].grad.any()
+    assert batch.unlabeled["moco_v2:2"].grad is None
     assert not method.queue.rows.requires_grad
 
 
@@ -89,21 +89,21 @@ def test_descent_lowers_the_loss() -> None:
     method, networks = make_method("moco"), make_networks("moco", train=True)
     networks.teacher.load_state_dict(networks.student.state_dict())
     batch = make_batch(method)
-    optimiser = torch.optim.SGD(networks.student.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(networks.student.parameters(), lr=0.05)
     losses = []
     for _ in range(8):
         method.queue.slot.zero_()  # the same keys are replaced each time, the others stay
         loss = method(networks, batch, PROGRESS).loss
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[1]
 
 
 @pytest.mark.parametrize(("batch", "length"), [(8, 48), (10, 50), (54, 54), (60, 60)])
 def test_the_queue_is_as_long_as_whole_batches_of_images_allow(batch: int, length: int) -> None:
-    method = MoCo(MoCoSettings(groups=1), DataInfo(6, 18, UNLABELLED, unlabelled_batch=batch))
+    method = MoCo(MoCoSettings(groups=1), DataInfo(6, 18, UNLABELED, unlabeled_batch=batch))
     assert len(method.queue.rows) == length
     torch.testing.assert_close(method.queue.rows.norm(dim=1), torch.ones(length))
 
@@ -111,8 +111,8 @@ def test_the_queue_is_as_long_as_whole_batches_of_images_allow(batch: int, lengt
 def test_versions_differ_in_head_temperature_and_views() -> None:
     first, second = make_method("moco", version="v1"), make_method("moco", version="v2")
     assert (first.temperature, second.temperature) == (0.07, 0.2)
-    assert first.unlabelled_views == ("moco_v1:1", "moco_v1:2")
-    assert second.unlabelled_views == ("moco_v2:1", "moco_v2:2")
+    assert first.unlabeled_views == ("moco_v1:1", "moco_v1:2")
+    assert second.unlabeled_views == ("moco_v2:1", "moco_v2:2")
     heads = [str(MoCo.heads(method.settings, 64)[PROJECTION]) for method in (first, second)]
     assert "ReLU" not in heads[0]
     assert "ReLU" in heads[1]
@@ -132,7 +132,7 @@ def test_batch_norm_sees_keys_in_other_groups_than_queries() -> None:
             return self(images)
 
     batch = make_batch(method)
-    for view in batch.unlabelled.values():
+    for view in batch.unlabeled.values():
         view[:, 0, 0, 0] = torch.arange(8)
     recorder = Recorder()
     method(recorder, batch, PROGRESS)
@@ -148,7 +148,7 @@ def test_groups_must_divide_the_batch() -> None:
 
 def test_groups_must_divide_what_each_process_gets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semifine.methods.moco.world_size", lambda: 8)
-    info = DataInfo(6, 18, 320, unlabelled_batch=160)
+    info = DataInfo(6, 18, 320, unlabeled_batch=160)
     with pytest.raises(UserError, match=r"method\.groups \(8\) in each of 8 processes"):
         MoCo(MoCoSettings(groups=8), info)
     MoCo(MoCoSettings(groups=5), info)
@@ -181,7 +181,7 @@ def test_a_run_reports_no_accuracy_and_says_what_to_do(tmp_path: Path) -> None:
     run = semifine.fit(out=tmp_path / "run", quiet=True, **tiny_settings("moco", iterations=3).as_dict())
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert "top1" not in result
-    assert result["unlabelled"] == {}
+    assert result["unlabeled"] == {}
     for ask in (run.evaluate, lambda: run.predict([np.zeros((40, 40, 3), np.uint8)])):
         with pytest.raises(UserError, match=r"no classifier.*--weights"):
             ask()

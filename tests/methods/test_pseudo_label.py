@@ -35,7 +35,7 @@ def test_the_ramp_is_a_share_of_the_run_and_counts_its_own_steps() -> None:
     batch, progress = make_batch(method), Progress(0, 8)
     for step in range(5):
         numbers = method(networks, batch, progress).numbers
-        weight = (numbers["loss"] - numbers["loss_labelled"]) / numbers["loss_unlabelled"]
+        weight = (numbers["loss"] - numbers["loss_labeled"]) / numbers["loss_unlabeled"]
         assert weight.item() == pytest.approx(math.exp(-5 * (1 - step / 4) ** 2), abs=1e-5)
 
 
@@ -57,11 +57,11 @@ def test_a_hard_label_pulls_ten_times_as_much() -> None:
     torch.testing.assert_close(targets[1], probs[1])
 
 
-def test_a_threshold_of_one_or_more_leaves_the_labelled_share_of_the_supervised_gradient() -> None:
-    """With as many labelled as unlabelled images, half of it."""
+def test_a_threshold_of_one_or_more_leaves_the_labeled_share_of_the_supervised_gradient() -> None:
+    """With as many labeled as unlabeled images, half of it."""
     method, networks = make_method("pseudo_label", threshold=1.0), make_linear_networks()
     batch = make_batch(method)
-    batch = replace(batch, unlabelled={"weak": batch.unlabelled["weak"][:4]}, index=batch.index[:4])
+    batch = replace(batch, unlabeled={"weak": batch.unlabeled["weak"][:4]}, index=batch.index[:4])
     supervised = gradient(make_method("supervised"), networks, batch)
     for own, other in zip(gradient(method, networks, batch), supervised, strict=True):
         if own is not None:

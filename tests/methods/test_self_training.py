@@ -40,24 +40,24 @@ def test_a_student_like_its_teacher_has_no_loss_and_no_gradient() -> None:
     assert all(g.abs().max() < 1e-6 for g in torch.autograd.grad(loss, list(student.parameters())))
 
 
-def test_weight_zero_is_supervised_on_the_labelled_images() -> None:
+def test_weight_zero_is_supervised_on_the_labeled_images() -> None:
     method, networks = make_method("self_training", weight=0), make_networks("self_training")
     batch = make_batch(method)
     supervised = make_method("supervised")(networks, batch, PROGRESS).loss
     torch.testing.assert_close(method(networks, batch, PROGRESS).loss, supervised)
 
 
-def test_the_loss_runs_over_labelled_and_unlabelled_images() -> None:
+def test_the_loss_runs_over_labeled_and_unlabeled_images() -> None:
     method, networks = make_method("self_training", weight=1.0), make_networks("self_training")
     batch = make_batch(method)
-    images = torch.cat([batch.labelled["weak"], batch.unlabelled["weak"]])
+    images = torch.cat([batch.labeled["weak"], batch.unlabeled["weak"]])
     student, teacher = networks.student(images).logits.softmax(1), networks.frozen(images).logits.softmax(1)
     slow = sum((t * (t / s).log()).sum() for s, t in zip(student, teacher, strict=True)) / len(images)
     torch.testing.assert_close(method(networks, batch, PROGRESS).loss, slow)
 
 
 def test_the_square_of_the_temperature_keeps_the_size_of_the_gradient() -> None:
-    """At high temperatures the gradient tends to the difference of the centred logits over K, whatever T is."""
+    """At high temperatures the gradient tends to the difference of the centered logits over K, whatever T is."""
     torch.manual_seed(0)
     student, teacher = torch.randn(4, 6, requires_grad=True), torch.randn(4, 6)
     sizes = []
@@ -81,9 +81,9 @@ def test_labels_of_minus_one_are_ignored() -> None:
     batch = make_batch(method)
     half_known = replace(batch, label=torch.tensor([0, 1, -1, -1]))
     numbers = method(networks, half_known, PROGRESS).numbers
-    shorter = replace(batch, labelled={"weak": batch.labelled["weak"][:2]}, label=batch.label[:2])
+    shorter = replace(batch, labeled={"weak": batch.labeled["weak"][:2]}, label=batch.label[:2])
     expected = make_method("supervised")(networks, shorter, PROGRESS).loss
-    torch.testing.assert_close(numbers["loss_labelled"], expected.detach())
+    torch.testing.assert_close(numbers["loss_labeled"], expected.detach())
 
 
 def test_the_accuracy_of_the_teacher_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +111,10 @@ def test_a_run_folder_of_another_backbone_teaches(tmp_path: Path) -> None:
     )
 
 
-def test_a_teacher_that_expects_other_colours_is_refused(tmp_path: Path) -> None:
+def test_a_teacher_that_expects_other_colors_is_refused(tmp_path: Path) -> None:
     train(tiny_settings("supervised", iterations=2, backbone="resnet10t"), tmp_path / "teacher", display=Listener())
     settings = tiny_settings("self_training", method__teacher=str(tmp_path / "teacher"))
-    with pytest.raises(UserError, match="colours"):
+    with pytest.raises(UserError, match="colors"):
         train(settings, tmp_path / "student", display=Listener())
 
 

@@ -18,8 +18,8 @@ from tests.conftest import tiny_settings
 from tests.methods.one_step import (
     CLASSES,
     LABEL,
-    LABELLED,
-    UNLABELLED,
+    LABELED,
+    UNLABELED,
     make_batch,
     make_linear_networks,
     make_method,
@@ -35,7 +35,7 @@ def probs() -> torch.Tensor:
 
 @pytest.fixture
 def similarity() -> torch.Tensor:
-    return torch.randn(8, LABELLED, generator=torch.Generator().manual_seed(1)).softmax(1)
+    return torch.randn(8, LABELED, generator=torch.Generator().manual_seed(1)).softmax(1)
 
 
 def assert_distribution(values: torch.Tensor) -> None:
@@ -44,12 +44,12 @@ def assert_distribution(values: torch.Tensor) -> None:
 
 
 def fill(method, networks):
-    """Shows the method every labelled image once, so that its bank is in use."""
-    for start in range(0, LABELLED, 6):
-        labelled = torch.arange(start, start + 6)
+    """Shows the method every labeled image once, so that its bank is in use."""
+    for start in range(0, LABELED, 6):
+        labeled = torch.arange(start, start + 6)
         batch = make_batch(method, start)
-        images = torch.randn(6, *batch.labelled["weak"].shape[1:])
-        step = replace(batch, labelled={"weak": images}, label=LABEL[labelled], labelled_index=labelled)
+        images = torch.randn(6, *batch.labeled["weak"].shape[1:])
+        step = replace(batch, labeled={"weak": images}, label=LABEL[labeled], labeled_index=labeled)
         method(networks, step, PROGRESS)
 
 
@@ -70,10 +70,10 @@ def test_unfolding_and_aggregating_equal_slow_versions(probs, similarity) -> Non
     for q, p, unfolded, aggregated in zip(
         similarity, probs, unfold(similarity, probs, LABEL), aggregate(similarity, LABEL, CLASSES), strict=True
     ):
-        weighted = [q[i] * p[LABEL[i]] for i in range(LABELLED)]
+        weighted = [q[i] * p[LABEL[i]] for i in range(LABELED)]
         torch.testing.assert_close(unfolded, torch.stack(weighted) / sum(weighted))
         for c in range(CLASSES):
-            torch.testing.assert_close(aggregated[c], sum(q[i] for i in range(LABELLED) if LABEL[i] == c))
+            torch.testing.assert_close(aggregated[c], sum(q[i] for i in range(LABELED) if LABEL[i] == c))
 
 
 def test_full_smoothing_leaves_the_prediction() -> None:
@@ -81,7 +81,7 @@ def test_full_smoothing_leaves_the_prediction() -> None:
     fill(method, networks)
     batch = make_batch(method)
     target = method(networks, batch, PROGRESS).pseudo_labels.target
-    (weak,) = networks.ask_teacher(batch.unlabelled["weak"])
+    (weak,) = networks.ask_teacher(batch.unlabeled["weak"])
     torch.testing.assert_close(target, align(weak.logits.softmax(1), method.alignment.rows.mean(dim=0)))
 
 
@@ -91,7 +91,7 @@ def test_without_full_smoothing_the_bank_changes_labels_once_it_is_filled() -> N
 
     def change() -> float:
         target = method(networks, batch, PROGRESS).pseudo_labels.target
-        (weak,) = networks.ask_teacher(batch.unlabelled["weak"])
+        (weak,) = networks.ask_teacher(batch.unlabeled["weak"])
         aligned = align(weak.logits.softmax(1), method.alignment.rows.mean(dim=0))
         return (target - aligned).abs().max().item()
 
@@ -107,7 +107,7 @@ def test_a_uniform_prediction_does_not_change_similarities(similarity) -> None:
 
 def test_a_bank_of_one_class_aggregates_to_that_class(similarity) -> None:
     expected = torch.eye(CLASSES)[2].expand(8, -1)
-    torch.testing.assert_close(aggregate(similarity, torch.full((LABELLED,), 2), CLASSES), expected)
+    torch.testing.assert_close(aggregate(similarity, torch.full((LABELED,), 2), CLASSES), expected)
 
 
 def test_alignment_to_a_uniform_mean_changes_nothing(probs) -> None:
@@ -130,7 +130,7 @@ def test_alignment_uses_the_mean_of_the_last_batches() -> None:
 def test_the_loss_between_images_is_at_least_the_entropy_of_its_target(similarity) -> None:
     """Equal where the student's similarities are the target."""
     entropy = -(similarity * similarity.log()).sum(dim=1).mean()
-    other = torch.randn(8, LABELLED)
+    other = torch.randn(8, LABELED)
     assert soft_cross_entropy(other, similarity) > entropy
     torch.testing.assert_close(soft_cross_entropy(similarity.log(), similarity), entropy)
 
@@ -142,52 +142,52 @@ def test_the_loss_between_images_equals_its_formula() -> None:
     loss = method(networks, batch, PROGRESS).numbers["loss_instances"]
 
     def similarities(network, view: str) -> torch.Tensor:
-        z = on_sphere(network(batch.unlabelled[view]).heads[PROJECTION])
+        z = on_sphere(network(batch.unlabeled[view]).heads[PROJECTION])
         return (z @ bank.t() / 0.1).softmax(1)
 
     q, s = similarities(networks.teacher, "weak"), similarities(networks.student, "moco_v2")
-    p = method.pseudo_labels(networks.teacher(batch.unlabelled["weak"]).logits.softmax(1)).target
+    p = method.pseudo_labels(networks.teacher(batch.unlabeled["weak"]).logits.softmax(1)).target
     torch.testing.assert_close(loss, -(unfold(q, p, LABEL) * s.log()).sum(dim=1).mean().detach())
 
 
-def test_in_the_first_labelled_epoch_there_is_no_loss_between_images() -> None:
+def test_in_the_first_labeled_epoch_there_is_no_loss_between_images() -> None:
     method, networks = make_method("simmatch"), make_linear_networks()
     losses = []
-    for start in range(0, LABELLED + 6, 6):
-        labelled = torch.arange(start, start + 6) % LABELLED
+    for start in range(0, LABELED + 6, 6):
+        labeled = torch.arange(start, start + 6) % LABELED
         batch = make_batch(method, start)
-        images = torch.randn(6, *batch.labelled["weak"].shape[1:])
-        step = replace(batch, labelled={"weak": images}, label=LABEL[labelled], labelled_index=labelled)
+        images = torch.randn(6, *batch.labeled["weak"].shape[1:])
+        step = replace(batch, labeled={"weak": images}, label=LABEL[labeled], labeled_index=labeled)
         losses.append(method(networks, step, PROGRESS).numbers["loss_instances"].item())
     assert losses[:3] == [0, 0, 0]
     assert losses[3] > 0
 
 
-def test_released_code_counts_an_epoch_of_unlabelled_images_and_knows_no_labels_at_first() -> None:
-    method = make_method("simmatch", first_epoch="unlabelled", blank_labels=True)
+def test_released_code_counts_an_epoch_of_unlabeled_images_and_knows_no_labels_at_first() -> None:
+    method = make_method("simmatch", first_epoch="unlabeled", blank_labels=True)
     networks = make_linear_networks()
     assert not method.bank_label.any()
     losses = [
         method(networks, make_batch(method, seed), PROGRESS).numbers["loss_instances"].item()
-        for seed in range(-(-UNLABELLED // 8) + 1)
+        for seed in range(-(-UNLABELED // 8) + 1)
     ]
     assert not any(losses[:-1])
     assert losses[-1] > 0
     assert not method.filled.all(), "part of the bank is still random then, which is the trap"
 
 
-def test_the_bank_knows_the_labels_of_labelled_images_from_the_start() -> None:
+def test_the_bank_knows_the_labels_of_labeled_images_from_the_start() -> None:
     torch.testing.assert_close(make_method("simmatch").bank_label, LABEL)
 
 
 def test_a_row_of_the_bank_is_the_averages_projection_of_that_image() -> None:
     method, networks = make_method("simmatch"), make_linear_networks()
-    batch = replace(make_batch(method), labelled_index=torch.tensor([7, 2, 9, 11]), label=LABEL[[7, 2, 9, 11]])
+    batch = replace(make_batch(method), labeled_index=torch.tensor([7, 2, 9, 11]), label=LABEL[[7, 2, 9, 11]])
     before = method.bank.clone()
     method(networks, batch, PROGRESS)
-    expected = on_sphere(networks.teacher(batch.labelled["weak"]).heads[PROJECTION])
+    expected = on_sphere(networks.teacher(batch.labeled["weak"]).heads[PROJECTION])
     torch.testing.assert_close(method.bank[[7, 2, 9, 11]], expected)
-    untouched = [i for i in range(LABELLED) if i not in (7, 2, 9, 11)]
+    untouched = [i for i in range(LABELED) if i not in (7, 2, 9, 11)]
     torch.testing.assert_close(method.bank[untouched], before[untouched])
     assert method.filled.nonzero().flatten().tolist() == [2, 7, 9, 11]
 

@@ -10,26 +10,26 @@ from semifine.methods.base import Progress
 from tests.methods.one_step import CLASSES, make_batch, make_linear_networks, make_method, make_networks
 
 
-def test_labelled_features_are_grouped_by_their_labels() -> None:
-    method, networks = make_method("soc", similarity="labelled_features"), make_networks("soc")
+def test_labeled_features_are_grouped_by_their_labels() -> None:
+    method, networks = make_method("soc", similarity="labeled_features"), make_networks("soc")
     batch = make_batch(method)
     method(networks, batch, Progress(0, 10))
-    features = torch.nn.functional.normalize(networks.student(batch.labelled["weak"]).features, dim=1)
+    features = torch.nn.functional.normalize(networks.student(batch.labeled["weak"]).features, dim=1)
     for image, label in enumerate(batch.label):
         torch.testing.assert_close(method.centroids.mean[label], features[image])
     assert method.centroids.is_seen.sum() == len(batch.label)
 
 
-def test_unlabelled_features_are_grouped_by_their_prediction() -> None:
+def test_unlabeled_features_are_grouped_by_their_prediction() -> None:
     method, networks = make_method("soc", similarity="pseudo_features"), make_networks("soc")
     batch = make_batch(method)
     method(networks, batch, Progress(0, 10))
-    predicted = networks.student(batch.unlabelled["weak"]).logits.argmax(dim=1)
+    predicted = networks.student(batch.unlabeled["weak"]).logits.argmax(dim=1)
     assert set(method.centroids.is_seen.nonzero().flatten().tolist()) == set(predicted.tolist())
 
 
 def test_no_gradient_flows_through_the_similarity() -> None:
-    method, networks = make_method("soc", similarity="labelled_features"), make_linear_networks()
+    method, networks = make_method("soc", similarity="labeled_features"), make_linear_networks()
     method.centroids = type(method.centroids)(CLASSES, 12)
     method(networks, make_batch(method), Progress(0, 10)).loss.backward()
     assert not method.centroids.mean.requires_grad

@@ -21,14 +21,14 @@ def test_labels_of_minus_one_are_ignored() -> None:
     )
 
 
-@pytest.mark.parametrize(("unlabelled", "left"), [("in", 0), ("inout", 2 * 9)])
-def test_the_oracle_learns_from_labelled_and_in_class_unlabelled_images(unlabelled: str, left: int) -> None:
+@pytest.mark.parametrize(("unlabeled", "left"), [("in", 0), ("inout", 2 * 9)])
+def test_the_oracle_learns_from_labeled_and_in_class_unlabeled_images(unlabeled: str, left: int) -> None:
     """The published sizes are tested where the lists are read."""
-    settings = tiny_settings("oracle", data__unlabelled=unlabelled, data__ood_genera=1)
+    settings = tiny_settings("oracle", data__unlabeled=unlabeled, data__ood_genera=1)
     catalog = load_catalog(settings.data, settings.data_settings)
     revealed = catalog.with_truth_revealed()
-    assert len(revealed.rows(Split.LABELLED)) == 6 * (3 + 9)
-    assert len(revealed.rows(Split.UNLABELLED)) == left
+    assert len(revealed.rows(Split.LABELED)) == 6 * (3 + 9)
+    assert len(revealed.rows(Split.UNLABELED)) == left
     assert len(revealed.rows(Split.TEST)) == len(catalog.rows(Split.TEST))
 
 

@@ -37,15 +37,15 @@ def test_outputs_come_back_in_the_order_of_the_views(mode: str, views: list[torc
         torch.testing.assert_close(output.logits, student(view).logits, atol=1e-5, rtol=1e-4)
 
 
-def test_joint_normalises_all_views_together(views: list[torch.Tensor]) -> None:
+def test_joint_normalizes_all_views_together(views: list[torch.Tensor]) -> None:
     joint = Networks(network().train())(*views)
     together = network().train()(torch.cat(views)).logits
     torch.testing.assert_close(torch.cat([output.logits for output in joint]), together)
 
 
-def test_split_keeps_labelling_views_out_of_the_graph(views: list[torch.Tensor]) -> None:
-    labelled, weak, strong = Networks(network().train(), mode="split")(*views, without_gradient=(1,))
-    assert labelled.logits.requires_grad
+def test_split_keeps_labeling_views_out_of_the_graph(views: list[torch.Tensor]) -> None:
+    labeled, weak, strong = Networks(network().train(), mode="split")(*views, without_gradient=(1,))
+    assert labeled.logits.requires_grad
     assert strong.logits.requires_grad
     assert not weak.logits.requires_grad
 
@@ -60,7 +60,7 @@ def test_split_updates_statistics_from_clean_views_only(views: list[torch.Tensor
             torch.testing.assert_close(own, other)
 
 
-def test_split_normalises_each_view_by_itself(views: list[torch.Tensor]) -> None:
+def test_split_normalizes_each_view_by_itself(views: list[torch.Tensor]) -> None:
     outputs = Networks(network().train(), mode="split")(*views, without_gradient=(1,))
     for output, view in zip(outputs, views, strict=True):
         torch.testing.assert_close(output.logits, network().train()(view).logits)
@@ -88,7 +88,7 @@ def test_heads_leave_the_random_weights_of_the_rest_as_they_are() -> None:
     torch.testing.assert_close({name: with_one[name] for name in without}, without)
 
 
-def test_the_average_normalises_by_the_batch_and_learns_nothing(views: list[torch.Tensor]) -> None:
+def test_the_average_normalizes_by_the_batch_and_learns_nothing(views: list[torch.Tensor]) -> None:
     teacher = create_teacher(with_head())
     before = copy.deepcopy(teacher.state_dict())
     first, second = Networks(network(), teacher).ask_teacher(*views[:2])

@@ -5,7 +5,7 @@ import timm
 import torch
 
 from semifine.errors import UserError
-from semifine.models.classifier import create_classifier, normalisation
+from semifine.models.classifier import create_classifier, normalization
 from semifine.models.pretrained import load_imagenet_weights
 
 
@@ -27,7 +27,7 @@ def test_installed_imagenet_weights_give_imagenet_statistics() -> None:
     network = create_classifier("tf_efficientnet_lite0", 7, 64)
     report = load_imagenet_weights(network, "tf_efficientnet_lite0")
     assert (len(report.matched), report.unexpected, report.head) == (report.total, [], False)
-    assert normalisation(network).mean == (0.5, 0.5, 0.5)
+    assert normalization(network).mean == (0.5, 0.5, 0.5)
     assert network.backbone.bn1.running_var.std() > 0.01, "trained batch-norm statistics are not all ones"
 
 

@@ -83,7 +83,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         write_run(root / "a", "supervised", groups=groups, top1=41.5, val=40.0, images_per_class=40),
         write_run(
             root / "b", "soc", groups=groups, top1=58.123, val=57.0, images_per_class=40,
-            transitions=planted_counts(groups), unlabelled=300,
+            transitions=planted_counts(groups), unlabeled=300,
         ),
     ]  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_the_table_holds_the_exact_numbers_of_the_results(page: PageReader, two_
         assert row["selected_on_val"] == result["selected_on_val"]["top1"]
         assert row["best_on_test"] == result["best_on_test"]["top1"]
         for key in ("pseudo_label_accuracy", "candidates", "candidate_hit_rate"):
-            assert row[key] == result["unlabelled"][key]
+            assert row[key] == result["unlabeled"][key]
         assert row["seconds"] == result["seconds"]
     assert page.results[1]["agreement"] == 1.0
     assert "agreement" not in page.results[0]
@@ -138,9 +138,9 @@ def test_one_line_a_run_says_where_its_time_went(page: PageReader) -> None:
         assert f"{label}: {line}; {speed}." in page.text
 
 
-def test_the_summary_says_whether_unlabelled_images_helped(page: PageReader) -> None:
+def test_the_summary_says_whether_unlabeled_images_helped(page: PageReader) -> None:
     assert "SoC is 16.6 points above supervised learning" in page.text
-    assert "the unlabelled images helped" in page.text
+    assert "the unlabeled images helped" in page.text
     assert "Supervised and SoC: one seed." in page.text
 
 
@@ -156,7 +156,7 @@ def test_pictures_and_drawings_have_words(page: PageReader) -> None:
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
-def test_drawings_take_the_colours_and_the_font_of_the_page(page: PageReader) -> None:
+def test_drawings_take_the_colors_and_the_font_of_the_page(page: PageReader) -> None:
     assert "var(--hue-blue)" in page.html
     assert "currentColor" in page.html
     assert "DejaVu" not in page.html
@@ -193,7 +193,7 @@ def test_a_supervised_run_alone(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "supervised", groups=make_groups(2, 3))
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert_self_contained(page)
-    assert "No run here tracked class transitions, so no clusters were learnt." in page.text
+    assert "No run here tracked class transitions, so no clusters were learned." in page.text
     assert "ordered by their groups (as the data set names them)" in page.text
     assert "The most confused pairs" in page.text
     assert "helped" not in page.text
@@ -225,7 +225,7 @@ def test_a_run_with_nothing_to_show(tmp_path: Path) -> None:
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
     assert "nothing can be said about its accuracy" in page.text
-    assert "No run here has facts of single unlabelled images" in page.text
+    assert "No run here has facts of single unlabeled images" in page.text
     assert "The runs noted nothing about their data" in page.text
     assert "no matrix to show" in page.text
 
@@ -233,7 +233,7 @@ def test_a_run_with_nothing_to_show(tmp_path: Path) -> None:
 def test_transitions_that_are_all_zero_are_no_clusters(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", transitions=np.zeros((6, 6), np.int64))
     page = read_page(write_page([run], tmp_path / "page.html"))
-    assert "no clusters were learnt" in page.text
+    assert "no clusters were learned" in page.text
 
 
 def test_two_classes_are_enough(tmp_path: Path) -> None:
@@ -278,14 +278,14 @@ def test_importing_the_report_is_cheap() -> None:
 
 
 def test_images_worth_a_look_are_those_of_the_facts(page: PageReader, two_runs: list[Path]) -> None:
-    facts = read_run(two_runs[1]).samples()
-    doubtful = np.argsort(-facts["entropy_before"], kind="stable")[:12]
+    stats = read_run(two_runs[1]).samples()
+    doubtful = np.argsort(-stats["entropy_before"], kind="stable")[:12]
     section = page.html.split('id="gallery-doubtful"')[1].split("</details>")[0]
-    assert re.findall(r'class="path" title="(.*?)"', section) == [facts["path"][place] for place in doubtful]
-    wrong = np.flatnonzero((facts["truth"] < 12) & ~facts["correct"])
-    wrong = wrong[np.argsort(-facts["confidence"][wrong], kind="stable")][:12]
+    assert re.findall(r'class="path" title="(.*?)"', section) == [stats["path"][place] for place in doubtful]
+    wrong = np.flatnonzero((stats["truth"] < 12) & ~stats["correct"])
+    wrong = wrong[np.argsort(-stats["confidence"][wrong], kind="stable")][:12]
     section = page.html.split('id="gallery-wrong"')[1].split("</details>")[0]
-    assert re.findall(r'class="path" title="(.*?)"', section) == [facts["path"][place] for place in wrong]
+    assert re.findall(r'class="path" title="(.*?)"', section) == [stats["path"][place] for place in wrong]
     assert "Without photos: The classes of synthetic are no longer those of the run." in page.text
 
 
@@ -293,7 +293,7 @@ def test_candidates_stand_in_the_order_of_their_probability(tmp_path: Path) -> N
     probs = np.full((1, 8), 0.02, np.float32)
     probs[0, [6, 1, 7, 3, 4]] = 0.40, 0.10, 0.20, 0.15, 0.09
     run = write_run(
-        tmp_path / "run", names=list("ABCDEFGH"), unlabelled=1, transitions=planted_counts(make_groups(4, 2))
+        tmp_path / "run", names=list("ABCDEFGH"), unlabeled=1, transitions=planted_counts(make_groups(4, 2))
     )
     table = pq.read_table(run / "samples.parquet").to_pydict()
     columns = {name: np.array(values) for name, values in table.items() if name != "candidates"}
@@ -306,8 +306,8 @@ def test_candidates_stand_in_the_order_of_their_probability(tmp_path: Path) -> N
 def test_the_list_to_label_next_is_a_file_for_labels(page: PageReader, two_runs: list[Path]) -> None:
     link = next(value for value in page.attributes("href") if value.startswith("data:text/csv"))
     lines = list(csv.DictReader(io.StringIO(unquote(link.partition(",")[2]))))
-    facts = read_run(two_runs[1]).samples("path", "entropy_after")
-    assert lines[0]["path"] == facts["path"][facts["entropy_after"].argmax()]
+    stats = read_run(two_runs[1]).samples("path", "entropy_after")
+    assert lines[0]["path"] == stats["path"][stats["entropy_after"].argmax()]
     assert len({line["path"] for line in lines}) == len(lines) > 50
     assert all(line["label"] == "" and line["prediction"] in line["candidates"] for line in lines)
 
@@ -316,29 +316,29 @@ def test_images_of_no_class_and_data_problems_are_told(page: PageReader) -> None
     outside = page.text.split("Images of the classes, and of none")[1]
     assert "SoC of the classes 294 images" in outside
     assert "SoC of no class 6 images" in outside
-    assert "1 image has exact copies in unlabelled (a/1.jpg = b/<1>.jpg)." in page.text
-    assert "5 labelled images a class" in page.text
+    assert "1 image has exact copies in unlabeled (a/1.jpg = b/<1>.jpg)." in page.text
+    assert "5 labeled images a class" in page.text
     assert "5 to 5" not in page.text
     assert "24 validation images" in page.text
 
 
 def test_photos_come_from_the_data_of_the_run(tmp_path: Path) -> None:
     """The embedded set is always there; its classes are those that the run names."""
-    data = {"source": "synthetic", "genera": 2, "species": 2, "unlabelled_per_class": 5}
+    data = {"source": "synthetic", "genera": 2, "species": 2, "unlabeled_per_class": 5}
     settings = resolve([{f"data.{key}": value for key, value in data.items()}])
     catalog = load_catalog(settings.data, settings.data_settings)
     groups = list(catalog.class_groups or ())
     run = write_run(
         tmp_path / "run", names=catalog.class_names, groups=groups, transitions=planted_counts(groups),
-        settings={"data": data}, unlabelled=20,
+        settings={"data": data}, unlabeled=20,
     )  # fmt: skip
     samples = pq.read_table(run / "samples.parquet")
-    paths = [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELLED)]
+    paths = [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELED)]
     pq.write_table(samples.set_column(1, "path", [paths]), run / "samples.parquet")
     page = read_page(write_page([run], tmp_path / "page.html"))
     alts = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
     assert sum(alt.startswith("Example of") for alt in alts) == 4 * 4
-    assert sum(alt.startswith("Unlabelled image") for alt in alts) >= 12
+    assert sum(alt.startswith("Unlabeled image") for alt in alts) >= 12
     assert "Without photos" not in page.text
 
 

@@ -1,4 +1,4 @@
-"""The small parts of the page: words, colours, names, curves, matrices, pictures."""
+"""The small parts of the page: words, colors, names, curves, matrices, pictures."""
 
 from __future__ import annotations
 
@@ -178,14 +178,14 @@ def test_a_tint_grows_with_the_value_and_leaves_zero_clear() -> None:
     assert tinted(np.zeros((3, 3)), (1, 2, 3))[0, 1, 3] == 0
 
 
-def test_scales_have_whole_numbers_and_say_how_colours_grow(tmp_path: Path) -> None:
+def test_scales_have_whole_numbers_and_say_how_colors_grow(tmp_path: Path) -> None:
     counts = planted_counts(make_groups(2, 3))
     counts[0, 1], counts[1, 0] = 207, 0
     run = read_run(write_run(tmp_path / "run", transitions=counts))
     changes, mistakes = draw_matrices(arrange(run, "SoC"))
     assert changes.ticks == ("0", "52", "207 changes")
-    assert changes.caption.endswith("Colours follow the square root.")
-    assert mistakes.caption.endswith("Colours follow the square root.")
+    assert changes.caption.endswith("Colors follow the square root.")
+    assert mistakes.caption.endswith("Colors follow the square root.")
     assert [middle_of_scale(top) for top in (1, 3, 4, 9)] == [None, None, 1, 2]
 
 
@@ -301,11 +301,11 @@ def test_settings_do_not_tell_where_files_lie(tmp_path: Path, value: str, shown:
 
 
 def test_the_line_about_time_tells_steps_apart_and_the_memory(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", settings={"labelled_first": 0.5}))
+    run = read_run(write_run(tmp_path / "run", settings={"labeled_first": 0.5}))
     run.result["peak_gpu_bytes"] = 3_210_000_000
     (line,) = time_lines([run])
-    assert "100\u00a0ms a step with unlabelled images, 500 images a second" in line
+    assert "100\u00a0ms a step with unlabeled images, 500 images a second" in line
     assert line.endswith("and at most 3.21\u00a0GB of GPU memory.")
     assert not re.search(r"\d (?:%|s|ms|min|GB)\b", line), "no line ends between a number and its unit"
-    baseline = read_run(write_run(tmp_path / "other", "supervised", settings={"labelled_first": 0.5}))
-    assert "100\u00a0ms a step, 500 images" in time_lines([baseline])[0], "which has no unlabelled images"
+    baseline = read_run(write_run(tmp_path / "other", "supervised", settings={"labeled_first": 0.5}))
+    assert "100\u00a0ms a step, 500 images" in time_lines([baseline])[0], "which has no unlabeled images"

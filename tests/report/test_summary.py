@@ -14,14 +14,14 @@ from semifine.config import resolve, write_settings
 from semifine.report.scores import Comparison, Score, chance_margin
 from semifine.report.sections.help import HelpBox, view_help
 from semifine.report.sections.results import result_rows
-from semifine.report.sections.summary import Summary, summarise
+from semifine.report.sections.summary import Summary, summarize
 from semifine.runs.run import read_run
 from tests.runs.fake_runs import make_groups, planted_counts, write_run
 
 
 def summary_of(tmp_path: Path, *runs: dict[str, Any]) -> Summary:
-    facts = [read_run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
-    return summarise(facts, result_rows(facts))
+    stats = [read_run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
+    return summarize(stats, result_rows(stats))
 
 
 def test_a_clear_difference(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_several_seeds_are_averaged_and_not_called_single(tmp_path: Path) -> Non
     ]
     assert "(±3.0 over runs)" in summary.paragraphs[0]
     assert "SoC is 22.0 points above" in summary.paragraphs[1]
-    assert not any("one seed" in remark for remark in summary.remarks)
+    assert not any("one seed" in note for note in summary.notes)
 
 
 def test_runs_with_other_settings_are_not_averaged(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_other_differences_than_the_method_are_named(tmp_path: Path) -> None:
         {"method": "supervised", "settings": {"backbone": "resnet50", "iterations": 10, "device": "cuda"}},
         {"method": "soc"},
     )
-    assert "The runs differ in more than the method: iterations and backbone." in summary.remarks
+    assert "The runs differ in more than the method: iterations and backbone." in summary.notes
 
 
 def test_labels_are_explained_with_groups_where_known(tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ def test_labels_are_explained_with_groups_where_known(tmp_path: Path) -> None:
 
 
 def test_numbers_of_images_are_said_where_known(tmp_path: Path) -> None:
-    facts = read_run(write_run(tmp_path / "run"))
-    facts.result["images"] = {"labelled": 80, "unlabelled": 4000, "test": 60}
-    facts.result["set_aside"] = ["broken.jpg"]
-    summary = summarise([facts], result_rows([facts]))
-    assert "6 classes, 80 labelled images and 4\u202f000 unlabelled images to learn from" in summary.paragraphs[0]
+    stats = read_run(write_run(tmp_path / "run"))
+    stats.result["images"] = {"labeled": 80, "unlabeled": 4000, "test": 60}
+    stats.result["set_aside"] = ["broken.jpg"]
+    summary = summarize([stats], result_rows([stats]))
+    assert "6 classes, 80 labeled images and 4\u202f000 unlabeled images to learn from" in summary.paragraphs[0]
     assert "and 60 test images" in summary.paragraphs[0]
-    assert "1 image could not be read and stayed out." in summary.remarks
+    assert "1 image could not be read and stayed out." in summary.notes
 
 
 def test_chance_margin_shrinks_with_images() -> None:
@@ -127,8 +127,8 @@ def test_chance_margin_shrinks_with_images() -> None:
 
 
 def boxes_of(tmp_path: Path, *runs: dict[str, Any]) -> tuple[Summary, HelpBox]:
-    facts = [read_run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
-    return summarise(facts, result_rows(facts)), view_help(facts, result_rows(facts))
+    stats = [read_run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
+    return summarize(stats, result_rows(stats)), view_help(stats, result_rows(stats))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def boxes_of(tmp_path: Path, *runs: dict[str, Any]) -> tuple[Summary, HelpBox]:
     [
         (0.0, 100 / 15, 15, "open", "With 15 validation images, chance alone gives up to about"),
         (20.0, 60.0, 400, "yes", "SoC is 40.0 points above supervised learning"),
-        (60.0, 20.0, 400, "no", "the unlabelled images did not help"),
+        (60.0, 20.0, 400, "no", "the unlabeled images did not help"),
         (20.0, 60.0, None, "open", "How much chance alone gives is not known"),
     ],
 )
@@ -215,10 +215,10 @@ def test_unequal_budgets_are_told_by_data_set(tmp_path: Path) -> None:
 
 def test_test_images_that_only_the_result_counts(tmp_path: Path) -> None:
     """A run folder may have lost classes.safetensors, and with it the confusion matrix."""
-    facts = [read_run(write_run(tmp_path / method, method, top1=60.0)) for method in ("supervised", "soc")]
-    facts = [replace(run, confusion=None, result={**run.result, "images": {"test": 1000}}) for run in facts]
-    assert view_help(facts, result_rows(facts)).verdicts[0].margin.endswith("on 1\u202f000 test images")
-    assert "and 1\u202f000 test images" in summarise(facts, result_rows(facts)).paragraphs[0]
+    stats = [read_run(write_run(tmp_path / method, method, top1=60.0)) for method in ("supervised", "soc")]
+    stats = [replace(run, confusion=None, result={**run.result, "images": {"test": 1000}}) for run in stats]
+    assert view_help(stats, result_rows(stats)).verdicts[0].margin.endswith("on 1\u202f000 test images")
+    assert "and 1\u202f000 test images" in summarize(stats, result_rows(stats)).paragraphs[0]
 
 
 def test_the_command_of_the_box_trains_a_supervised_run(
@@ -257,4 +257,4 @@ def test_own_photos_go_by_their_name_not_their_path(tmp_path: Path) -> None:
     }
     for data, name in names.items():
         named = replace(run, data=data)
-        assert f"The data \u201c{name}\u201d has" in summarise([named], result_rows([named])).paragraphs[0]
+        assert f"The data \u201c{name}\u201d has" in summarize([named], result_rows([named])).paragraphs[0]

@@ -19,7 +19,7 @@ from semifine.files import write_json
 from semifine.methods.base import PseudoLabels
 from semifine.runs.folder import RunFolder
 from semifine.soft_labels.selector import select_candidates
-from semifine.training.sample_stats import sample_facts, summarise, write_sample_table
+from semifine.training.sample_stats import sample_stats, summarize, write_sample_table
 
 
 def planted_counts(groups: Sequence[str], seed: int = 0, within: float = 20, between: float = 0.5) -> NDArray[np.int64]:
@@ -49,11 +49,11 @@ def write_run(
     images_per_class: int = 10,
     val_images: int | None = None,
     settings: dict[str, Any] | None = None,
-    unlabelled: int = 0,
+    unlabeled: int = 0,
 ) -> Path:
     """One finished run; without ``top1`` it has no test images, without ``val`` no validation images.
 
-    With ``unlabelled`` images it has the whole facts of them, the labels of each class and findings about the data.
+    With ``unlabeled`` images it has the whole facts of them, the labels of each class and findings about the data.
     """
     names = list(names) or [f"class {place}" for place in range(len(groups or range(6)))]
     folder = RunFolder(path)
@@ -75,8 +75,8 @@ def write_run(
     evaluations = write_metrics(folder, method, top1, val, truth_known)
     write_matrices(folder, names, transitions, top1, images_per_class)
     means = write_samples(folder, method, truth_known)
-    if unlabelled:
-        means = write_facts(folder, method, names, groups, unlabelled, truth_known)
+    if unlabeled:
+        means = write_stats(folder, method, names, groups, unlabeled, truth_known)
     result = {
         "method": method,
         "data": "synthetic",
@@ -85,7 +85,7 @@ def write_run(
         "top1": top1,
         "top5": None if top1 is None else min(100.0, top1 + 20.25),
         **({} if val is None else {"val": {"top1": val, "top5": val + 10}}),
-        "unlabelled": means,
+        "unlabeled": means,
         "num_classes": len(names),
         **({} if val_images is None else {"images": {"val": val_images, "test": 0}}),
         "set_aside": [],
@@ -137,16 +137,16 @@ def write_matrices(
     top1: float | None,
     images_per_class: int,
 ) -> None:
-    facts: dict[str, NDArray[Any]] = {}
+    stats: dict[str, NDArray[Any]] = {}
     if transitions is not None:
-        facts["transitions"] = transitions.astype(np.int32)
+        stats["transitions"] = transitions.astype(np.int32)
     if top1 is not None:
         rng = np.random.default_rng(1)
         weight = np.ones((len(names), len(names))) if transitions is None else transitions + 0.3
         np.fill_diagonal(weight, 0)
         weight = (100 - top1) / 100 * weight / weight.sum(axis=1, keepdims=True) + top1 / 100 * np.eye(len(names))
-        facts["confusion"] = np.stack([rng.multinomial(images_per_class, row / row.sum()) for row in weight])
-    save_file(facts or {"none": np.zeros(0)}, folder.class_facts)
+        stats["confusion"] = np.stack([rng.multinomial(images_per_class, row / row.sum()) for row in weight])
+    save_file(stats or {"none": np.zeros(0)}, folder.class_stats)
 
 
 def write_samples(folder: RunFolder, method: str, truth_known: bool) -> dict[str, float]:
@@ -163,7 +163,7 @@ def write_samples(folder: RunFolder, method: str, truth_known: bool) -> dict[str
     return means
 
 
-def write_facts(
+def write_stats(
     folder: RunFolder, method: str, names: Sequence[str], groups: Sequence[str] | None, images: int, truth_known: bool
 ) -> dict[str, Any]:
     """Facts of made-up predictions that confuse classes of a group, by the definitions that training uses."""
@@ -178,24 +178,24 @@ def write_facts(
     ]
     if not truth_known:
         batches = [{**batch, "truth": np.full(len(batch["truth"]), -1)} for batch in batches]
-    facts = write_sample_table(folder.samples, iter(batches))
-    assert facts is not None
-    predicted = np.bincount(facts["prediction"], minlength=size)
+    stats = write_sample_table(folder.samples, iter(batches))
+    assert stats is not None
+    predicted = np.bincount(stats["prediction"], minlength=size)
     for share in (1, 2, 3, 4):
         counts = (predicted * share / 4).round().astype(int).tolist()
         folder.append_metrics({"kind": "classes", "step": 250 * share, "predicted": counts, "accepted": counts})
     report = {
         "name": "made up",
-        "splits": {"labelled": 5 * size, "unlabelled": images, "val": 2 * size, "test": 10 * size},
-        "classes": {name: {"labelled": 5, "val": 0, "test": 10} for name in names},
-        "labelled_per_class": {"min": 5, "median": 5.0, "max": 5},
-        "unlabelled_truth": {"known_class": images - images // 50, "other_class": images // 50, "unknown": 0},
+        "splits": {"labeled": 5 * size, "unlabeled": images, "val": 2 * size, "test": 10 * size},
+        "classes": {name: {"labeled": 5, "val": 0, "test": 10} for name in names},
+        "labeled_per_class": {"min": 5, "median": 5.0, "max": 5},
+        "unlabeled_truth": {"known_class": images - images // 50, "other_class": images // 50, "unknown": 0},
         "duplicates": [["a/1.jpg", "b/<1>.jpg"]],
         "errors": [],
-        "warnings": ["1 image has exact copies in unlabelled (a/1.jpg = b/<1>.jpg)."],
+        "warnings": ["1 image has exact copies in unlabeled (a/1.jpg = b/<1>.jpg)."],
     }
     write_json(folder.data, report)
-    return summarise(facts, size)
+    return summarize(stats, size)
 
 
 def _facts_of(
@@ -215,8 +215,8 @@ def _facts_of(
     pseudo = PseudoLabels(probs, target, torch.ones(len(probs)), k)
     return {
         "index": np.array(rows),
-        "path": np.array([f"unlabelled/photo {row:06d}.jpg" for row in rows], dtype=object),
-        **{name: value.numpy() for name, value in sample_facts(pseudo, torch.from_numpy(truth)).items()},
+        "path": np.array([f"unlabeled/photo {row:06d}.jpg" for row in rows], dtype=object),
+        **{name: value.numpy() for name, value in sample_stats(pseudo, torch.from_numpy(truth)).items()},
         "changes": random.poisson(3 * (1 - confidence.numpy())),
         "candidates": target.float().numpy(),
     }

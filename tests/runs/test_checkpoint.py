@@ -57,9 +57,9 @@ def test_weights_can_be_used_without_the_state_of_training(tmp_path: Path) -> No
     save_checkpoint(tmp_path, 5, {"w": torch.ones(2)}, {"step": 5})
     (tmp_path / "last" / "training.pt").unlink()
     assert load_weights(tmp_path / "last")["w"].tolist() == [1, 1]
-    newest, remarks = newest_checkpoint(tmp_path)
+    newest, notes = newest_checkpoint(tmp_path)
     assert newest is None
-    assert "training.pt is missing" in remarks[0]
+    assert "training.pt is missing" in notes[0]
 
 
 def test_death_while_writing_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +128,9 @@ def test_death_while_a_damaged_checkpoint_is_replaced_leaves_the_one_before_it(
         patch.setattr("os.replace", die)
         with pytest.raises(KeyboardInterrupt):
             save(tmp_path, 40)
-    found, remarks = newest_checkpoint(tmp_path)
+    found, notes = newest_checkpoint(tmp_path)
     assert found == tmp_path / "step-00000020"
-    assert remarks == [f"The link {tmp_path / 'last'} leads nowhere: the newest checkpoint beside it counts."]
+    assert notes == [f"The link {tmp_path / 'last'} leads nowhere: the newest checkpoint beside it counts."]
     save(tmp_path, 40)
     assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000040", [])
     assert names(tmp_path) == ["last", "step-00000020", "step-00000040"], "nothing half-done stays"
@@ -141,9 +141,9 @@ def test_without_the_link_to_the_last_one_the_newest_counts(tmp_path: Path) -> N
     for step in (20, 40):
         save(tmp_path, step)
     (tmp_path / "last").unlink()
-    found, remarks = newest_checkpoint(tmp_path)
+    found, notes = newest_checkpoint(tmp_path)
     assert found == tmp_path / "step-00000040"
-    assert remarks == [f"The link {tmp_path / 'last'} is missing: the newest checkpoint beside it counts."]
+    assert notes == [f"The link {tmp_path / 'last'} is missing: the newest checkpoint beside it counts."]
 
 
 def test_a_copy_in_which_links_have_become_folders_is_as_good(tmp_path: Path) -> None:

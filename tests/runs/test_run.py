@@ -41,7 +41,7 @@ def test_a_supervised_run_without_test_images_truth_or_groups(tmp_path: Path) ->
     assert run.confusion is None
     assert run.class_groups is None
     assert set(run.series) == {"loss", "images_per_second", "data_wait", "step_seconds"}
-    assert "pseudo_label_accuracy" not in run.unlabelled
+    assert "pseudo_label_accuracy" not in run.unlabeled
 
 
 def test_samples_are_read_by_column(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_a_run_without_class_facts_or_environment_still_reads(tmp_path: Path) ->
     assert run.environment["kind"] == "cpu", "result.json holds a copy"
 
 
-def test_a_step_costs_what_steps_with_unlabelled_images_cost(tmp_path: Path) -> None:
-    """0.6 of 1000 steps see labelled images alone: lines up to step 600 do not count, nor does one across it."""
-    path = write_run(tmp_path / "run", settings={"labelled_first": 0.6})
+def test_a_step_costs_what_steps_with_unlabeled_images_cost(tmp_path: Path) -> None:
+    """0.6 of 1000 steps see labeled images alone: lines up to step 600 do not count, nor does one across it."""
+    path = write_run(tmp_path / "run", settings={"labeled_first": 0.6})
     metrics = path / "metrics.jsonl"
     metrics.unlink()
     folder = RunFolder(path)

@@ -1,4 +1,4 @@
-"""On a GPU: the same numbers, no host synchronisation, and a step that fits into a CUDA graph."""
+"""On a GPU: the same numbers, no host synchronization, and a step that fits into a CUDA graph."""
 
 import pytest
 import torch

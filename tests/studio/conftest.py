@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from semifine.studio.snapshot import Insight, gain_insight
+from semifine.studio.snapshot import ModelSnapshot, take_snapshot
 from tests.studio.runs import small_run
 
 
@@ -16,5 +16,5 @@ def studio_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def insight(studio_run: Path) -> Insight:
-    return gain_insight(studio_run, "cpu")
+def snapshot(studio_run: Path) -> ModelSnapshot:
+    return take_snapshot(studio_run, "cpu")

@@ -11,8 +11,8 @@ from tests.conftest import tiny_settings
 
 
 def small_run(out: Path, **more: object) -> Path:
-    """Six classes, ten unlabelled images of each, a barely trained network."""
-    settings = tiny_settings("soc", backbone="test_resnet", data__unlabelled_per_class=10, **more)
+    """Six classes, ten unlabeled images of each, a barely trained network."""
+    settings = tiny_settings("soc", backbone="test_resnet", data__unlabeled_per_class=10, **more)
     train(settings, out, display=Display(quiet=True))
     return out
 

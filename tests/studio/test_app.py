@@ -13,15 +13,15 @@ from starlette.testclient import TestClient
 
 from semifine.data.label_log import LabelLog
 from semifine.studio.app import Studio, create_app, hosts_at
-from semifine.studio.snapshot import Insight
+from semifine.studio.snapshot import ModelSnapshot
 
 TOKEN = "a-token-for-tests"
 ORIGIN = "http://127.0.0.1:8123"
 
 
 @pytest.fixture
-def client(insight: Insight, tmp_path: Path) -> Iterator[TestClient]:
-    app = create_app(Studio(insight, LabelLog(tmp_path / "labels.db"), "cpu"), TOKEN, 8123)
+def client(snapshot: ModelSnapshot, tmp_path: Path) -> Iterator[TestClient]:
+    app = create_app(Studio(snapshot, LabelLog(tmp_path / "labels.db"), "cpu"), TOKEN, 8123)
     with TestClient(app, base_url=ORIGIN, headers={"Origin": ORIGIN}) as client:
         yield client
 
@@ -39,14 +39,14 @@ def test_the_page_and_all_its_assets_are_there(client: TestClient) -> None:
     assert "http" not in page.text.replace("http-equiv", ""), "nothing comes from elsewhere"
 
 
-def test_label_export_and_changes(client: TestClient, insight: Insight) -> None:
-    name = insight.class_names[2]
+def test_label_export_and_changes(client: TestClient, snapshot: ModelSnapshot) -> None:
+    name = snapshot.class_names[2]
     first = client.get(f"/{TOKEN}/api/queue").json()["ids"][0]
     assert say(client, kind="label", images=[{"id": first, "seen": 0}], **{"class": name})["images"]
     table = list(csv.reader(io.StringIO(client.get(f"/{TOKEN}/labels.csv").text)))
-    assert table == [["path", "label"], [insight.catalog.paths[int(insight.rows[first])], name]]
+    assert table == [["path", "label"], [snapshot.catalog.paths[int(snapshot.rows[first])], name]]
     news = client.get(f"/{TOKEN}/api/changes?after=0").json()
-    assert news["counts"]["labelled"] == 1
+    assert news["counts"]["labeled"] == 1
     assert news["images"][str(first)]["label"] == name
     assert client.get(f"/{TOKEN}/api/changes?after={news['last']}").json()["images"] == {}
     assert client.post(f"/{TOKEN}/api/undo", json={"person": "Ada"}).json() == {"ids": [first]}
@@ -57,8 +57,8 @@ def test_an_answer_for_another_model_is_refused(client: TestClient) -> None:
     assert client.get(f"/{TOKEN}/api/changes").json()["last"] == 0
 
 
-def test_who_is_replaced_can_be_told(client: TestClient, insight: Insight) -> None:
-    tit, finch = insight.class_names[:2]
+def test_who_is_replaced_can_be_told(client: TestClient, snapshot: ModelSnapshot) -> None:
+    tit, finch = snapshot.class_names[:2]
     first = say(client, kind="label", **{"class": tit})["images"]["0"]
     second = say(client, kind="label", person="Bo", images=[{"id": 0, "seen": first["seen"]}], **{"class": finch})
     (gone,) = second["images"]["0"]["replaced"]
@@ -66,8 +66,8 @@ def test_who_is_replaced_can_be_told(client: TestClient, insight: Insight) -> No
     assert (gone["by"]["person"], gone["by"]["class"], gone["by"]["number"]) == ("Bo", finch, 2)
 
 
-def test_an_answer_can_stand_beside_one_that_was_seen(client: TestClient, insight: Insight) -> None:
-    tit, finch = insight.class_names[:2]
+def test_an_answer_can_stand_beside_one_that_was_seen(client: TestClient, snapshot: ModelSnapshot) -> None:
+    tit, finch = snapshot.class_names[:2]
     first = say(client, kind="label", **{"class": tit})["images"]["0"]
     seen = [{"id": 0, "seen": first["seen"]}]
     second = say(client, kind="label", person="Bo", images=seen, beside=True, **{"class": finch})["images"]["0"]

@@ -18,7 +18,7 @@ from semifine.errors import UserError
 from semifine.runs.folder import RunFolder
 from semifine.studio.jobs import Request, Retraining, _how_to_go_on, next_folder, show_progress, training_command
 from semifine.studio.server import log_of_run
-from semifine.studio.snapshot import Insight
+from semifine.studio.snapshot import ModelSnapshot
 
 
 def finish(retraining: Retraining) -> dict[str, object]:
@@ -36,13 +36,13 @@ def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("from_weights", "share"), [(True, 0.0), (False, 0.6)])
 def test_who_goes_on_does_not_begin_with_the_labels_alone(tmp_path: Path, from_weights: bool, share: float) -> None:
-    settings = resolve([{"labelled_first": 0.6}])
+    settings = resolve([{"labeled_first": 0.6}])
     write_settings(settings, RunFolder(tmp_path).settings)
     command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", Request(from_weights))
     layers = [read_settings_file(RunFolder(tmp_path).settings)]
-    if "--labelled-first" in command:
-        layers.append({"labelled_first": command[command.index("--labelled-first") + 1]})
-    assert resolve(layers).train.labelled_first == share
+    if "--labeled-first" in command:
+        layers.append({"labeled_first": command[command.index("--labeled-first") + 1]})
+    assert resolve(layers).train.labeled_first == share
 
 
 def test_metrics_are_read_once_however_many_pages_ask(
@@ -77,18 +77,18 @@ def test_training_that_cannot_start_says_why(studio_run: Path, tmp_path: Path) -
     assert retraining.finished_run is None
 
 
-def test_labels_stay_with_the_run_that_learnt_from_them(
-    studio_run: Path, insight: Insight, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_labels_stay_with_the_run_that_learned_from_them(
+    studio_run: Path, snapshot: ModelSnapshot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert log_of_run(studio_run) == studio_run.with_name("birds.studio.db")
     log = LabelLog(tmp_path / "mine.db")
-    path, name = str(insight.catalog.paths[int(insight.rows[0])]), insight.class_names[1]
+    path, name = str(snapshot.catalog.paths[int(snapshot.rows[0])]), snapshot.class_names[1]
     log.append([Event("Ada", path, "label", name)])
     retraining = Retraining(studio_run, log.file)
     new = retraining.start(studio_run, Request(iterations=3))
     assert finish(retraining)["state"] == "finished"
-    assert json.loads((new / "result.json").read_text())["images"]["labelled"] == 19
-    assert json.loads((new / "weights.json").read_text())["matched"], "it began with what was learnt"
+    assert json.loads((new / "result.json").read_text())["images"]["labeled"] == 19
+    assert json.loads((new / "weights.json").read_text())["matched"], "it began with what was learned"
     assert log_of_run(new) == log.file
 
     assert main(["studio", str(new), "--export", str(tmp_path / "labels.csv")]) == 0
@@ -105,12 +105,12 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def test_a_restarted_studio_takes_up_the_training_that_still_runs(
-    studio_run: Path, insight: Insight, tmp_path: Path
+    studio_run: Path, snapshot: ModelSnapshot, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(studio_run, tmp_path / "my birds", symlinks=True))
     sibling = Path(shutil.copytree(studio_run, tmp_path / "my birds-studio-7", symlinks=True))
     log = LabelLog(tmp_path / "my birds.studio.db")
-    log.append([Event("Ada", str(insight.catalog.paths[int(insight.rows[0])]), "label", insight.class_names[1])])
+    log.append([Event("Ada", str(snapshot.catalog.paths[int(snapshot.rows[0])]), "label", snapshot.class_names[1])])
     first = Retraining(run, log.file)
     later = Retraining(run, log.file)  # as if the first had been killed
     assert later.status() == {"state": "none"}

@@ -19,7 +19,7 @@ import pytest
 
 from semifine.data.label_log import Event, LabelLog
 from semifine.runs.folder import is_locked
-from semifine.studio.snapshot import Insight
+from semifine.studio.snapshot import ModelSnapshot
 
 pytestmark = pytest.mark.slow
 
@@ -52,10 +52,10 @@ def wait_for_steps(address: str) -> dict[str, Any]:
         time.sleep(0.2)
 
 
-def test_a_killed_studio_finds_its_training_again(studio_run: Path, insight: Insight, tmp_path: Path) -> None:
+def test_a_killed_studio_finds_its_training_again(studio_run: Path, snapshot: ModelSnapshot, tmp_path: Path) -> None:
     run = Path(shutil.copytree(studio_run, tmp_path / "birds", symlinks=True))
     log = LabelLog(tmp_path / "birds.studio.db")
-    log.append([Event("Ada", str(insight.catalog.paths[int(insight.rows[0])]), "label", insight.class_names[1])])
+    log.append([Event("Ada", str(snapshot.catalog.paths[int(snapshot.rows[0])]), "label", snapshot.class_names[1])])
     log.close()
     with studio(run) as address:
         assert post(address, "train", {"iterations": 5_000})["state"] == "running"

@@ -10,9 +10,17 @@ import pytest
 from PIL import Image
 
 from semifine.data.label_log import LabelLog
-from semifine.studio.queue import Desk, Said, Wanted, cluster_by_cluster, most_worth, uncertainty
+from semifine.studio.queue import LabelQueue, Said, Wanted, cluster_by_cluster, most_worth, uncertainty
 from semifine.studio.schemas import show_image
-from semifine.studio.snapshot import Insight, comparable, gain_insight, nearest, positions, soft_confusion, spread_out
+from semifine.studio.snapshot import (
+    ModelSnapshot,
+    comparable,
+    nearest,
+    positions,
+    soft_confusion,
+    spread_out,
+    take_snapshot,
+)
 from tests.studio.runs import run_on
 
 
@@ -29,7 +37,7 @@ def test_uncertainty_is_the_missing_lead_of_the_best_class() -> None:
 def test_spread_out_weighs_doubt_against_what_is_known() -> None:
     features = unit(0.0, 0.02, np.pi)
     known = unit(-0.02)
-    assert spread_out(np.ones(3), features, known, 1).tolist() == [2], "the least like what is labelled"
+    assert spread_out(np.ones(3), features, known, 1).tolist() == [2], "the least like what is labeled"
     assert spread_out(np.array([1, 1, 0.0]), features, known, 1).tolist() == [1], "a sure image teaches nothing"
     first, second = spread_out(np.ones(3), features, unit(np.pi / 2), 2)
     assert {first, second} != {0, 1}, "two that look the same do not follow each other"
@@ -42,17 +50,17 @@ def test_spread_out_agrees_with_a_plain_search() -> None:
     known = features[:4]
     chosen: list[int] = []
     for _ in range(10):
-        centres = [*known, *features[chosen]]
+        centers = [*known, *features[chosen]]
         worth = [
-            -1 if i in chosen else doubt[i] * min(1 - float(features[i] @ centre) for centre in centres)
+            -1 if i in chosen else doubt[i] * min(1 - float(features[i] @ center) for center in centers)
             for i in range(40)
         ]
         chosen.append(int(np.argmax(worth)))
     assert spread_out(doubt, features, known, 10).tolist() == chosen
 
 
-def test_every_order_has_every_image_once(insight: Insight) -> None:
-    for order in insight.orders.values():
+def test_every_order_has_every_image_once(snapshot: ModelSnapshot) -> None:
+    for order in snapshot.orders.values():
         assert sorted(order.tolist()) == list(range(60))
 
 
@@ -63,24 +71,24 @@ def test_orders_put_doubt_first() -> None:
     assert cluster_by_cluster(doubt, np.array([0, 1, 0, 1])).tolist() == [1, 3, 2, 0]
 
 
-def test_short_list_holds_the_prediction_first_and_is_a_choice(insight: Insight) -> None:
-    for place in range(len(insight.rows)):
-        shown = insight.short_list(place)
-        assert shown[0] == insight.probs[place].argmax()
+def test_short_list_holds_the_prediction_first_and_is_a_choice(snapshot: ModelSnapshot) -> None:
+    for place in range(len(snapshot.rows)):
+        shown = snapshot.short_list(place)
+        assert shown[0] == snapshot.probs[place].argmax()
         assert 3 <= len(shown) <= 9
-        shares = insight.probs[place][shown]
+        shares = snapshot.probs[place][shown]
         assert (np.diff(shares) <= 0).all()
 
 
 @pytest.mark.parametrize(("candidates", "shown"), [(1, 3), (4, 4), (40, 6)])
-def test_short_list_is_as_long_as_there_are_candidates(insight: Insight, candidates: int, shown: int) -> None:
-    other = replace(insight, num_candidates=np.full(60, candidates))
+def test_short_list_is_as_long_as_there_are_candidates(snapshot: ModelSnapshot, candidates: int, shown: int) -> None:
+    other = replace(snapshot, num_candidates=np.full(60, candidates))
     assert len(other.short_list(0)) == shown, "at least three, and never more than there are classes"
 
 
-def test_features_are_comparable_and_the_nearest_come_first(insight: Insight) -> None:
-    assert np.linalg.norm(insight.features, axis=1) == pytest.approx(np.ones(60), abs=1e-4)
-    assert nearest(insight.features, insight.features[7], 3)[0] == 7
+def test_features_are_comparable_and_the_nearest_come_first(snapshot: ModelSnapshot) -> None:
+    assert np.linalg.norm(snapshot.features, axis=1) == pytest.approx(np.ones(60), abs=1e-4)
+    assert nearest(snapshot.features, snapshot.features[7], 3)[0] == 7
 
 
 def test_map_without_transitions_comes_from_the_probabilities() -> None:
@@ -90,27 +98,32 @@ def test_map_without_transitions_comes_from_the_probabilities() -> None:
     assert counts[2].tolist() == [0, 100, 900]
 
 
-def test_positions_lie_in_the_unit_square(insight: Insight) -> None:
-    assert insight.map.position.min() >= 0
-    assert insight.map.position.max() <= 1
+def test_positions_lie_in_the_unit_square(snapshot: ModelSnapshot) -> None:
+    assert snapshot.map.position.min() >= 0
+    assert snapshot.map.position.max() <= 1
     alike = unit(0, 0.1, 2)
     place = positions(np.eye(3), alike)
     assert np.linalg.norm(place[0] - place[1]) < np.linalg.norm(place[0] - place[2])
 
 
 def test_an_image_that_a_table_names_twice_is_asked_for_once(tmp_path: Path) -> None:
-    unlabelled = ["u0.png", "u0.png", "u1.png", "u2.png", "u1.png", "u3.png"]
-    labelled = [(f"{name}{number}.png", name) for name in "ab" for number in range(4)]
-    for shade, path in enumerate({*unlabelled, *(path for path, _ in labelled)}):
+    unlabeled = ["u0.png", "u0.png", "u1.png", "u2.png", "u1.png", "u3.png"]
+    labeled = [(f"{name}{number}.png", name) for name in "ab" for number in range(4)]
+    for shade, path in enumerate({*unlabeled, *(path for path, _ in labeled)}):
         Image.new("RGB", (40, 40), (shade * 20, 90, 90)).save(tmp_path / path)
-    lines = ["path,label", *(f"{path},{name}" for path, name in labelled), *(f"{path}," for path in unlabelled)]
+    lines = ["path,label", *(f"{path},{name}" for path, name in labeled), *(f"{path}," for path in unlabeled)]
     (tmp_path / "table.csv").write_text("\n".join(lines))
-    found = gain_insight(run_on(tmp_path / "table.csv", tmp_path / "run"), "cpu")
+    found = take_snapshot(run_on(tmp_path / "table.csv", tmp_path / "run"), "cpu")
 
-    desk = Desk(found, LabelLog(tmp_path / "labels.db"))
-    assert sorted(desk.path(place) for place in desk.queue(Wanted("Ada"))) == ["u0.png", "u1.png", "u2.png", "u3.png"]
+    label_queue = LabelQueue(found, LabelLog(tmp_path / "labels.db"))
+    assert sorted(label_queue.path(place) for place in label_queue.queue(Wanted("Ada"))) == [
+        "u0.png",
+        "u1.png",
+        "u2.png",
+        "u3.png",
+    ]
     for place in range(4):
-        shown = show_image(desk, place)
+        shown = show_image(label_queue, place)
         assert shown["path"] == found.catalog.paths[shown["row"]], "the photo is that of the path"
-        (event,) = desk.say(Said("Ada", "unsure", [place], [0]))
+        (event,) = label_queue.say(Said("Ada", "unsure", [place], [0]))
         assert event.path == shown["path"]

@@ -16,7 +16,7 @@ from tests.conftest import tiny_settings
 Facts = dict[str, torch.Tensor]
 
 
-def facts(*clusterings: list[list[int]]) -> Facts:
+def stats(*clusterings: list[list[int]]) -> Facts:
     """Clusterings as lists of clusters, whose first class is the medoid."""
     width = max(map(len, clusterings))
     classes = sum(map(len, clusterings[0]))
@@ -35,10 +35,10 @@ def plain_changes(before: Facts, now: Facts) -> dict[str, float]:
     rows, classes = before["clusters"].shape
     for row in range(rows):
         for c in range(classes):
-            then_own, now_own = (facts["clusters"][row] == facts["clusters"][row, c] for facts in (before, now))
+            then_own, now_own = (stats["clusters"][row] == stats["clusters"][row, c] for stats in (before, now))
             count["cluster_changes"] += not torch.equal(then_own, now_own)
             then_medoid, now_medoid = (
-                int(facts["medoids"][row, int(facts["clusters"][row, c])]) for facts in (before, now)
+                int(stats["medoids"][row, int(stats["clusters"][row, c])]) for stats in (before, now)
             )
             count["medoid_changes"] += then_medoid != now_medoid
     return {name: value / rows for name, value in count.items()}
@@ -56,10 +56,10 @@ def plain_changes(before: Facts, now: Facts) -> dict[str, float]:
 )
 def test_known_clusters(now: list[list[int]], clusters: int, medoids: int) -> None:
     begun = [[0, 1, 2], [3, 4]]
-    history = ClusterHistory(facts(begun))
-    assert history.take_changes(facts(begun)) == {}, "there is nothing to compare the first with"
-    assert history.take_changes(facts(now)) == {"cluster_changes": clusters, "medoid_changes": medoids}
-    assert history.take_changes(facts(now)) == {"cluster_changes": 0, "medoid_changes": 0}
+    history = ClusterHistory(stats(begun))
+    assert history.take_changes(stats(begun)) == {}, "there is nothing to compare the first with"
+    assert history.take_changes(stats(now)) == {"cluster_changes": clusters, "medoid_changes": medoids}
+    assert history.take_changes(stats(now)) == {"cluster_changes": 0, "medoid_changes": 0}
 
 
 def test_changes_equal_a_plain_comparison_and_go_on_from_a_checkpoint() -> None:

@@ -9,7 +9,7 @@ from semifine.errors import UserError
 from semifine.methods.fixmatch import FixMatch
 from semifine.training import devices
 from semifine.training.compile import choose_acceleration
-from semifine.training.devices import choose_place, place_store
+from semifine.training.devices import choose_storage_device, place_store
 from tests.conftest import tiny_settings
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -20,7 +20,7 @@ class Restless(FixMatch):
     """A method whose steps differ."""
 
     name = "restless"
-    capturable = False
+    cuda_graph_safe = False
 
 
 def settings(**more: object):
@@ -31,7 +31,7 @@ def test_a_long_run_on_a_gpu_is_compiled_and_recorded() -> None:
     chosen = choose_acceleration(settings(iterations=20_000), FixMatch, CUDA, "bf16", 1)
     assert chosen.compiled
     assert chosen.graphs
-    assert chosen.remarks == []
+    assert chosen.notes == []
 
 
 def test_a_short_run_is_recorded_only() -> None:
@@ -51,14 +51,14 @@ def test_a_short_run_is_recorded_only() -> None:
 def test_what_cannot_be_recorded_is_said(method: type, precision: str, world_size: int, reason: str) -> None:
     chosen = choose_acceleration(settings(iterations=500), method, CUDA, precision, world_size)
     assert not chosen.graphs
-    (remark,) = chosen.remarks
-    assert reason in remark
+    (note,) = chosen.notes
+    assert reason in note
 
 
 def test_off_is_off_and_silent() -> None:
     wanted = settings(iterations=20_000, compile="off", cuda_graphs="off")
     chosen = choose_acceleration(wanted, FixMatch, CUDA, "bf16", 1)
-    assert (chosen.compiled, chosen.graphs, chosen.remarks) == (False, False, [])
+    assert (chosen.compiled, chosen.graphs, chosen.notes) == (False, False, [])
 
 
 def test_graphs_need_a_gpu() -> None:
@@ -67,9 +67,9 @@ def test_graphs_need_a_gpu() -> None:
 
 
 def test_images_go_to_the_fastest_place_with_room() -> None:
-    assert choose_place(10 * GIB, free_gpu=80 * GIB, free_host=64 * GIB) == "gpu"
-    assert choose_place(30 * GIB, free_gpu=40 * GIB, free_host=64 * GIB) == "host"
-    assert choose_place(60 * GIB, free_gpu=40 * GIB, free_host=64 * GIB) == "disk"
+    assert choose_storage_device(10 * GIB, free_gpu=80 * GIB, free_host=64 * GIB) == "gpu"
+    assert choose_storage_device(30 * GIB, free_gpu=40 * GIB, free_host=64 * GIB) == "host"
+    assert choose_storage_device(60 * GIB, free_gpu=40 * GIB, free_host=64 * GIB) == "disk"
 
 
 def test_a_store_on_the_gpu_needs_a_gpu() -> None:

@@ -45,7 +45,7 @@ def test_a_run_of_a_larger_machine_can_be_used_on_a_small_one(tmp_path: Path) ->
 
 
 def test_shared_batch_statistics_leave_the_network_as_it_is() -> None:
-    """timm's layers hold a normalisation and an activation; torch's own conversion loses the second."""
+    """timm's layers hold a normalization and an activation; torch's own conversion loses the second."""
     torch.manual_seed(0)
     network = create_classifier("tf_efficientnet_lite0", 5, 32).eval()
     images = torch.randn(2, 3, 32, 32)

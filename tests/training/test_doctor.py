@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from semifine.cli.main import main
-from semifine.training.doctor import examine
+from semifine.training.doctor import diagnose
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -19,15 +19,15 @@ Usage = namedtuple("Usage", "total used free")
 def test_versions_device_and_room_are_told(tmp_path: Path) -> None:
     (tmp_path / "images-abc").mkdir()
     (tmp_path / "images-abc" / "pixels.bin").write_bytes(bytes(2_000_000))
-    facts = examine(tmp_path).facts
-    assert torch.__version__.startswith(facts["torch"])
-    assert facts["decoded images"].startswith("1 data sets, 0.00 GB")
-    assert "GB" in facts["free for images"]
+    stats = diagnose(tmp_path).stats
+    assert torch.__version__.startswith(stats["torch"])
+    assert stats["decoded images"].startswith("1 data sets, 0.00 GB")
+    assert "GB" in stats["free for images"]
 
 
 def test_little_room_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 10**12, 10**8))
-    (problem,) = examine(tmp_path / "not" / "there" / "yet").problems
+    (problem,) = diagnose(tmp_path / "not" / "there" / "yet").problems
     assert "Only 0.1 GB are free" in problem
 
 

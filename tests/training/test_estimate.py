@@ -14,11 +14,11 @@ from semifine.models.classifier import create_classifier
 from semifine.training import estimate
 from semifine.training.estimate import (
     Pace,
+    benchmark_throughput,
     full_step_cost,
     images_of_steps,
     in_time,
     memory_sentence,
-    seconds_an_image,
     time_sentence,
 )
 from semifine.training.fit import train
@@ -63,9 +63,9 @@ def test_the_last_step_is_one_and_no_step_is_nothing(
 
 def test_steps_that_see_more_images_count_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """100 of 104 steps are left: 50 like those that were measured, and 50 that take seven times as long."""
-    cheap = paces(monkeypatch, 104, steps=[1, 2, 3, 4], labelled_only=54, full_cost=7)
-    assert cheap == ["2 s a step of labelled images alone: about 13 min for the 100 steps that are left"]
-    full = paces(monkeypatch, 104, steps=[61, 62, 63, 64], labelled_only=54, full_cost=7)
+    cheap = paces(monkeypatch, 104, steps=[1, 2, 3, 4], labeled_only=54, full_cost=7)
+    assert cheap == ["2 s a step of labeled images alone: about 13 min for the 100 steps that are left"]
+    full = paces(monkeypatch, 104, steps=[61, 62, 63, 64], labeled_only=54, full_cost=7)
     assert full == ["2 s a step: about 80 s for the 40 steps that are left"]
 
 
@@ -90,7 +90,7 @@ def test_a_trial_leaves_the_network_and_the_random_numbers_alone() -> None:
     network.head = nn.Sequential(nn.Dropout(), network.head)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     random = torch.get_rng_state()
-    seconds = seconds_an_image(network, 32, 8, torch.device("cpu"), nullcontext)
+    seconds = benchmark_throughput(network, 32, 8, torch.device("cpu"), nullcontext)
     assert seconds is not None
     assert 0 < seconds < 60
     assert torch.equal(torch.get_rng_state(), random)

@@ -12,7 +12,7 @@ from semifine.methods.base import PseudoLabels
 from semifine.models import forward
 from semifine.models.classifier import create_classifier
 from semifine.training.evaluate import Evaluator, accuracy, confusion_matrix
-from semifine.training.fit import summarise_evaluations
+from semifine.training.fit import summarize_evaluations
 from semifine.training.meters import NumberMeter, PseudoLabelMeter
 from semifine.training.sample_stats import entropy
 
@@ -40,7 +40,7 @@ def test_confusion_matrix_rows_are_true_classes() -> None:
 
 
 class Images:
-    """Stands in for a ViewMaker: row i is image i."""
+    """Stands in for a AugmentPipeline: row i is image i."""
 
     def __init__(self, images: torch.Tensor) -> None:
         self.images = images
@@ -70,7 +70,7 @@ def test_a_cpu_evaluates_few_images_at_a_time_to_the_same_result(monkeypatch: py
     ("device", "side", "at_once"), [("cpu", 224, 8), ("cpu", 32, 392), ("cpu", 4096, 1), ("cuda", 224, 999)]
 )
 def test_a_gpu_takes_all_images_at_once_and_a_cpu_few(device: str, side: int, at_once: int) -> None:
-    assert forward.images_at_once(999, side, torch.device(device)) == at_once
+    assert forward.micro_batch_size(999, side, torch.device(device)) == at_once
 
 
 def test_number_meter_gives_means_and_starts_anew() -> None:
@@ -109,13 +109,13 @@ def test_results_are_named_for_how_they_were_selected() -> None:
         {"step": step, "val_top1": val, "val_top5": 99.0, "test_top1": top1, "test_top5": top5}
         for step, val, top1, top5 in rows
     ]
-    result = summarise_evaluations(evaluations)
+    result = summarize_evaluations(evaluations)
     assert (result["top1"], result["top5"]) == (60.0, 82.0), "the last, never the best on test"
     assert result["selected_on_val"] == {"step": 2, "top1": 55.0, "top5": 85.0}
     assert (result["best_on_test"]["top1"], result["best_on_test"]["top5"]) == (60.0, 85.0)
 
 
 def test_results_without_validation_or_test_images() -> None:
-    assert "selected_on_val" not in summarise_evaluations([{"step": 1, "test_top1": 1.0, "test_top5": 2.0}])
-    assert summarise_evaluations([{"step": 1, "val_top1": 1.0, "val_top5": 2.0}])["top1"] is None
-    assert summarise_evaluations([]) == {}
+    assert "selected_on_val" not in summarize_evaluations([{"step": 1, "test_top1": 1.0, "test_top5": 2.0}])
+    assert summarize_evaluations([{"step": 1, "val_top1": 1.0, "val_top5": 2.0}])["top1"] is None
+    assert summarize_evaluations([]) == {}

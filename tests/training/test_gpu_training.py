@@ -16,7 +16,7 @@ import torch
 import torch._inductor.compile_fx
 from safetensors.torch import load_file
 
-from semifine.augment import ViewMaker, ViewSettings
+from semifine.augment import AugmentPipeline, AugmentSettings
 from semifine.data.dataset import open_dataset
 from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
@@ -32,7 +32,7 @@ from semifine.training.trainer import Trainer
 from tests.conftest import tiny_settings
 
 pytestmark = pytest.mark.gpu
-CAPTURABLE = [name for name in method_names() if method_class(name).capturable]
+CAPTURABLE = [name for name in method_names() if method_class(name).cuda_graph_safe]
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,11 @@ def trainer_for(folder: Path, name: str = "soc", **more: Any) -> Trainer:
 
 def trained(trainer: Trainer) -> dict[str, torch.Tensor]:
     """All that steps change: the network, its average, and the method's state."""
-    parts = {"network": trainer.learner.classifier, "average": trainer.learner.teacher, "method": trainer.method}
+    parts = {
+        "network": trainer.train_state.classifier,
+        "average": trainer.train_state.teacher,
+        "method": trainer.method,
+    }
     return {
         f"{part} {name}": value
         for part, module in parts.items()
@@ -102,7 +106,7 @@ def test_every_place_of_the_store_gives_the_same_views(place: str) -> None:
     store = open_dataset(gpu_settings(), Display(quiet=True)).store
     rows = np.arange(40)
     device = torch.device("cuda", 0)
-    expected = ViewMaker(store.to(device), ViewSettings(size=32), seed=0, device=device).make(
+    expected = AugmentPipeline(store.to(device), AugmentSettings(size=32), seed=0, device=device).make(
         rows, ("weak", "strong", "test"), 3, "s"
     )
     placed, sentence = place_store(store, place, device)  # type: ignore[arg-type]
@@ -110,7 +114,7 @@ def test_every_place_of_the_store_gives_the_same_views(place: str) -> None:
     assert placed.pixels.is_cuda == (place == "gpu")
     assert not placed.pixels.is_pinned()
     assert placed.pixels is not store.pixels or place == "disk"
-    views = ViewMaker(placed, ViewSettings(size=32), seed=0, device=device).make(
+    views = AugmentPipeline(placed, AugmentSettings(size=32), seed=0, device=device).make(
         rows, ("weak", "strong", "test"), 3, "s"
     )
     for name, view in expected.items():
@@ -131,10 +135,10 @@ def test_a_run_with_graphs_learns_what_a_run_without_them_learns(
 
 
 def test_phases_of_a_run_have_their_own_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
-    result = run(tmp_path / "graphs", iterations=16, labelled_first=0.5)
+    result = run(tmp_path / "graphs", iterations=16, labeled_first=0.5)
     assert len(replays) == 16 - 2 * WARM_UP
     assert len(set(replays)) == 2
-    run(tmp_path / "eager", iterations=16, labelled_first=0.5, cuda_graphs="off")
+    run(tmp_path / "eager", iterations=16, labeled_first=0.5, cuda_graphs="off")
     assert result["iterations"] == 16
     torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=0, atol=0)
 
@@ -143,10 +147,10 @@ def test_a_graph_reads_the_learning_rate_anew(tmp_path: Path) -> None:
     """With a learning rate of 0 from some step on, the student must stand still."""
     trainer = trainer_for(tmp_path, iterations=20, schedule="half_cosine", horizon=10, ema=0)
     trainer.run()
-    before = {name: value.clone() for name, value in trainer.learner.classifier.named_parameters()}
+    before = {name: value.clone() for name, value in trainer.train_state.classifier.named_parameters()}
     trainer.settings = dataclasses.replace(trainer.settings, iterations=30)
     trainer.run()
-    torch.testing.assert_close(dict(trainer.learner.classifier.named_parameters()), before)
+    torch.testing.assert_close(dict(trainer.train_state.classifier.named_parameters()), before)
 
 
 def test_a_resumed_run_goes_on_with_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
@@ -206,10 +210,10 @@ def test_a_step_that_waits_is_not_recorded_and_goes_on() -> None:
 
 def test_prefetched_batches_are_those_of_the_feed(tmp_path: Path) -> None:
     trainer = trainer_for(tmp_path)
-    feed = trainer.batches.feed
-    prefetcher = Prefetcher(feed, trainer.fabric.device)
+    loader = trainer.batches.loader
+    prefetcher = Prefetcher(loader, trainer.fabric.device)
     for step in (0, 1, 2, 7, 8):
-        batch, expected = prefetcher.take(step), feed.batch(step)
+        batch, expected = prefetcher.take(step), loader.batch(step)
         prefetcher.prepare(step + 1)
         for tensor, same in zip(batch.tensors(), expected.tensors(), strict=True):
             assert torch.equal(tensor, same)

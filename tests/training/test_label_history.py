@@ -13,7 +13,7 @@ from semifine.methods.base import PseudoLabels
 from semifine.runs.folder import RunFolder
 from semifine.training.fit import train
 from semifine.training.progress import Display
-from semifine.training.sample_stats import LabelHistory, keeps_facts
+from semifine.training.sample_stats import LabelHistory, keep_sample_stats
 from tests.conftest import tiny_settings
 
 
@@ -55,9 +55,9 @@ def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Pa
     train(tiny_settings(keep_facts="every"), folder.path, display=Display(quiet=True))
     records = [record for record in folder.read_metrics() if record["kind"] == "classes"]
     assert [record["step"] for record in records] == [6, 12]
-    assert all(sum(record["predicted"]) == 6 * 8 for record in records), "6 steps of 8 unlabelled images each"
+    assert all(sum(record["predicted"]) == 6 * 8 for record in records), "6 steps of 8 unlabeled images each"
     evaluations = [record for record in folder.read_metrics() if record["kind"] == "evaluation"]
-    assert [record["unlabelled"]["images"] for record in evaluations] == [54, 54]
+    assert [record["unlabeled"]["images"] for record in evaluations] == [54, 54]
     last = pq.read_table(folder.samples_at(12))
     assert last.equals(pq.read_table(folder.samples))
     assert not last.equals(pq.read_table(folder.samples_at(6)))
@@ -65,7 +65,7 @@ def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("wanted", "unlabelled", "learns", "kept"),
+    ("wanted", "unlabeled", "learns", "kept"),
     [
         ("auto", 9_600, True, True),  # 500 steps of 32 + 160 images
         ("auto", 9_601, True, False),
@@ -76,14 +76,14 @@ def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Pa
     ],
 )
 def test_facts_of_every_evaluation_where_they_cost_little(
-    wanted: str, unlabelled: int, learns: bool, kept: bool
+    wanted: str, unlabeled: int, learns: bool, kept: bool
 ) -> None:
     settings = tiny_settings(keep_facts=wanted, iterations=5000, evaluate_every=500, batch_size=32, mu=5).train
-    assert keeps_facts(settings, unlabelled, learns) == kept
+    assert keep_sample_stats(settings, unlabeled, learns) == kept
 
 
 def test_a_run_keeps_them_by_itself(tmp_path: Path) -> None:
-    """54 unlabelled images, 48 steps of 12 images between evaluations."""
+    """54 unlabeled images, 48 steps of 12 images between evaluations."""
     folder = RunFolder(tmp_path / "run")
     settings = tiny_settings(iterations=96, evaluate_every=48, save_every=96, image_size=16, store_size=18)
     train(settings, folder.path, display=Display(quiet=True))

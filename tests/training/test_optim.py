@@ -10,7 +10,7 @@ from semifine.config.autotune import lags
 from semifine.models.classifier import create_classifier
 from semifine.models.ema import create_teacher, update_teacher
 from semifine.training.fit import train
-from semifine.training.optim import create_optimiser, set_learning_rate
+from semifine.training.optim import create_optimizer, set_learning_rate
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -18,16 +18,16 @@ from tests.conftest import tiny_settings
 @pytest.mark.parametrize(("exempt", "words"), [("bn", ["bn"]), ("bn+bias", ["bn", "bias"]), ("none", [])])
 def test_weight_decay_spares_parameters_by_name(exempt: str, words: list[str]) -> None:
     network = create_classifier("resnet18", 4, 32)
-    optimiser = create_optimiser(network, TrainSettings(decay_exempt=exempt), fused=False)  # type: ignore[arg-type]
-    decays = {id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
+    optimizer = create_optimizer(network, TrainSettings(decay_exempt=exempt), fused=False)  # type: ignore[arg-type]
+    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in network.named_parameters():
         assert decays[id(parameter)] == (0.0 if any(word in name for word in words) else 5e-4), name
 
 
 def test_downsample_norms_and_head_bias_do_decay_as_in_the_published_code() -> None:
     network = create_classifier("resnet18", 4, 32)
-    optimiser = create_optimiser(network, TrainSettings(), fused=False)
-    decaying = {id(p) for p in optimiser.param_groups[0]["params"]}
+    optimizer = create_optimizer(network, TrainSettings(), fused=False)
+    decaying = {id(p) for p in optimizer.param_groups[0]["params"]}
     names = {name for name, p in network.named_parameters() if id(p) in decaying}
     assert "head.bias" in names
     assert "backbone.layer2.0.downsample.1.weight" in names
@@ -35,9 +35,9 @@ def test_downsample_norms_and_head_bias_do_decay_as_in_the_published_code() -> N
 
 
 def test_learning_rate_reaches_every_group() -> None:
-    optimiser = create_optimiser(create_classifier("resnet18", 4, 32), TrainSettings(), fused=False)
-    set_learning_rate(optimiser, 0.5)
-    assert {group["lr"] for group in optimiser.param_groups} == {0.5}
+    optimizer = create_optimizer(create_classifier("resnet18", 4, 32), TrainSettings(), fused=False)
+    set_learning_rate(optimizer, 0.5)
+    assert {group["lr"] for group in optimizer.param_groups} == {0.5}
 
 
 def test_average_follows_its_formula_and_copies_statistics() -> None:

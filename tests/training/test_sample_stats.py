@@ -15,7 +15,7 @@ from semifine.methods.fixmatch import FixMatch, FixMatchSettings
 from semifine.methods.soc import SoC, SoCSettings
 from semifine.training.evaluate import EntropySweep
 from semifine.training.progress import Display
-from semifine.training.sample_stats import collect_sample_facts, entropy, sample_facts, summarise
+from semifine.training.sample_stats import collect_sample_stats, entropy, sample_stats, summarize
 from tests.conftest import tiny_settings
 
 
@@ -23,29 +23,29 @@ def example() -> dict[str, torch.Tensor]:
     probs = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.4, 0.4, 0.2]])
     target = torch.tensor([[0.625, 0.375, 0.0], [0.0, 0.0, 1.0], [0.5, 0.5, 0.0]])
     pseudo = PseudoLabels(probs, target, torch.ones(3), torch.tensor([2, 3, 2]))
-    return sample_facts(pseudo, torch.tensor([1, 0, 5]))
+    return sample_stats(pseudo, torch.tensor([1, 0, 5]))
 
 
 def test_facts_follow_their_definitions() -> None:
-    facts = example()
-    assert facts["prediction"].tolist() == [0, 2, 0]
-    assert facts["correct"].tolist() == [False, False, False]
-    assert facts["hit"].tolist() == [True, False, False], "an out-of-class image is never hit"
-    torch.testing.assert_close(facts["z_obj1"], torch.tensor([0.3, 0.0, 0.0]))
-    assert facts["z_obj2"].tolist() == [2, 1, 2]
-    torch.testing.assert_close(facts["kept_mass"], torch.tensor([0.8, 0.7, 0.8]))
-    torch.testing.assert_close(facts["entropy_after"][1], torch.tensor(0.0))
+    stats = example()
+    assert stats["prediction"].tolist() == [0, 2, 0]
+    assert stats["correct"].tolist() == [False, False, False]
+    assert stats["hit"].tolist() == [True, False, False], "an out-of-class image is never hit"
+    torch.testing.assert_close(stats["z_obj1"], torch.tensor([0.3, 0.0, 0.0]))
+    assert stats["z_obj2"].tolist() == [2, 1, 2]
+    torch.testing.assert_close(stats["kept_mass"], torch.tensor([0.8, 0.7, 0.8]))
+    torch.testing.assert_close(stats["entropy_after"][1], torch.tensor(0.0))
 
 
 def test_facts_of_all_images_come_in_batches_with_their_paths() -> None:
     catalog = open_dataset(tiny_settings(), Display(quiet=True)).catalog
-    rows = catalog.rows(Split.UNLABELLED)
+    rows = catalog.rows(Split.UNLABELED)
     probs = torch.softmax(torch.randn(len(rows), catalog.num_classes), dim=1)
-    info = DataInfo(catalog.num_classes, num_labelled=1, num_unlabelled=len(rows))
+    info = DataInfo(catalog.num_classes, num_labeled=1, num_unlabeled=len(rows))
     evaluator = SimpleNamespace(predict=lambda _network, rows: iter(probs.split(len(rows) - 3)))
     changes = np.arange(len(rows)) * 7
     batches = list(
-        collect_sample_facts(catalog, evaluator, nn.Identity(), FixMatch(FixMatchSettings(), info), changes)  # type: ignore[arg-type]
+        collect_sample_stats(catalog, evaluator, nn.Identity(), FixMatch(FixMatchSettings(), info), changes)  # type: ignore[arg-type]
     )
     whole = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
     assert [len(batch["index"]) for batch in batches] == [len(rows) - 3, 3]
@@ -62,14 +62,14 @@ def test_entropy_is_natural_and_takes_zeros() -> None:
 
 
 def test_summary_uses_in_class_images_only_where_truth_is_needed() -> None:
-    means = summarise({name: value.numpy() for name, value in example().items()}, num_classes=3)
+    means = summarize({name: value.numpy() for name, value in example().items()}, num_classes=3)
     assert means["images"] == 3
     assert means["candidate_hit_rate"] == 50.0
     assert math.isclose(means["candidates"], 5 / 3)
 
 
 def test_summary_tells_in_class_and_out_of_class_images_apart() -> None:
-    means = summarise({name: value.numpy() for name, value in example().items()}, num_classes=3)
+    means = summarize({name: value.numpy() for name, value in example().items()}, num_classes=3)
     assert (means["in_class"]["images"], means["out_of_class"]["images"]) == (2, 1)
     assert means["in_class"]["candidate_hit_rate"] == 50.0
     assert "candidate_hit_rate" not in means["out_of_class"]
@@ -79,13 +79,13 @@ def test_summary_tells_in_class_and_out_of_class_images_apart() -> None:
 
 
 def test_summary_without_any_truth() -> None:
-    facts = {name: value.numpy() for name, value in example().items()}
-    facts["truth"][:] = -1
-    assert "pseudo_label_accuracy" not in summarise(facts, num_classes=3)
+    stats = {name: value.numpy() for name, value in example().items()}
+    stats["truth"][:] = -1
+    assert "pseudo_label_accuracy" not in summarize(stats, num_classes=3)
 
 
 def test_entropy_sweep_equals_a_plain_mean_over_all_images() -> None:
-    method = SoC(SoCSettings(alpha=1.5), DataInfo(num_classes=6, num_labelled=6, num_unlabelled=40, seed=0))
+    method = SoC(SoCSettings(alpha=1.5), DataInfo(num_classes=6, num_labeled=6, num_unlabeled=40, seed=0))
     torch.manual_seed(0)
     for _ in range(20):
         method.selector(torch.softmax(3 * torch.randn(8, 6), dim=1), torch.randperm(40)[:8])
@@ -111,6 +111,6 @@ def test_entropy_sweep_equals_a_plain_mean_over_all_images() -> None:
 
 def test_a_method_without_clusters_has_no_sweep() -> None:
     sweep = EntropySweep()
-    info = DataInfo(num_classes=3, num_labelled=3, num_unlabelled=3)
+    info = DataInfo(num_classes=3, num_labeled=3, num_unlabeled=3)
     sweep.update(FixMatch(FixMatchSettings(), info), torch.full((2, 3), 1 / 3))
     assert sweep.table() is None

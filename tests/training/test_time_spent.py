@@ -54,7 +54,7 @@ def test_a_resumed_run_adds_to_its_time(tmp_path: Path, monkeypatch: pytest.Monk
     assert [record["step"] for record in records] == [4, 8, 12]
     assert [record["step_seconds"] for record in records] == [1, 0.75, 0.75], "three steps, then four and four"
     for record in records:
-        assert record["images_per_second"] * record["step_seconds"] == pytest.approx(12), "4 labelled, 8 unlabelled"
+        assert record["images_per_second"] * record["step_seconds"] == pytest.approx(12), "4 labeled, 8 unlabeled"
 
 
 def test_the_memory_of_a_gpu_is_what_was_held_at_most(monkeypatch: pytest.MonkeyPatch) -> None:

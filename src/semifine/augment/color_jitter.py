@@ -1,7 +1,7 @@
-"""Colour jitter and grey: brightness, contrast, saturation and hue, each sample in an order of its own.
+"""Color jitter and gray: brightness, contrast, saturation and hue, each sample in an order of its own.
 
-What happens to a sample is a row of slots. All but hue are linear in the colours: a slot is then a (3, 3) matrix, and
-for contrast also a share of the picture's mean grey. Values stay between 0 and 255 after every slot; they are not
+What happens to a sample is a row of slots. All but hue are linear in the colors: a slot is then a (3, 3) matrix, and
+for contrast also a share of the picture's mean gray. Values stay between 0 and 255 after every slot; they are not
 rounded to whole levels in between, as Pillow would.
 """
 
@@ -17,7 +17,7 @@ from semifine.augment.image_batch import BoolArray, FloatArray, IntArray, upload
 from semifine.augment.random_numbers import BatchRandom
 from semifine.augment.sampling import has_kernels
 
-GREY = np.array([0.299, 0.587, 0.114])
+GRAY = np.array([0.299, 0.587, 0.114])
 """Weights of red, green and blue in luminance."""
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
@@ -27,23 +27,23 @@ class Jitter:
     """What happens to each of N pictures.
 
     ``order`` (N, 4) says which of the four operations comes in which slot, ``amount`` (N, 4) how strong each operation
-    is: a factor, for hue a part of the colour circle. ``is_on`` (N,) says whether they happen at all, ``is_grey`` (N,)
-    whether the picture turns grey in the end.
+    is: a factor, for hue a part of the color circle. ``is_on`` (N,) says whether they happen at all, ``is_gray`` (N,)
+    whether the picture turns gray in the end.
     """
 
     order: IntArray
     amount: FloatArray
     is_on: BoolArray
-    is_grey: BoolArray
+    is_gray: BoolArray
 
 
-def draw_jitter(random: BatchRandom, strength: float, hue: float, probability: float, grey: float) -> Jitter:
-    """Factors in 1 +- ``strength``, hues in +- ``hue``; the last two are the chances of a jitter and of grey."""
+def draw_jitter(random: BatchRandom, strength: float, hue: float, probability: float, gray: float) -> Jitter:
+    """Factors in 1 +- ``strength``, hues in +- ``hue``; the last two are the chances of a jitter and of gray."""
     unit = 2 * random.uniform(4) - 1
     amount = unit * [strength, strength, strength, hue] + [1, 1, 1, 0]
     order = np.argsort(random.uniform(4), axis=1)
     chance = random.uniform(2)
-    return Jitter(order, amount, is_on=chance[:, 0] < probability, is_grey=chance[:, 1] < grey)
+    return Jitter(order, amount, is_on=chance[:, 0] < probability, is_gray=chance[:, 1] < gray)
 
 
 def render_jitter(pictures: Tensor, jitter: Jitter) -> Tensor:
@@ -52,12 +52,12 @@ def render_jitter(pictures: Tensor, jitter: Jitter) -> Tensor:
         from semifine.augment.triton import color_jitter
 
         return color_jitter.jitter(pictures, jitter)
-    matrices, grey_shares = _linear_slots(jitter)
+    matrices, gray_shares = _linear_slots(jitter)
     turned = [_samples_in(jitter, slot) for slot in range(4)]
-    arrays = {"matrices": matrices, "shares": grey_shares, "grey": GREY[None], "hue": jitter.amount[:, HUE]}
+    arrays = {"matrices": matrices, "shares": gray_shares, "gray": GRAY[None], "hue": jitter.amount[:, HUE]}
     sent = upload(arrays | {f"turned {slot}": samples for slot, samples in enumerate(turned)}, pictures.device)
     for slot in range(5):
-        pictures = _apply_linear(pictures, sent["matrices"][:, slot], sent["shares"][:, slot], sent["grey"])
+        pictures = _apply_linear(pictures, sent["matrices"][:, slot], sent["shares"][:, slot], sent["gray"])
         if slot < 4 and len(turned[slot]):
             chosen = sent[f"turned {slot}"]
             hues = turn_hue(pictures.index_select(0, chosen), sent["hue"].index_select(0, chosen))
@@ -84,13 +84,13 @@ def _hue(pictures: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _linear_slots(jitter: Jitter) -> tuple[FloatArray, FloatArray]:
-    """(N, 5, 3, 3) matrices of the four slots and of the grey at the end, and (N, 5) shares of the mean grey."""
+    """(N, 5, 3, 3) matrices of the four slots and of the gray at the end, and (N, 5) shares of the mean gray."""
     count = len(jitter.order)
     amount = np.take_along_axis(jitter.amount, jitter.order, axis=1)
     factor = np.where(jitter.is_on[:, None] & (jitter.order != HUE), amount, 1)
-    factor = np.concatenate([factor, np.where(jitter.is_grey, 0, 1)[:, None]], axis=1)
-    is_colour = np.concatenate([jitter.order == SATURATION, np.ones((count, 1), dtype=np.bool_)], axis=1)
-    luminance = np.where(is_colour, 1 - factor, 0)[..., None, None] * np.tile(GREY, (3, 1))
+    factor = np.concatenate([factor, np.where(jitter.is_gray, 0, 1)[:, None]], axis=1)
+    is_color = np.concatenate([jitter.order == SATURATION, np.ones((count, 1), dtype=np.bool_)], axis=1)
+    luminance = np.where(is_color, 1 - factor, 0)[..., None, None] * np.tile(GRAY, (3, 1))
     is_contrast = np.concatenate([jitter.order == CONTRAST, np.zeros((count, 1), dtype=np.bool_)], axis=1)
     return factor[..., None, None] * np.eye(3) + luminance, np.where(is_contrast, 1 - factor, 0)
 
@@ -100,8 +100,8 @@ def _samples_in(jitter: Jitter, slot: int) -> IntArray:
     return np.flatnonzero(jitter.is_on & (jitter.order[:, slot] == HUE))
 
 
-def _apply_linear(pictures: Tensor, matrix: Tensor, share: Tensor, grey: Tensor) -> Tensor:
-    """clamp(M x + share * mean grey). Shapes: (N, 3, H, W), (N, 3, 3), (N,), (1, 3)."""
-    mean_grey = (pictures.mean(dim=(2, 3)) * grey).sum(dim=1)
-    shift = (share * mean_grey).view(-1, 1, 1)
+def _apply_linear(pictures: Tensor, matrix: Tensor, share: Tensor, gray: Tensor) -> Tensor:
+    """clamp(M x + share * mean gray). Shapes: (N, 3, H, W), (N, 3, 3), (N,), (1, 3)."""
+    mean_gray = (pictures.mean(dim=(2, 3)) * gray).sum(dim=1)
+    shift = (share * mean_gray).view(-1, 1, 1)
     return torch.baddbmm(shift, matrix, pictures.flatten(2)).view(pictures.shape).clamp_(0, 255)

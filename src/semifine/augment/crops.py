@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from semifine.augment.image_batch import BoolArray, FloatArray, ImageBatch, ImageTable, IntArray, upload
-from semifine.augment.pipeline import ViewSettings
+from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.random_numbers import BatchRandom
 from semifine.augment.sampling import sample_view
 
@@ -32,7 +32,7 @@ class Crop:
     closed: bool = True
 
 
-def draw_crop(random: BatchRandom, table: ImageTable, settings: ViewSettings) -> Crop:
+def draw_crop(random: BatchRandom, table: ImageTable, settings: AugmentSettings) -> Crop:
     """The boxes of torchvision's RandomResizedCrop, drawn for all samples at once, and the flips.
 
     A box is drawn up to ten times, until it fits into the image; then it falls back to the largest
@@ -58,7 +58,7 @@ def draw_crop(random: BatchRandom, table: ImageTable, settings: ViewSettings) ->
     return Crop(left, top, width, height, flip)
 
 
-def centre_crop(table: ImageTable, size: int) -> Crop:
+def center_crop(table: ImageTable, size: int) -> Crop:
     """Resize of the shorter side to ``size``, then the central square, as torchvision rounds them."""
     shorter = np.minimum(table.height, table.width)
 

@@ -110,9 +110,9 @@ class ImageTable:
 class Layout(NamedTuple):
     """What the sampling needs to know of N images, each (N, 1, 1), of the integer type that indexes pixels.
 
-    ``right`` and ``down`` are the steps to a pixel's neighbours in the buffer; they are zero in an image
+    ``right`` and ``down`` are the steps to a pixel's neighbors in the buffer; they are zero in an image
     that is one pixel wide or high. ``last_left`` and ``last_top`` are the last pixels that have such
-    neighbours.
+    neighbors.
     """
 
     offset: Tensor

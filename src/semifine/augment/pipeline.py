@@ -22,7 +22,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
-class ViewSettings:
+class AugmentSettings:
     """Settings shared by all views of a run.
 
     ``statistics_size`` is the side of the thumbnail of the whole image that AutoContrast, Equalize and
@@ -55,7 +55,7 @@ class ViewSettings:
             raise UserError(f"std must be positive, not {self.std}.")
 
 
-View = Callable[[ImageBatch, BatchRandom, ViewSettings], Tensor]
+View = Callable[[ImageBatch, BatchRandom, AugmentSettings], Tensor]
 """Makes (N, 3, size, size) views of the N images: levels 0..255, uint8 or float32."""
 
 _views: dict[str, View] = {}
@@ -101,7 +101,7 @@ LARGEST_SHRINK = 1.5
 MOST_OVERSAMPLE = 4
 
 
-class ViewMaker:
+class AugmentPipeline:
     """Makes views of the rows of a store, on one device.
 
     What a sample looks like depends on its row, its place in the global batch, the seed, the step, the
@@ -112,7 +112,7 @@ class ViewMaker:
     def __init__(
         self,
         store: ImageStore,
-        settings: ViewSettings,
+        settings: AugmentSettings,
         seed: int,
         device: torch.device | str = "cpu",
         channels_last: bool = True,
@@ -150,7 +150,7 @@ class ViewMaker:
         rank: int = 0,
         world_size: int = 1,
     ) -> dict[str, Tensor]:
-        """Several views of the same rows: name -> (N, 3, size, size) float32, normalised.
+        """Several views of the same rows: name -> (N, 3, size, size) float32, normalized.
 
         ``rows`` (N,) are this rank's rows, on the host; random numbers are drawn for the global batch of
         N * world_size rows. The name "strong:2" asks for a second view of the kind "strong".
@@ -167,12 +167,12 @@ class ViewMaker:
         for name, maker in makers.items():
             numbers = generator(self._seed, step, f"{stream}/{name}")
             random = BatchRandom(numbers, len(host_rows), rank, world_size)
-            made[name] = self._normalise(maker(images, random, self.settings))
+            made[name] = self._normalize(maker(images, random, self.settings))
         return made
 
-    def _normalise(self, views: Tensor) -> Tensor:
-        normalised = torch.addcmul(self._shift, views.float(), self._scale)
-        return normalised.contiguous(memory_format=self._memory_format)
+    def _normalize(self, views: Tensor) -> Tensor:
+        normalized = torch.addcmul(self._shift, views.float(), self._scale)
+        return normalized.contiguous(memory_format=self._memory_format)
 
 
 def _oversample(table: ImageTable, size: int) -> int:

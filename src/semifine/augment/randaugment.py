@@ -13,7 +13,7 @@ from torch import Tensor
 
 from semifine.augment.crops import Crop, crop_lines
 from semifine.augment.image_batch import FloatArray, ImageBatch, ImageTable, IntArray, upload
-from semifine.augment.pipeline import ViewSettings
+from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.randaugment_ops import (
     GEOMETRY,
     LEVELS,
@@ -29,7 +29,7 @@ from semifine.augment.randaugment_ops import (
 )
 from semifine.augment.random_numbers import BatchRandom
 from semifine.augment.sampling import crop_coordinates, has_kernels, sample_nearest, sample_view, transform
-from semifine.augment.triton.randaugment import make_itinerary
+from semifine.augment.triton.randaugment import make_kernel_params
 
 RANGES: dict[str, tuple[float, float]] = {
     "AutoContrast": (0, 1),  # takes no magnitude
@@ -78,7 +78,7 @@ def draw_plan(random: BatchRandom, table: ImageTable, slots: int) -> Plan:
 
 
 def cutout_edges(table: ImageTable, side: FloatArray, x: FloatArray, y: FloatArray) -> FloatArray:
-    """(N, 4) edges from unit draws (N,) of the side and of the centre's place.
+    """(N, 4) edges from unit draws (N,) of the side and of the center's place.
 
     As drawn by Pillow: the first corner is cut to whole pixels, the pixel of the second one is included.
     """
@@ -90,7 +90,7 @@ def cutout_edges(table: ImageTable, side: FloatArray, x: FloatArray, y: FloatArr
 
 
 def slot_maps(plan: Plan, table: ImageTable) -> FloatArray:
-    """(slots, N, 2, 3) maps from each slot's output to its input; colour operations move nothing."""
+    """(slots, N, 2, 3) maps from each slot's output to its input; color operations move nothing."""
     count, slots = plan.codes.shape
     maps = identity(slots * count)
     codes, magnitudes = plan.codes.T.ravel(), plan.magnitudes.T.ravel()
@@ -239,14 +239,14 @@ def scaled_maps(plan: Plan, table: ImageTable, thumbnail_size: int) -> tuple[Flo
 THUMBNAIL_MIXING: dict[str, Mixing] = MIXING | {"Sharpness": lambda thumbnail, _: thumbnail}
 
 
-def render_plan(images: ImageBatch, plan: Plan, crop: Crop, settings: ViewSettings) -> Tensor:
+def render_plan(images: ImageBatch, plan: Plan, crop: Crop, settings: AugmentSettings) -> Tensor:
     """The planned views, (N, 3, size, size) whole levels: uint8, or float32 from a GPU's kernels."""
     thumbnail_size = min(settings.statistics_size, settings.size)
     if has_kernels(images.device):
         from semifine.augment.triton import randaugment
 
-        itinerary = make_itinerary(plan, crop, images.table, settings.size, thumbnail_size)
-        return randaugment.render(images, itinerary, settings.size, thumbnail_size)
+        params = make_kernel_params(plan, crop, images.table, settings.size, thumbnail_size)
+        return randaugment.render(images, params, settings.size, thumbnail_size)
     route = Route(plan, images.table, thumbnail_size)
     arrays = crop_lines(crop, images.table, settings.size) | route.arrays | {"cutout": plan.cutout}
     sent = upload(arrays | {"fill": np.array(CUTOUT_FILL, dtype=np.uint8)}, images.device)

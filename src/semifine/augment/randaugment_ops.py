@@ -50,13 +50,13 @@ def translate_y(magnitude: FloatArray, width: FloatArray, height: FloatArray) ->
 
 
 def rotate(magnitude: FloatArray, width: FloatArray, height: FloatArray) -> FloatArray:
-    """Turns the picture by v degrees counter-clockwise about its centre."""
+    """Turns the picture by v degrees counter-clockwise about its center."""
     maps = identity(len(magnitude))
     cos, sin = np.cos(np.deg2rad(magnitude)), np.sin(np.deg2rad(magnitude))
     maps[:, 0, 0], maps[:, 0, 1] = cos, -sin
     maps[:, 1, 0], maps[:, 1, 1] = sin, cos
-    centre = np.stack([width, height], axis=1) / 2
-    maps[:, :, 2] = centre - (maps[:, :, :2] @ centre[:, :, None])[:, :, 0]
+    center = np.stack([width, height], axis=1) / 2
+    maps[:, :, 2] = center - (maps[:, :, :2] @ center[:, :, None])[:, :, 0]
     return maps
 
 
@@ -132,8 +132,8 @@ def auto_contrast(magnitude: Tensor, reference: Tensor) -> Tensor:
 
 
 def contrast(magnitude: Tensor, reference: Tensor) -> Tensor:
-    """Blends with the mean grey of the reference."""
-    mean = grey(reference.float()).flatten(2).mean(dim=2, keepdim=True).add_(0.5).floor_()
+    """Blends with the mean gray of the reference."""
+    mean = gray(reference.float()).flatten(2).mean(dim=2, keepdim=True).add_(0.5).floor_()
     return blend(mean, _levels(magnitude), magnitude.view(-1, 1, 1)).expand(-1, 3, -1)
 
 
@@ -150,9 +150,9 @@ def equalize(magnitude: Tensor, reference: Tensor) -> Tensor:
 
 
 def color(image: Tensor, magnitude: Tensor) -> Tensor:
-    """Blends with the grey image."""
+    """Blends with the gray image."""
     values = image.float()
-    return blend(grey(values), values, magnitude.view(-1, 1, 1, 1)).to(torch.uint8)
+    return blend(gray(values), values, magnitude.view(-1, 1, 1, 1)).to(torch.uint8)
 
 
 def sharpness(image: Tensor, magnitude: Tensor) -> Tensor:
@@ -163,12 +163,12 @@ def sharpness(image: Tensor, magnitude: Tensor) -> Tensor:
     if min(image.shape[-2:]) < 3:
         return image.clone()
     values = image.float()
-    centre = values[:, :, 1:-1, 1:-1]
+    center = values[:, :, 1:-1, 1:-1]
     columns = (values[:, :, :-2] + values[:, :, 1:-1]).add_(values[:, :, 2:])
     square = (columns[..., :-2] + columns[..., 1:-1]).add_(columns[..., 2:])
-    smooth = square.add_(centre, alpha=4).div_(13).add_(0.5).floor_()
+    smooth = square.add_(center, alpha=4).div_(13).add_(0.5).floor_()
     result = image.clone()
-    result[:, :, 1:-1, 1:-1] = blend(smooth, centre, magnitude.view(-1, 1, 1, 1))
+    result[:, :, 1:-1, 1:-1] = blend(smooth, center, magnitude.view(-1, 1, 1, 1))
     return result
 
 
@@ -182,7 +182,7 @@ MIXING: dict[str, Mixing] = {"Color": color, "Sharpness": sharpness}
 """The operations that mix the values of channels or pixels."""
 
 
-def grey(image: Tensor) -> Tensor:
+def gray(image: Tensor) -> Tensor:
     """(N, 1, H, W) luminance, from float values, as Pillow's ``convert("L")`` rounds it.
 
     It is exact, as all sums are whole numbers below 2**24.

@@ -1,6 +1,6 @@
 """Sampling of images of different sizes at real-valued coordinates.
 
-Coordinates are Pillow's and torch's (``align_corners=False``): pixel i covers [i, i + 1), its centre is
+Coordinates are Pillow's and torch's (``align_corners=False``): pixel i covers [i, i + 1), its center is
 i + 0.5, and an image of width W spans [0, W].
 """
 
@@ -108,9 +108,9 @@ def _take_pair(pixels: Tensor, index: Tensor, right: Tensor) -> tuple[Tensor, Te
 
 def _split(position: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
     """The lower of the two pixels around each position, and the weight of the upper one, (N, 1, ...)."""
-    centred = position - 0.5
-    lower = centred.floor().clamp_(min=0).minimum(last)
-    return lower, centred.sub_(lower).clamp_(0, 1).unsqueeze(1)
+    centered = position - 0.5
+    lower = centered.floor().clamp_(min=0).minimum(last)
+    return lower, centered.sub_(lower).clamp_(0, 1).unsqueeze(1)
 
 
 def _channel_index(layout: Layout, left: Tensor, top: Tensor) -> Tensor:

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from semifine.augment.blur import LARGEST, blur
 from semifine.augment.color_jitter import draw_jitter, render_jitter
-from semifine.augment.crops import centre_crop, draw_crop, render_crop
+from semifine.augment.crops import center_crop, draw_crop, render_crop
 from semifine.augment.image_batch import ImageBatch
-from semifine.augment.pipeline import ViewSettings, register
+from semifine.augment.pipeline import AugmentSettings, register
 from semifine.augment.randaugment import draw_plan, render_plan
 from semifine.augment.random_numbers import BatchRandom
 
 CROP_SCALE = (0.2, 1.0)
 JITTER = 0.4
-GREY = 0.2
+GRAY = 0.2
 SIGMA = (0.1, LARGEST)
 
 
@@ -30,23 +30,23 @@ class Recipe:
     blur: float
 
 
-def contrastive_view(images: ImageBatch, random: BatchRandom, settings: ViewSettings, recipe: Recipe) -> Tensor:
-    """(N, 3, size, size) random crops in random colours."""
+def contrastive_view(images: ImageBatch, random: BatchRandom, settings: AugmentSettings, recipe: Recipe) -> Tensor:
+    """(N, 3, size, size) random crops in random colors."""
     crop = draw_crop(random, images.table, replace(settings, crop_scale=CROP_SCALE))
-    jitter = draw_jitter(random, JITTER, recipe.hue, recipe.jitter, GREY)
+    jitter = draw_jitter(random, JITTER, recipe.hue, recipe.jitter, GRAY)
     chance, width = random.uniform(2).T
     sigma = np.where(chance < recipe.blur, SIGMA[0] + width * (SIGMA[1] - SIGMA[0]), 0)
     return blur(render_jitter(render_crop(images, crop, settings.size), jitter), sigma)
 
 
 @register("weak")
-def weak(images: ImageBatch, random: BatchRandom, settings: ViewSettings) -> Tensor:
+def weak(images: ImageBatch, random: BatchRandom, settings: AugmentSettings) -> Tensor:
     """(N, 3, size, size) random crops."""
     return render_crop(images, draw_crop(random, images.table, settings), settings.size)
 
 
 @register("strong")
-def strong(images: ImageBatch, random: BatchRandom, settings: ViewSettings) -> Tensor:
+def strong(images: ImageBatch, random: BatchRandom, settings: AugmentSettings) -> Tensor:
     """(N, 3, size, size) random crops of randomly changed originals."""
     crop = draw_crop(random, images.table, settings)
     plan = draw_plan(random, images.table, settings.randaugment_ops)
@@ -54,17 +54,17 @@ def strong(images: ImageBatch, random: BatchRandom, settings: ViewSettings) -> T
 
 
 @register("test")
-def test(images: ImageBatch, random: BatchRandom, settings: ViewSettings) -> Tensor:  # noqa: ARG001
+def test(images: ImageBatch, random: BatchRandom, settings: AugmentSettings) -> Tensor:  # noqa: ARG001
     """(N, 3, size, size) central squares; nothing is random."""
-    return render_crop(images, centre_crop(images.table, settings.size), settings.size)
+    return render_crop(images, center_crop(images.table, settings.size), settings.size)
 
 
 MOCO_V1 = Recipe(hue=0.4, jitter=1.0, blur=0.0)
 
 
 @register("moco_v1")
-def moco_v1(images: ImageBatch, random: BatchRandom, settings: ViewSettings) -> Tensor:
-    """(N, 3, size, size) random crops in random colours."""
+def moco_v1(images: ImageBatch, random: BatchRandom, settings: AugmentSettings) -> Tensor:
+    """(N, 3, size, size) random crops in random colors."""
     return contrastive_view(images, random, settings, MOCO_V1)
 
 
@@ -72,6 +72,6 @@ MOCO_V2 = Recipe(hue=0.1, jitter=0.8, blur=0.5)
 
 
 @register("moco_v2")
-def moco_v2(images: ImageBatch, random: BatchRandom, settings: ViewSettings) -> Tensor:
-    """(N, 3, size, size) random crops in random colours."""
+def moco_v2(images: ImageBatch, random: BatchRandom, settings: AugmentSettings) -> Tensor:
+    """(N, 3, size, size) random crops in random colors."""
     return contrastive_view(images, random, settings, MOCO_V2)

@@ -76,15 +76,15 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
     )
     for path in runs:
         run = read_run(path)
-        result, unlabelled = run.result, run.result["unlabelled"]
+        result, unlabeled = run.result, run.result["unlabeled"]
         agreement = agreement_with_groups(run.transitions, run.class_groups)
         table.add_row(
             result["method"],
             f"{result['top1']:.1f} %",
             f"{result['top5']:.1f} %",
-            f"{unlabelled['pseudo_label_accuracy']:.1f} %",
-            f"{unlabelled['candidates']:.1f}",
-            f"{unlabelled['candidate_hit_rate']:.1f} %",
+            f"{unlabeled['pseudo_label_accuracy']:.1f} %",
+            f"{unlabeled['candidates']:.1f}",
+            f"{unlabeled['candidate_hit_rate']:.1f} %",
             "-" if agreement is None else f"{agreement:.2f}",
         )
     Console().print(table)

@@ -22,13 +22,13 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
     options = parser.parse_args(arguments)
 
-    from semifine.training.doctor import examine
+    from semifine.training.doctor import diagnose
 
-    findings = examine(options.cache)
+    findings = diagnose(options.cache)
     if options.json:
         print(json.dumps(findings.as_dict()))
         return 0
-    for name, value in findings.facts.items():
+    for name, value in findings.stats.items():
         print(f"{name:<22}{value}")
     print()
     for problem in findings.problems:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SAID_ELSEWHERE = {
     "data.source": "--dataset names the data",
-    "data.unlabelled": "the table says it, or --unlabelled of 'semifine experiment'",
+    "data.unlabeled": "the table says it, or --unlabeled of 'semifine experiment'",
     "method": "the recipe has the settings of its methods; 'semifine train' takes others",
 }
 """Settings, or whole groups of them, that would make other runs than those of the recipe."""
@@ -77,7 +77,7 @@ def ways_of_training(options: argparse.Namespace) -> list[str]:
     return ["--device", options.device, "--compile", options.compile]
 
 
-def conditions_for(options: argparse.Namespace, init: str, unlabelled: str, seed: int = 0) -> Conditions:
+def conditions_for(options: argparse.Namespace, init: str, unlabeled: str, seed: int = 0) -> Conditions:
     from semifine.data.sources import resolve
     from semifine.experiments.recipes import Conditions, check_weights_file, default_profile
 
@@ -87,7 +87,7 @@ def conditions_for(options: argparse.Namespace, init: str, unlabelled: str, seed
     conditions = Conditions(
         data=data,
         init=init,
-        unlabelled=unlabelled,
+        unlabeled=unlabeled,
         seed=seed,
         profile=options.profile or default_profile(data),
         budget=options.budget,
@@ -162,9 +162,9 @@ def _create_parser() -> Parser:
         "--init", choices=("scratch", "imagenet", "inat"), help="where networks start (default: scratch)"
     )
     parser.add_argument(
-        "--unlabelled",
+        "--unlabeled",
         choices=("in", "inout"),
-        help="unlabelled images of the classes alone, or of others, too (default: in)",
+        help="unlabeled images of the classes alone, or of others, too (default: in)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="INT", help="seed of all stages (default: 0)")
     parser.add_argument(
@@ -189,7 +189,7 @@ def _plan(options: argparse.Namespace) -> tuple[str, list[Stage]]:
         _take_from_name(options, experiment)
     else:
         options.dataset = options.dataset or "synthetic"
-    conditions = conditions_for(options, options.init or "scratch", options.unlabelled or "in", options.seed)
+    conditions = conditions_for(options, options.init or "scratch", options.unlabeled or "in", options.seed)
     if not experiment:
         return options.recipe, plan(options.recipe, conditions)
     row = experiment.row
@@ -198,18 +198,18 @@ def _plan(options: argparse.Namespace) -> tuple[str, list[Stage]]:
 
 
 def _take_from_name(options: argparse.Namespace, experiment: NamedExperiment) -> None:
-    """A name says where data, start and unlabelled images come from; what is given beside it must agree."""
+    """A name says where data, start and unlabeled images come from; what is given beside it must agree."""
     from semifine.data.sources import resolve
 
     if options.dataset is None and experiment.data != "synthetic":
         raise UserError(f"{options.recipe} needs its data: give --dataset {experiment.data}:PATH.")
     options.dataset = options.dataset or experiment.data
     options.init = options.init or experiment.init
-    options.unlabelled = options.unlabelled or experiment.table.unlabelled
+    options.unlabeled = options.unlabeled or experiment.table.unlabeled
     for option, given, named in (
         ("dataset", resolve(options.dataset)[0], experiment.data),
         ("init", options.init, experiment.init),
-        ("unlabelled", options.unlabelled, experiment.table.unlabelled),
+        ("unlabeled", options.unlabeled, experiment.table.unlabeled),
     ):
         if given != named:
             raise UserError(f"{options.recipe} means --{option} {named}, not {given}.")

@@ -72,4 +72,4 @@ def _experiments() -> Iterator[tuple[str, str, type | None]]:
     from semifine.experiments.tables import published_experiments
 
     for experiment in published_experiments():
-        yield experiment.name, f"{experiment.row.title}, {experiment.table.unlabelled}", None
+        yield experiment.name, f"{experiment.row.title}, {experiment.table.unlabeled}", None

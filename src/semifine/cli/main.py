@@ -24,7 +24,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 VERBS = {
     "demo": "train on the embedded data set and write a result page",
     "prepare": "decode a data set once and report what is in it",
-    "train": "train a classifier from a few labelled and many unlabelled images",
+    "train": "train a classifier from a few labeled and many unlabeled images",
     "ray": "train in the workers of a Ray cluster",
     "experiment": "train by a published recipe of one or several stages",
     "reproduce": "run the paper's comparison and print its tables",
@@ -122,7 +122,7 @@ def help_text() -> str:
     lines = [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
     return "\n".join(
         [
-            "semifine: tell very similar classes apart, from a few labelled photos and many unlabelled ones",
+            "semifine: tell very similar classes apart, from a few labeled photos and many unlabeled ones",
             "",
             "Usage: semifine COMMAND [OPTIONS]      (semifine COMMAND --help shows the options)",
             "",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
 
     from semifine.inference.model import Model
-    from semifine.inference.prediction import Questions
+    from semifine.inference.prediction import PredictOptions
     from semifine.inference.tables import Record
     from semifine.training.progress import Display
 
@@ -99,7 +99,7 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.inference.model import open_model
     from semifine.inference.pipeline import some_files
     from semifine.inference.predict import Terminated, termination_as_interrupt
-    from semifine.inference.prediction import Questions
+    from semifine.inference.prediction import PredictOptions
     from semifine.inference.tables import check_suffix
     from semifine.inference.taxonomy import read_taxonomy
     from semifine.training.progress import Display
@@ -113,12 +113,12 @@ def run(arguments: Sequence[str]) -> int:
         check_folder(options.camtrap_dp)
     files = some_files(options.paths, b"\0" if options.null else b"\n")
     model = open_model(options.model, options.checkpoint, options.device)
-    questions = Questions(
+    questions = PredictOptions(
         top=options.top,
         coverage=options.coverage,
         false_alarms=options.false_alarms,
-        sure=Questions.sure if options.sure is None else options.sure,
-        taxonomy=read_taxonomy(options.taxonomy, model.knowledge.class_names) if options.taxonomy else None,
+        sure=PredictOptions.sure if options.sure is None else options.sure,
+        taxonomy=read_taxonomy(options.taxonomy, model.metadata.class_names) if options.taxonomy else None,
     )
     display.say(model.calibration_note)
     if options.out is None:
@@ -143,7 +143,7 @@ def _finished_before(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print_lines(model: Model, files: Iterable[str], questions: Questions, options: argparse.Namespace) -> int:
+def _print_lines(model: Model, files: Iterable[str], questions: PredictOptions, options: argparse.Namespace) -> int:
     from semifine.inference.predict import as_text, predict_files
 
     readable = 0
@@ -162,7 +162,7 @@ def _print_lines(model: Model, files: Iterable[str], questions: Questions, optio
 
 
 def _write_table(
-    model: Model, files: Iterable[str], questions: Questions, options: argparse.Namespace, display: Display
+    model: Model, files: Iterable[str], questions: PredictOptions, options: argparse.Namespace, display: Display
 ) -> int:
     from semifine.inference.camtrap import write_package
     from semifine.inference.predict import predict_into, unreadable_list
@@ -198,7 +198,7 @@ def _write_table(
         print(json.dumps({"out": str(options.out), **dataclasses.asdict(tally)}))
     else:
         speed = (tally.predicted + tally.unreadable) / max(tally.seconds, 1e-9)
-        flagged = f"{tally.strange} of them flagged as strange" if model.knowledge.calibration.is_fitted else "no flags"
+        flagged = f"{tally.strange} of them flagged as strange" if model.metadata.calibration.is_fitted else "no flags"
         print(
             f"{tally.predicted} images predicted, {flagged}, "
             f"{tally.unreadable} unreadable; {speed:.0f} images/s. Table: {options.out}"

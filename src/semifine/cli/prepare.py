@@ -55,8 +55,8 @@ def _write_folder(settings: RunSettings, folder: Path) -> int:
 
     catalog = load_catalog(settings.data, settings.data_settings)
     unreadable = write_folder(catalog, folder, skip_unreadable=settings.train.skip_unreadable)
-    for remark in catalog.remarks:
-        print(f"note: {remark}")
+    for note in catalog.notes:
+        print(f"note: {note}")
     for path, reason in unreadable:
         print(f"left out {path}: {reason}")
     print(f"{len(catalog) - len(unreadable)} images of {catalog.name} written to {folder}")
@@ -71,9 +71,9 @@ def _print_report(report: DataReport, console: Console) -> None:
     console.print(f"splits: {counts}", highlight=False)
     for side, spread in (("height", report.height), ("width", report.width)):
         console.print(f"{side}: {spread.min} to {spread.max} pixels, median {spread.median:.0f}", highlight=False)
-    table = Table("class", "labelled", "val", "test", title="images a class")
+    table = Table("class", "labeled", "val", "test", title="images a class")
     for name, of_class in list(report.classes.items())[:MOST_CLASSES]:
-        table.add_row(name, *(str(of_class[split]) for split in ("labelled", "val", "test")))
+        table.add_row(name, *(str(of_class[split]) for split in ("labeled", "val", "test")))
     console.print(table, markup=False)
     if len(report.classes) > MOST_CLASSES:
         console.print(f"and {len(report.classes) - MOST_CLASSES} more classes; --json shows all", highlight=False)

@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
 
     table = choose_rows(read_table(options.table), options.methods)
     inits = options.inits or _possible_inits(table.inits, options)
-    columns = {init: conditions_for(options, init, table.unlabelled) for init in inits}
+    columns = {init: conditions_for(options, init, table.unlabeled) for init in inits}
     conditions = columns[inits[0]]
     out = options.out or Path("reproduce") / _folder_name(conditions.data) / table.name
     absent = absent_rows(table, conditions)

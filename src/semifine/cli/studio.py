@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
         "--db",
         type=Path,
         metavar="FILE",
-        help="log of the labels (default: the one that the run learnt from, else RUN.studio.db beside the run)",
+        help="log of the labels (default: the one that the run learned from, else RUN.studio.db beside the run)",
     )
     parser.add_argument("--port", type=int, default=0, help="port on this machine (default: any free one)")
     parser.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.data.label_log import LabelLog, check_is_log
     from semifine.studio.app import Studio
     from semifine.studio.server import listen, serve
-    from semifine.studio.snapshot import gain_insight
+    from semifine.studio.snapshot import take_snapshot
 
     def ready(address: str) -> None:
         print(f"Labels go to {file}. Stop with Ctrl-C.", file=sys.stderr)
@@ -60,9 +60,9 @@ def run(arguments: Sequence[str]) -> int:
         if file.exists():
             check_is_log(file)  # before the long look at all images; the file is begun after it
         print(f"Looking at all images of {options.run} ...", file=sys.stderr)
-        insight = gain_insight(run_path, options.device)
-        studio = Studio(insight, LabelLog(file), options.device)
-        if studio.desk.elsewhere:
-            print(f"note: {studio.desk.elsewhere} lines of {file} are about other images", file=sys.stderr)
+        snapshot = take_snapshot(run_path, options.device)
+        studio = Studio(snapshot, LabelLog(file), options.device)
+        if studio.label_queue.elsewhere:
+            print(f"note: {studio.label_queue.elsewhere} lines of {file} are about other images", file=sys.stderr)
         serve(studio, listening, ready)
     return 0

@@ -35,7 +35,7 @@ def create_parser(verb: str = "train") -> Parser:
     parser = Parser(
         prog=f"semifine {verb}",
         usage=f"semifine {verb} [DATA] [OPTIONS]",  # all fifty of them would fill a screen
-        description="Train a classifier from a few labelled and many unlabelled images.",
+        description="Train a classifier from a few labeled and many unlabeled images.",
         epilog="Settings of the method and of the data source are given as --method.NAME VALUE and "
         "--data.NAME VALUE; 'semifine list methods' and 'semifine list datasets' show them. "
         "The command line wins over --config, which wins over --preset.",
@@ -146,7 +146,7 @@ def split_dotted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _check_options(parser: Parser, arguments: Sequence[str]) -> None:
-    """argparse would take the value of a misspelt option for DATA, and then complain about that."""
+    """argparse would take the value of a misspelled option for DATA, and then complain about that."""
     known = list(parser._option_string_actions)
     for argument in arguments:
         name = argument.partition("=")[0]

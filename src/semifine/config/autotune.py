@@ -39,7 +39,7 @@ LOOKED_AT = 64
 LARGEST_SIDE, SMALLEST_SIDE = 224, 32
 LARGEST_BATCH, SMALLEST_BATCH = 32, 4
 PASSES = 100
-"""How often each labelled and each unlabelled image is seen, roughly."""
+"""How often each labeled and each unlabeled image is seen, roughly."""
 FEWEST_STEPS, MOST_STEPS = 500, 50_000
 
 SUGGESTED = frozenset({"image_size", "batch_size", "iterations", "ema"})
@@ -60,18 +60,18 @@ class Suggestions:
 def suggest(catalog: Catalog, given: Collection[str], batch: int, mu: int, steps: int) -> Suggestions:
     """Values for those of ``SUGGESTED`` that are not given; ``batch`` and ``steps`` count only where they are."""
     found = Suggestions()
-    labelled, unlabelled = (len(catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED))
+    labeled, unlabeled = (len(catalog.rows(split)) for split in (Split.LABELED, Split.UNLABELED))
     side = middle_side(catalog)
     if "image_size" not in given and side is not None:
         size = min(max(side // 32 * 32, SMALLEST_SIDE), LARGEST_SIDE)
         found.add("image_size", size, f"photos are about {side} pixels across")
     if "batch_size" not in given:
-        batch = min(max(2 ** (labelled.bit_length() - 1), SMALLEST_BATCH), LARGEST_BATCH)
-        found.add("batch_size", batch, f"{labelled} labelled images")
+        batch = min(max(2 ** (labeled.bit_length() - 1), SMALLEST_BATCH), LARGEST_BATCH)
+        found.add("batch_size", batch, f"{labeled} labeled images")
     if "iterations" not in given:
-        wanted = PASSES * max(labelled / batch, unlabelled / (batch * mu))
+        wanted = PASSES * max(labeled / batch, unlabeled / (batch * mu))
         steps = min(max(int(np.ceil(wanted / 100)) * 100, FEWEST_STEPS), MOST_STEPS)
-        found.add("iterations", steps, f"about {PASSES} passes over {labelled} labelled, {unlabelled} unlabelled")
+        found.add("iterations", steps, f"about {PASSES} passes over {labeled} labeled, {unlabeled} unlabeled")
     if "ema" not in given:
         found.add("ema", averaging_decay(steps), f"{steps} steps")
     return found

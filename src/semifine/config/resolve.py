@@ -53,7 +53,7 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
         train=train,
         data_settings=data_settings,
         method_settings=build(method_settings_class, groups["method"], "method."),
-        remarks=(f"chosen from the data: {', '.join(suggested.reasons)}",) if suggested.reasons else (),
+        notes=(f"chosen from the data: {', '.join(suggested.reasons)}",) if suggested.reasons else (),
     )
 
 

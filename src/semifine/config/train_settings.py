@@ -16,8 +16,8 @@ class TrainSettings:
     """What every run has; the settings of a method and of a data source stand beside their code."""
 
     iterations: int = setting(50_000, "training steps", low=1)
-    batch_size: int = setting(32, "labelled images a step", low=1)
-    mu: int = setting(5, "unlabelled images a step, as a multiple of the batch size", low=1)
+    batch_size: int = setting(32, "labeled images a step", low=1)
+    mu: int = setting(5, "unlabeled images a step, as a multiple of the batch size", low=1)
     image_size: int = setting(224, "side of the square the network sees, in pixels", low=8, high=4096)
     store_size: int | None = setting(
         None, "shorter side at which images are kept; default: 8/7 of the image size", low=8
@@ -36,7 +36,7 @@ class TrainSettings:
     )
     labels: str | None = setting(
         None,
-        "labels that people gave to unlabelled images: the studio's log, or a CSV file (path, label); default: none",
+        "labels that people gave to unlabeled images: the studio's log, or a CSV file (path, label); default: none",
         is_path=True,
     )
     lr: float = setting(0.01, "learning rate", low=0)
@@ -53,8 +53,8 @@ class TrainSettings:
     )
     horizon: int | None = setting(None, "steps over which the schedule decays; default: all iterations", low=1)
     warmup: float = setting(0.0, "share of the horizon over which the learning rate rises from 0", low=0, high=1)
-    labelled_first: float = setting(
-        0.0, "share of the steps that learn from labelled images alone, before the unlabelled ones join", low=0, high=1
+    labeled_first: float = setting(
+        0.0, "share of the steps that learn from labeled images alone, before the unlabeled ones join", low=0, high=1
     )
     ema: float = setting(0.999, "decay of the averaged model that is evaluated; 0 evaluates the raw one", low=0, high=1)
     forward: Literal["split", "joint", "dp2"] = setting(
@@ -104,10 +104,10 @@ class TrainSettings:
     )
     keep_facts: Literal["auto", "last", "every"] = setting(
         "auto",
-        "facts of each unlabelled image: at the end of the run alone, or at every evaluation, too; auto: at every one "
+        "facts of each unlabeled image: at the end of the run alone, or at every evaluation, too; auto: at every one "
         "where that costs little",
     )
-    skip_unreadable: bool = setting(False, "leave out unreadable labelled images instead of stopping")
+    skip_unreadable: bool = setting(False, "leave out unreadable labeled images instead of stopping")
     cache: str | None = setting(
         None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine", is_path=True
     )
@@ -123,8 +123,8 @@ class TrainSettings:
             )
 
     @property
-    def labelled_only_steps(self) -> int:
-        return round(self.labelled_first * self.iterations)
+    def labeled_only_steps(self) -> int:
+        return round(self.labeled_first * self.iterations)
 
     @property
     def evaluation_interval(self) -> int:
@@ -148,7 +148,7 @@ class RunSettings:
     train: TrainSettings
     data_settings: Any
     method_settings: Any
-    remarks: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
     """What was chosen for lack of a setting, and why."""
 
     def as_dict(self) -> dict[str, Any]:

@@ -75,8 +75,8 @@ UNKNOWN = -1
 class Split(IntEnum):
     """What an image is used for."""
 
-    LABELLED = 0
-    UNLABELLED = 1
+    LABELED = 0
+    UNLABELED = 1
     VAL = 2
     TEST = 3
 
@@ -102,9 +102,9 @@ class Catalog:
     """Images as columns of equal length; a row is an image.
 
     ``label`` is what training may see: a class id, or -1 where the label is unknown, as for every
-    unlabelled image. ``truth`` is what only metrics may see: the hidden class of an unlabelled image
+    unlabeled image. ``truth`` is what only metrics may see: the hidden class of an unlabeled image
     where it is known, else -1; a value of ``num_classes`` or more is a class outside the label set
-    (out of distribution). For labelled, val and test rows truth equals label.
+    (out of distribution). For labeled, val and test rows truth equals label.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Catalog:
     class_groups: tuple[str, ...] | None = None
     """The group (say genus) of each class where it is known; for analysis only."""
     root: Path | None = None
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """What a person should know of how the splits came about."""
 
     def __post_init__(self) -> None:
@@ -140,12 +140,12 @@ class Catalog:
             raise AssertionError("there must be one class group a class")
         if (self.split > max(Split)).any():
             raise AssertionError("unknown split")
-        hidden = self.split == Split.UNLABELLED
+        hidden = self.split == Split.UNLABELED
         if (self.label[hidden] != UNKNOWN).any():
-            raise AssertionError("an unlabelled image must not carry a label")
+            raise AssertionError("an unlabeled image must not carry a label")
         known = self.label[~hidden]
         if (known < 0).any() or (known >= self.num_classes).any():
-            raise AssertionError("labels of labelled, val and test images must be class ids")
+            raise AssertionError("labels of labeled, val and test images must be class ids")
         if (self.truth[~hidden] != known).any() or (self.truth < UNKNOWN).any():
             raise AssertionError("truth must equal the label where there is one, else be a class id or -1")
 
@@ -173,16 +173,16 @@ class Catalog:
         )
 
     def with_truth_revealed(self) -> Catalog:
-        """The oracle's training set: in-class unlabelled images become labelled with their true class."""
-        known = (self.split == Split.UNLABELLED) & (self.truth >= 0) & (self.truth < self.num_classes)
+        """The oracle's training set: in-class unlabeled images become labeled with their true class."""
+        known = (self.split == Split.UNLABELED) & (self.truth >= 0) & (self.truth < self.num_classes)
         if not known.any():
             raise UserError(
-                f"{self.name}: the true classes of the unlabelled images are not known, so no oracle can be trained."
+                f"{self.name}: the true classes of the unlabeled images are not known, so no oracle can be trained."
             )
         return replace(
             self,
             label=np.where(known, self.truth, self.label),
-            split=np.where(known, np.uint8(Split.LABELLED), self.split),
+            split=np.where(known, np.uint8(Split.LABELED), self.split),
         )
 
 

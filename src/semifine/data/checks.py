@@ -87,14 +87,14 @@ def _cuts(sizes: Rows) -> Rows:
 
 
 def _mixed(hashes: Hash) -> Hash:
-    """The bits in another order: a piece of neighbouring ones, say of a sky or a caption, would be shared by many."""
+    """The bits in another order: a piece of neighboring ones, say of a sky or a caption, would be shared by many."""
     bits = np.unpackbits(np.ascontiguousarray(hashes).view(np.uint8), axis=1)
     order = np.random.default_rng(0).permutation(BITS)
     return np.ascontiguousarray(np.packbits(bits[:, order], axis=1)).view(np.uint16)
 
 
 IMBALANCE = 10
-"""A class with this many times the labelled images of another is worth a warning."""
+"""A class with this many times the labeled images of another is worth a warning."""
 _SHOWN = 3
 
 
@@ -122,10 +122,10 @@ class DataReport:
     splits: dict[str, int]
     """Images of each split."""
     classes: dict[str, dict[str, int]]
-    """Labelled, val and test images of each class."""
-    labelled_per_class: Spread
-    unlabelled_truth: dict[str, int]
-    """Unlabelled images that are known to be of a known class, of another, or of which nothing is known."""
+    """Labeled, val and test images of each class."""
+    labeled_per_class: Spread
+    unlabeled_truth: dict[str, int]
+    """Unlabeled images that are known to be of a known class, of another, or of which nothing is known."""
     height: Spread
     """Before any resizing."""
     width: Spread
@@ -165,8 +165,8 @@ def inspect(catalog: Catalog, store: ImageStore, *, look_alikes: bool = False) -
             name: {split.name.lower(): int(counts[split][class_id]) for split in counts}
             for class_id, name in enumerate(catalog.class_names)
         },
-        labelled_per_class=Spread.of(counts[Split.LABELLED]),
-        unlabelled_truth=_truth_counts(catalog),
+        labeled_per_class=Spread.of(counts[Split.LABELED]),
+        unlabeled_truth=_truth_counts(catalog),
         height=Spread.of(sizes[:, 0]),
         width=Spread.of(sizes[:, 1]),
         unreadable=unreadable,
@@ -176,7 +176,7 @@ def inspect(catalog: Catalog, store: ImageStore, *, look_alikes: bool = False) -
         errors=[*_missing_classes(catalog, counts), *_overlap_errors(catalog, overlaps)],
         warnings=[
             *_empty_splits(catalog),
-            *_imbalance(catalog, counts[Split.LABELLED]),
+            *_imbalance(catalog, counts[Split.LABELED]),
             *_duplicate_warnings(catalog, duplicates),
             *_conflicts(catalog, copies),
             *_look_alike_warning(catalog, alike),
@@ -189,12 +189,12 @@ def _counts(catalog: Catalog) -> dict[Split, NDArray[np.int64]]:
     """Images of each class in the splits that have labels."""
     return {
         split: np.bincount(catalog.label[catalog.split == split], minlength=catalog.num_classes)
-        for split in (Split.LABELLED, Split.VAL, Split.TEST)
+        for split in (Split.LABELED, Split.VAL, Split.TEST)
     }
 
 
 def _truth_counts(catalog: Catalog) -> dict[str, int]:
-    truth = catalog.truth[catalog.split == Split.UNLABELLED]
+    truth = catalog.truth[catalog.split == Split.UNLABELED]
     return {
         "known_class": int(((truth >= 0) & (truth < catalog.num_classes)).sum()),
         "other_class": int((truth >= catalog.num_classes).sum()),
@@ -219,7 +219,7 @@ def _copies(catalog: Catalog, store: ImageStore) -> list[list[int]]:
 def _is_overlap(splits: NDArray[np.uint8]) -> bool:
     """Whether an image is for training and for measuring at once."""
     present = {Split(split) for split in splits}
-    return bool(present & {Split.LABELLED, Split.UNLABELLED}) and bool(present & {Split.VAL, Split.TEST})
+    return bool(present & {Split.LABELED, Split.UNLABELED}) and bool(present & {Split.VAL, Split.TEST})
 
 
 def _splits_of(catalog: Catalog, rows: list[int]) -> str:
@@ -274,14 +274,14 @@ def _shown(catalog: Catalog, groups: list[list[int]]) -> str:
 
 def _missing_classes(catalog: Catalog, counts: dict[Split, NDArray[np.int64]]) -> list[str]:
     return [
-        f"Class '{catalog.class_names[class_id]}' has no labelled image: add at least one."
-        for class_id in np.flatnonzero(counts[Split.LABELLED] == 0)
+        f"Class '{catalog.class_names[class_id]}' has no labeled image: add at least one."
+        for class_id in np.flatnonzero(counts[Split.LABELED] == 0)
     ]
 
 
 def _empty_splits(catalog: Catalog) -> list[str]:
     meaning = {
-        Split.UNLABELLED: "there is nothing to learn from but the labelled images",
+        Split.UNLABELED: "there is nothing to learn from but the labeled images",
         Split.TEST: "the accuracy of the final model cannot be measured",
     }
     return [
@@ -291,13 +291,13 @@ def _empty_splits(catalog: Catalog) -> list[str]:
     ]
 
 
-def _imbalance(catalog: Catalog, labelled: NDArray[np.int64]) -> list[str]:
-    few, many = int(labelled.argmin()), int(labelled.argmax())
-    if labelled[few] == 0 or labelled[many] < IMBALANCE * labelled[few]:
+def _imbalance(catalog: Catalog, labeled: NDArray[np.int64]) -> list[str]:
+    few, many = int(labeled.argmin()), int(labeled.argmax())
+    if labeled[few] == 0 or labeled[many] < IMBALANCE * labeled[few]:
         return []
     return [
-        f"Class '{catalog.class_names[many]}' has {labelled[many]} labelled images, "
-        f"class '{catalog.class_names[few]}' only {labelled[few]}."
+        f"Class '{catalog.class_names[many]}' has {labeled[many]} labeled images, "
+        f"class '{catalog.class_names[few]}' only {labeled[few]}."
     ]
 
 

@@ -54,7 +54,7 @@ def open_dataset(
 
 
 def inspect_data(settings: RunSettings, display: Display) -> DataReport:
-    """Decodes a data set and reports what is in it; an unreadable labelled image stops it, unless skipped."""
+    """Decodes a data set and reports what is in it; an unreadable labeled image stops it, unless skipped."""
     catalog, store = _open(settings, display)
     report = inspect(catalog, store, look_alikes=True)
     set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
@@ -70,8 +70,8 @@ def _open(settings: RunSettings, display: Display) -> tuple[Catalog, ImageStore]
             cache_dir=settings.train.cache,
             progress=lambda done, total: display.advance(done),  # noqa: ARG005
         )
-    for remark in (store.note, *catalog.remarks):
-        display.say(remark)
+    for note in (store.note, *catalog.notes):
+        display.say(note)
     return catalog, store
 
 

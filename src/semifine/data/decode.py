@@ -280,18 +280,18 @@ def to_rgb(image: Image.Image) -> Image.Image:
         image.load()
         return image
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        return _deep_grey_to_rgb(image)
+        return _deep_gray_to_rgb(image)
     if image.mode == "LAB":
         return _lab_to_rgb(image)
     if image.has_transparency_data:
-        coloured = image.convert("RGBA")
-        white = Image.new("RGBA", coloured.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, coloured).convert("RGB")
+        colored = image.convert("RGBA")
+        white = Image.new("RGBA", colored.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, colored).convert("RGB")
     return image.convert("RGB")
 
 
-def _deep_grey_to_rgb(image: Image.Image) -> Image.Image:
-    """16-bit, 32-bit and float grey by the range of the format, not of the image: equal scenes stay equal."""
+def _deep_gray_to_rgb(image: Image.Image) -> Image.Image:
+    """16-bit, 32-bit and float gray by the range of the format, not of the image: equal scenes stay equal."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float64))
     brightest = values.max()
     if image.mode == "F" and brightest <= 1:
@@ -305,5 +305,5 @@ def _lab_to_rgb(image: Image.Image) -> Image.Image:
     transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB")
     converted = ImageCms.applyTransform(image, transform)
     if converted is None:
-        raise ValueError("LAB colours cannot be converted")
+        raise ValueError("LAB colors cannot be converted")
     return converted

@@ -1,4 +1,4 @@
-"""Labels from a file for images that the data set has unlabelled."""
+"""Labels from a file for images that the data set has unlabeled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import Catalog, Split
-from semifine.data.label_log import agreed_labels, is_sqlite, read_events, standings
+from semifine.data.label_log import agreed_labels, current_labels, is_sqlite, read_events
 from semifine.data.store import ImageStore
 from semifine.data.text_table import backslash_hint, cell, class_name, read_text_table
 from semifine.errors import UserError
@@ -42,27 +42,27 @@ def read_labels(file: Path) -> ExtraLabels:
             return _read_table(file)
     except OSError as error:
         raise UserError(f"Cannot read the labels {file}: {error.strerror or error}.") from error
-    held = standings(read_events(file))
+    held = current_labels(read_events(file))
     return ExtraLabels(file, agreed_labels(held), sum(here.in_conflict for here in held.values()), is_lasting=True)
 
 
 def of_catalog(catalog: Catalog, labels: ExtraLabels) -> ExtraLabels:
     """The labels with the catalog's own paths: a run keeps them, and may be resumed from another working folder."""
-    pairs = _with_paths_of(catalog, _unlabelled_rows(catalog), labels.pairs)
+    pairs = _with_paths_of(catalog, _unlabeled_rows(catalog), labels.pairs)
     return replace(labels, pairs=_one_label_each(labels.file, pairs))
 
 
 def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tuple[Catalog, ImageStore, str]:
-    """Catalog and store with a labelled copy of each image that has a label, and a line on what was done.
+    """Catalog and store with a labeled copy of each image that has a label, and a line on what was done.
 
-    The unlabelled images stay.
+    The unlabeled images stay.
     """
-    row_of = _unlabelled_rows(catalog)
+    row_of = _unlabeled_rows(catalog)
     class_of = {class_name(name): number for number, name in enumerate(catalog.class_names)}
     for path, name in labels.pairs if not labels.is_lasting else []:
         if path not in row_of:
             raise UserError(
-                f"{labels.file} labels {path}, which is no unlabelled image of {catalog.name}; {_example(row_of)}"
+                f"{labels.file} labels {path}, which is no unlabeled image of {catalog.name}; {_example(row_of)}"
                 f"{backslash_hint([path])}"
             )
         if class_name(name) not in class_of:
@@ -79,15 +79,15 @@ def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tupl
             longer,
             label=new_label,
             truth=np.where(is_copy, new_label, longer.truth),
-            split=np.where(is_copy, np.uint8(Split.LABELLED), longer.split),
+            split=np.where(is_copy, np.uint8(Split.LABELED), longer.split),
         ),
         store.take(rows),
         _note(labels, catalog, added),
     )
 
 
-def _unlabelled_rows(catalog: Catalog) -> dict[str, int]:
-    return {str(catalog.paths[row]): int(row) for row in catalog.rows(Split.UNLABELLED)}
+def _unlabeled_rows(catalog: Catalog) -> dict[str, int]:
+    return {str(catalog.paths[row]): int(row) for row in catalog.rows(Split.UNLABELED)}
 
 
 def _with_paths_of(

@@ -206,7 +206,7 @@ class Replaced:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CurrentLabel:
     """The verdicts on one image that hold, and who else looked at it."""
 
     verdicts: tuple[Event, ...]
@@ -236,10 +236,10 @@ class Standing:
         return next((verdict for verdict in self.verdicts if verdict.person == person), None)
 
 
-NOTHING = Standing((), (), (), 0)
+NOTHING = CurrentLabel((), (), (), 0)
 
 
-def standing(events: Sequence[Event]) -> Standing:
+def current_label(events: Sequence[Event]) -> CurrentLabel:
     """Folds the events of one image, in the order of their numbers.
 
     A verdict replaces the person's own earlier one, and those of others that differ, were seen, and were meant to be
@@ -264,17 +264,17 @@ def standing(events: Sequence[Event]) -> Standing:
         if event.kind == UNSURE:
             verdicts = [old for old in verdicts if old.person != event.person]
     last = events[-1].number if events else 0
-    return Standing(tuple(verdicts), tuple(replaced), tuple(passed.values()), last)
+    return CurrentLabel(tuple(verdicts), tuple(replaced), tuple(passed.values()), last)
 
 
-def standings(events: Iterable[Event]) -> dict[str, Standing]:
+def current_labels(events: Iterable[Event]) -> dict[str, CurrentLabel]:
     """What holds for each path."""
     of_path: dict[str, list[Event]] = {}
     for event in events:
         of_path.setdefault(event.path, []).append(event)
-    return {path: standing(of_image) for path, of_image in of_path.items()}
+    return {path: current_label(of_image) for path, of_image in of_path.items()}
 
 
-def agreed_labels(held: dict[str, Standing]) -> list[tuple[str, str]]:
+def agreed_labels(held: dict[str, CurrentLabel]) -> list[tuple[str, str]]:
     """Path and class of every image that has one undisputed class, in the order of paths."""
     return [(path, here.label) for path, here in sorted(held.items()) if here.label is not None]

@@ -19,7 +19,7 @@ FIRST_YEAR = 1900
 
 
 @dataclass(frozen=True)
-class PhotoFacts:
+class PhotoMetadata:
     """Where a photo does not say its time, that of the file stands for it."""
 
     time: datetime
@@ -32,13 +32,13 @@ class PhotoFacts:
     camera: str
 
 
-def photo_facts(file: str) -> PhotoFacts:
+def photo_metadata(file: str) -> PhotoMetadata:
     exif = read_exif(file) or Image.Exif()
     taken = taken_at(exif)
     modified = datetime.fromtimestamp(os.stat(file).st_mtime if os.path.exists(file) else 0, UTC)
     zone = UTC if taken is None else _zone(exif)
     time = modified if taken is None else taken.replace(tzinfo=zone or UTC)
-    return PhotoFacts(
+    return PhotoMetadata(
         time=time.replace(microsecond=0),
         is_camera_time=taken is not None,
         is_zone_known=zone is not None,

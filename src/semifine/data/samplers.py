@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from semifine.errors import UserError
 
 
-class IndexStream:
+class IndexSampler:
     """Batches of positions 0..num_samples-1, as a pure function of the seed and the step.
 
     The stream is a concatenation of fresh permutations cut into batches: every sample comes once an epoch,
     nothing is dropped, and a batch may straddle two permutations (and so hold the same position twice).
     Only the permutations of the current batch are kept in memory. Two streams of equal length and seed run
-    in step, so give the labelled and the unlabelled one different seeds.
+    in step, so give the labeled and the unlabeled one different seeds.
 
     ``batch_size`` counts over all ranks; each rank gets its slice of the same global batch.
     """

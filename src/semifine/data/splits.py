@@ -30,7 +30,7 @@ class Grouping:
     """Which images belong together, and what a person should know of it."""
 
     groups: Groups
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def alone(rows: int) -> Grouping:
@@ -43,12 +43,12 @@ def grouped_by(keys: Sequence[Hashable | None], lack: str) -> Grouping:
     numbers: dict[Hashable, int] = {}
     groups = [numbers.setdefault(row if key is None else (key,), len(numbers)) for row, key in enumerate(keys)]
     lacking = sum(key is None for key in keys)
-    remarks = []
+    notes = []
     if lacking:
-        remarks.append(f"--group-by: {lacking} of {len(keys)} photos have {lack}, so each of them is by itself")
+        notes.append(f"--group-by: {lacking} of {len(keys)} photos have {lack}, so each of them is by itself")
     elif len(numbers) == len(keys):
-        remarks.append("--group-by changes nothing here: no two photos belong together")
-    return Grouping(np.array(groups, np.int64), tuple(remarks))
+        notes.append("--group-by changes nothing here: no two photos belong together")
+    return Grouping(np.array(groups, np.int64), tuple(notes))
 
 
 def burst_groups(reader: FileReader, gap_seconds: float) -> Grouping:
@@ -162,12 +162,12 @@ class SplitSettings:
 
     labels_per_class: int | None = field(
         default=None,
-        metadata={"help": "labels to use of each class; its other labelled images become unlabelled", "low": 1},
+        metadata={"help": "labels to use of each class; its other labeled images become unlabeled", "low": 1},
     )
     val_share: float = field(
         default=0.2,
         metadata={
-            "help": "share of each class's labelled images held out for validation when there is no val",
+            "help": "share of each class's labeled images held out for validation when there is no val",
             "low": 0.0,
             "high": 0.9,
         },
@@ -190,13 +190,13 @@ def divide(catalog: Catalog, grouping: Grouping, settings: SplitSettings) -> Cat
     random = np.random.default_rng(settings.seed)
     if settings.labels_per_class is not None:
         catalog = keep_labels(catalog, settings.labels_per_class, random)
-    catalog = replace(catalog, remarks=(*catalog.remarks, *grouping.remarks))
+    catalog = replace(catalog, notes=(*catalog.notes, *grouping.notes))
     if settings.val_share == 0 or (catalog.split == Split.VAL).any():
         return catalog
     wanted = wanted_for_validation(catalog, settings.val_share)
     if not wanted.any():
         fewest = int(np.ceil(1 / settings.val_share - 1e-9))
-        return _without_validation(catalog, f"no class has {fewest} labelled images (--data.val_share)")
+        return _without_validation(catalog, f"no class has {fewest} labeled images (--data.val_share)")
     groups = _with_copies_joined(catalog, grouping.groups)
     split = hold_out_validation(catalog.label, catalog.split, groups, wanted, random)
     if not (split == Split.VAL).any():
@@ -205,46 +205,46 @@ def divide(catalog: Catalog, grouping: Grouping, settings: SplitSettings) -> Cat
 
 
 def _without_validation(catalog: Catalog, reason: str) -> Catalog:
-    remark = f"no validation images: {reason}, so confidences will not be calibrated"
-    return replace(catalog, remarks=(*catalog.remarks, remark))
+    note = f"no validation images: {reason}, so confidences will not be calibrated"
+    return replace(catalog, notes=(*catalog.notes, note))
 
 
 def _with_validation(catalog: Catalog, groups: Groups, joined: Groups) -> Catalog:
-    """Without the unlabelled images that belong to held-out ones, by the groups or, ``joined``, as copies."""
-    held_out, unlabelled = catalog.split == Split.VAL, catalog.split == Split.UNLABELLED
-    leaking = np.isin(joined, joined[held_out]) & unlabelled
-    in_group = np.isin(groups, groups[held_out]) & unlabelled
-    remarks = [f"validation: {held_out.sum()} labelled images are held out (--data.val_share)"]
+    """Without the unlabeled images that belong to held-out ones, by the groups or, ``joined``, as copies."""
+    held_out, unlabeled = catalog.split == Split.VAL, catalog.split == Split.UNLABELED
+    leaking = np.isin(joined, joined[held_out]) & unlabeled
+    in_group = np.isin(groups, groups[held_out]) & unlabeled
+    notes = [f"validation: {held_out.sum()} labeled images are held out (--data.val_share)"]
     if in_group.any():
-        remarks.append(f"{in_group.sum()} unlabelled images of the same groups as held-out ones are left out")
+        notes.append(f"{in_group.sum()} unlabeled images of the same groups as held-out ones are left out")
     if (leaking & ~in_group).any():
-        remarks.append(f"unlabelled copies of held-out images are left out: {(leaking & ~in_group).sum()}")
-    return replace(catalog, remarks=(*catalog.remarks, *remarks)).take(np.flatnonzero(~leaking))
+        notes.append(f"unlabeled copies of held-out images are left out: {(leaking & ~in_group).sum()}")
+    return replace(catalog, notes=(*catalog.notes, *notes)).take(np.flatnonzero(~leaking))
 
 
 def _with_copies_joined(catalog: Catalog, groups: Groups) -> Groups:
-    """An image kept twice is one image, whether both are labelled or one was copied out of the unlabelled ones."""
+    """An image kept twice is one image, whether both are labeled or one was copied out of the unlabeled ones."""
     reader = catalog.reader
     assert isinstance(reader, FileReader)
-    rows = np.flatnonzero(np.isin(catalog.split, (Split.LABELLED, Split.UNLABELLED)))
-    same = copies([reader.file(row) for row in rows.tolist()], catalog.split[rows] == Split.LABELLED)
+    rows = np.flatnonzero(np.isin(catalog.split, (Split.LABELED, Split.UNLABELED)))
+    same = copies([reader.file(row) for row in rows.tolist()], catalog.split[rows] == Split.LABELED)
     return join(groups, [rows[places].tolist() for places in same])
 
 
 def keep_labels(catalog: Catalog, count: int, random: np.random.Generator) -> Catalog:
-    """``count`` labelled images of each class stay so; the others are unlabelled, their truth is for metrics alone."""
+    """``count`` labeled images of each class stay so; the others are unlabeled, their truth is for metrics alone."""
     label, split = catalog.label.copy(), catalog.split.copy()
     for class_id in range(catalog.num_classes):
-        rows = np.flatnonzero((label == class_id) & (split == Split.LABELLED))
+        rows = np.flatnonzero((label == class_id) & (split == Split.LABELED))
         hidden = random.permutation(rows)[count:]
-        label[hidden], split[hidden] = UNKNOWN, Split.UNLABELLED
+        label[hidden], split[hidden] = UNKNOWN, Split.UNLABELED
     return replace(catalog, label=label, split=split)
 
 
 def wanted_for_validation(catalog: Catalog, share: float) -> NDArray[np.int64]:
-    """(K,) so many labelled images of each class are to be held out; none of a class of fewer than 1 / share."""
-    labelled = np.bincount(catalog.label[catalog.rows(Split.LABELLED)], minlength=catalog.num_classes)
-    wanted: NDArray[np.int64] = np.floor(share * labelled + 1e-9).astype(np.int64)
+    """(K,) so many labeled images of each class are to be held out; none of a class of fewer than 1 / share."""
+    labeled = np.bincount(catalog.label[catalog.rows(Split.LABELED)], minlength=catalog.num_classes)
+    wanted: NDArray[np.int64] = np.floor(share * labeled + 1e-9).astype(np.int64)
     return wanted
 
 
@@ -255,12 +255,12 @@ def hold_out_validation(
     wanted: NDArray[np.int64],
     random: np.random.Generator,
 ) -> NDArray[np.uint8]:
-    """The splits with at most about as many of each class's labelled images as ``wanted`` moved to validation.
+    """The splits with at most about as many of each class's labeled images as ``wanted`` moved to validation.
 
     Stratified, and group by group: a group moves as a whole or not at all, and no class gives its last image.
     """
     split = split.copy()
-    rows = np.flatnonzero(split == Split.LABELLED)
+    rows = np.flatnonzero(split == Split.LABELED)
     left = np.bincount(label[rows], minlength=len(wanted))
     members = np.split(rows[np.argsort(groups[rows], kind="stable")], _group_ends(groups[rows]))
     for place in random.permutation(len(members)):

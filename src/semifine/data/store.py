@@ -165,7 +165,7 @@ def set_aside_unreadable(
 ) -> tuple[Catalog, ImageStore]:
     """Catalog and store without the unreadable images; their rows agree.
 
-    Unlabelled images are dropped (``unreadable_images`` lists them); others see ``unreadable.rows_to_keep``.
+    Unlabeled images are dropped (``unreadable_images`` lists them); others see ``unreadable.rows_to_keep``.
     """
     if store.readable.all():
         return catalog, store
@@ -179,11 +179,11 @@ def set_aside_unreadable(
 def rows_to_keep(catalog: Catalog, reasons: Mapping[int, str], skip_unreadable: bool) -> NDArray[np.int64]:
     """The rows without those that ``reasons`` say to be unreadable.
 
-    A broken labelled, val or test image is a UserError, because results would silently be about other data, unless
+    A broken labeled, val or test image is a UserError, because results would silently be about other data, unless
     ``skip_unreadable`` allows it.
     """
     broken = np.array(sorted(reasons), np.int64)
-    needed = broken[catalog.split[broken] != Split.UNLABELLED]
+    needed = broken[catalog.split[broken] != Split.UNLABELED]
     if len(needed) and not skip_unreadable:
         row = int(needed[0])
         more = f", nor can {len(needed) - 1} others" if len(needed) > 1 else ""
@@ -192,8 +192,8 @@ def rows_to_keep(catalog: Catalog, reasons: Mapping[int, str], skip_unreadable: 
             f"({reasons[row]}): replace it, or set skip_unreadable to leave it out."
         )
     kept = np.delete(np.arange(len(catalog)), broken)
-    labelled = catalog.label[kept][catalog.split[kept] == Split.LABELLED]
-    empty = np.flatnonzero(np.bincount(labelled, minlength=catalog.num_classes) == 0)
+    labeled = catalog.label[kept][catalog.split[kept] == Split.LABELED]
+    empty = np.flatnonzero(np.bincount(labeled, minlength=catalog.num_classes) == 0)
     if len(broken) and len(empty):
-        raise UserError(f"All labelled images of class '{catalog.class_names[empty[0]]}' are unreadable: replace them.")
+        raise UserError(f"All labeled images of class '{catalog.class_names[empty[0]]}' are unreadable: replace them.")
     return kept

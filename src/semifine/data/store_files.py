@@ -34,10 +34,10 @@ Hash = NDArray[np.uint16]
 """(16,), or (rows, 16): a row of cells is one number."""
 
 
-def perceptual_hash(pixels: NDArray[np.uint8]) -> Hash:
-    """Whether each of 16 x 16 cells of an (H, W, 3) image is brighter than its neighbour to the left."""
-    grey = Image.fromarray(pixels).convert("L")
-    cells = np.asarray(grey.resize((SIDE + 1, SIDE), Image.Resampling.BOX), np.int16)
+def phash(pixels: NDArray[np.uint8]) -> Hash:
+    """Whether each of 16 x 16 cells of an (H, W, 3) image is brighter than its neighbor to the left."""
+    gray = Image.fromarray(pixels).convert("L")
+    cells = np.asarray(gray.resize((SIDE + 1, SIDE), Image.Resampling.BOX), np.int16)
     bits = np.packbits(cells[:, 1:] > cells[:, :-1], axis=1)
     return bits.view(np.uint16)[:, 0]
 
@@ -108,7 +108,7 @@ def _decoded(catalog: Catalog, size: int, workers: int) -> Iterator[tuple[Decode
 
     def decode(row: int) -> tuple[Decoded, Hash] | str:
         image = try_decode(catalog.reader, row, size)
-        return image if isinstance(image, str) else (image, perceptual_hash(image.pixels))
+        return image if isinstance(image, str) else (image, phash(image.pixels))
 
     return map_in_order(decode, range(len(catalog)), workers)
 

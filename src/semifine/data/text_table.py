@@ -19,14 +19,14 @@ def class_name(text: str) -> str:
 
 
 def names_that_differ_in_case(names: Iterable[str]) -> list[str]:
-    """A remark where classes differ in capital letters alone: most likely one class was meant."""
+    """A note where classes differ in capital letters alone: most likely one class was meant."""
     spellings: dict[str, list[str]] = {}
     for name in names:
         spellings.setdefault(name.casefold(), []).append(name)
     meant = [" and ".join(f"'{name}'" for name in same) for same in spellings.values() if len(same) > 1]
     if not meant:
         return []
-    return [f"learnt as classes of their own, though only capital letters differ: {first_few(meant)}"]
+    return [f"learned as classes of their own, though only capital letters differ: {first_few(meant)}"]
 
 
 @dataclass(frozen=True)

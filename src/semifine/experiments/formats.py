@@ -17,7 +17,7 @@ INIT_NAMES = {"scratch": "from scratch", "imagenet": "from ImageNet", "inat": "f
 
 
 class Column(NamedTuple):
-    """A title, and what stands above it and its neighbours."""
+    """A title, and what stands above it and its neighbors."""
 
     over: str
     title: str

@@ -34,7 +34,7 @@ class Conditions:
 
     data: str
     init: str = "scratch"
-    unlabelled: str = "in"
+    unlabeled: str = "in"
     seed: int = 0
     profile: str = "paper"
     budget: str = "full"
@@ -124,11 +124,11 @@ def _fit_to_profile(settings: dict[str, Any], profile: dict[str, Any]) -> dict[s
 
 
 def _count_steps(settings: dict[str, Any], conditions: Conditions) -> dict[str, Any]:
-    """Where a recipe is stated in passes over the unlabelled images, its steps; the rest of a pass is dropped."""
+    """Where a recipe is stated in passes over the unlabeled images, its steps; the rest of a pass is dropped."""
     if "passes" not in settings:
         return settings
     counted = {key: value for key, value in settings.items() if key != "passes"}
-    images = count_unlabelled(conditions)
+    images = count_unlabeled(conditions)
     steps_of_a_pass = max(1, images // (settings["batch_size"] * settings["mu"]))
     return {**counted, "iterations": settings["passes"] * steps_of_a_pass}
 
@@ -140,9 +140,9 @@ def _scale_steps(settings: dict[str, Any], factor: float) -> dict[str, Any]:
     return {key: max(1, round(value * factor)) if key in steps else value for key, value in settings.items()}
 
 
-def count_unlabelled(conditions: Conditions) -> int:
-    """How many images one pass over the unlabelled ones sees."""
-    return len(read_catalog(conditions).rows(Split.UNLABELLED))
+def count_unlabeled(conditions: Conditions) -> int:
+    """How many images one pass over the unlabeled ones sees."""
+    return len(read_catalog(conditions).rows(Split.UNLABELED))
 
 
 def read_catalog(conditions: Conditions) -> Catalog:
@@ -158,13 +158,13 @@ def _read_catalog(data: str, chosen: tuple[tuple[str, str], ...]) -> Catalog:
 
 def _chosen_of_data(conditions: Conditions) -> dict[str, str]:
     """The settings of the data source by their names."""
-    unlabelled = {"unlabelled": "inout"} if conditions.unlabelled == "inout" else {}
-    return {**dict(conditions.data_settings), **unlabelled}
+    unlabeled = {"unlabeled": "inout"} if conditions.unlabeled == "inout" else {}
+    return {**dict(conditions.data_settings), **unlabeled}
 
 
 def _data_settings(conditions: Conditions) -> dict[str, Any]:
-    # The embedded set suggests to a quick try that unlabelled images join late, which is no part of a recipe.
-    settings: dict[str, Any] = {"data.source": conditions.data, "labelled_first": 0.0}
+    # The embedded set suggests to a quick try that unlabeled images join late, which is no part of a recipe.
+    settings: dict[str, Any] = {"data.source": conditions.data, "labeled_first": 0.0}
     return {**settings, **{f"data.{name}": value for name, value in _chosen_of_data(conditions).items()}}
 
 

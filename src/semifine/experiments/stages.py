@@ -18,7 +18,7 @@ from semifine.files import damage_told
 from semifine.runs.folder import RunFolder
 
 ROUNDS = 5
-"""Rounds of the curriculum after the first model; each takes a fifth more of the unlabelled images."""
+"""Rounds of the curriculum after the first model; each takes a fifth more of the unlabeled images."""
 
 LABELS = "labels.csv"
 
@@ -44,8 +44,8 @@ class Stage:
     @property
     def needs(self) -> list[str]:
         """The stages that must be finished before."""
-        labelled_by = self.labels.stage if self.labels else None
-        return [name for name in (self.weights, self.teacher, labelled_by) if name]
+        labeled_by = self.labels.stage if self.labels else None
+        return [name for name in (self.weights, self.teacher, labeled_by) if name]
 
 
 def all_recipes() -> list[str]:
@@ -103,8 +103,8 @@ def _rounds(conditions: Conditions, first_model: str, start: str | None) -> list
     prefix = f"{start}+" if start else ""
     stages: list[Stage] = []
     for number in range(1, ROUNDS + 1):
-        labelled_by = stages[-1].name if stages else first_model
-        labels = Selection(labelled_by, number / ROUNDS)
+        labeled_by = stages[-1].name if stages else first_model
+        labels = Selection(labeled_by, number / ROUNDS)
         stages.append(Stage(f"{prefix}curriculum-{number}", settings, weights=start, labels=labels))
     return stages
 
@@ -131,7 +131,7 @@ def settings_in(stage: Stage, folder: Path) -> dict[str, Any]:
 
 
 def write_confident_labels(run: Path, share: float, file: Path) -> None:
-    """The most confident of a run's predictions on unlabelled images; equal confidences in the order of the images."""
+    """The most confident of a run's predictions on unlabeled images; equal confidences in the order of the images."""
     import numpy as np
     import pyarrow.parquet as pq
 

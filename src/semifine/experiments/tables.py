@@ -51,7 +51,7 @@ class Table:
 
     name: str
     title: str
-    unlabelled: str
+    unlabeled: str
     inits: tuple[str, ...]
     rows: tuple[Row, ...]
     layout: Literal["rows", "blocks"] = "rows"
@@ -109,7 +109,7 @@ def read_table(name: str) -> Table:
         for line in lines
     )
     optional = {key: entry[key] for key in ("layout", "note") if key in entry}
-    return Table(name, entry["title"], entry["unlabelled"], tuple(entry["inits"]), rows, **optional)
+    return Table(name, entry["title"], entry["unlabeled"], tuple(entry["inits"]), rows, **optional)
 
 
 def choose_rows(table: Table, methods: Sequence[str]) -> Table:
@@ -158,7 +158,7 @@ def plan_jobs(
 
 
 def _jobs_of_seed(row: Row, overrides: dict[str, Any], conditions: Conditions, out: Path) -> list[Job]:
-    column = out / f"{conditions.init}-{conditions.unlabelled}" / f"seed-{conditions.seed}"
+    column = out / f"{conditions.init}-{conditions.unlabeled}" / f"seed-{conditions.seed}"
     return [Job(stage, column) for stage in plan(row.recipe, conditions, overrides, row.run_name)]
 
 

@@ -38,7 +38,7 @@ class Calibration:
     """What it would be, on as few images, if the confidences were exactly right."""
     nonconformity: tuple[float, ...] = ()
     """Nonconformity of the true class of each validation image, rising."""
-    strangeness: tuple[float, ...] = ()
+    energy_score: tuple[float, ...] = ()
     """Strangeness of each validation image, rising."""
 
     def __post_init__(self) -> None:
@@ -64,9 +64,9 @@ class Calibration:
         chosen: Chosen = nonconformity(probs) <= _quantile(self.nonconformity, coverage)
         return chosen
 
-    def is_strange(self, strangeness: Scores, false_alarms: float) -> NDArray[np.bool_] | None:
+    def is_strange(self, energy_score: Scores, false_alarms: float) -> NDArray[np.bool_] | None:
         """(N,) whether an image is stranger than all but a share ``false_alarms`` of the validation images."""
-        return strangeness > _quantile(self.strangeness, 1 - false_alarms) if self.is_fitted else None
+        return energy_score > _quantile(self.energy_score, 1 - false_alarms) if self.is_fitted else None
 
     def describe(self) -> str:
         """One sentence for people."""
@@ -91,7 +91,7 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Calibration:
-        as_tuples = {name: tuple(values[name]) for name in ("nonconformity", "strangeness")}
+        as_tuples = {name: tuple(values[name]) for name in ("nonconformity", "energy_score")}
         return cls(**{**values, **as_tuples})
 
 
@@ -108,7 +108,7 @@ def calibrate(logits: Logits, label: NDArray[np.int64]) -> Calibration:
         ece_after=_error_across_folds(logits, label),
         ece_by_chance=error_by_chance(probs.max(axis=1)),
         nonconformity=_rising(nonconformity(probs)[np.arange(len(label)), label]),
-        strangeness=_rising(strangeness(logits)),
+        energy_score=_rising(energy_score(logits)),
     )
 
 
@@ -171,7 +171,7 @@ def nonconformity(probs: Probabilities) -> Scores:
     return before.clip(0, 1)
 
 
-def strangeness(logits: Logits) -> Scores:
+def energy_score(logits: Logits) -> Scores:
     """(N,) the energy -log sum exp of the logits: high where no class speaks up."""
     wide = logits.astype(np.float64)
     largest = wide.max(axis=1)

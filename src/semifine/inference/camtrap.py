@@ -14,7 +14,7 @@ from typing import Any
 
 from PIL import Image
 
-from semifine.data.photo_metadata import PhotoFacts, photo_facts
+from semifine.data.photo_metadata import PhotoMetadata, photo_metadata
 from semifine.errors import UserError
 from semifine.files import write_json
 from semifine.inference.tables import Record, put_in_place
@@ -57,13 +57,13 @@ class Deployment:
     has_file_times: bool = False
     has_assumed_zones: bool = False
 
-    def add(self, facts: PhotoFacts) -> None:
-        self.times = [min([facts.time, *self.times[:1]]), max([facts.time, *self.times[1:]])]
-        if facts.place:
-            self.places.append(facts.place)
-        self.model = self.model or facts.camera
-        self.has_file_times |= not facts.is_camera_time
-        self.has_assumed_zones |= not facts.is_zone_known
+    def add(self, stats: PhotoMetadata) -> None:
+        self.times = [min([stats.time, *self.times[:1]]), max([stats.time, *self.times[1:]])]
+        if stats.place:
+            self.places.append(stats.place)
+        self.model = self.model or stats.camera
+        self.has_file_times |= not stats.is_camera_time
+        self.has_assumed_zones |= not stats.is_zone_known
 
     def place(self) -> tuple[float, float] | tuple[None, None]:
         """The mean latitude and longitude."""
@@ -104,16 +104,16 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
         observations = _writer(files, partial["observations.csv"], OBSERVATIONS)
         for number, record in enumerate(records, start=1):
             path = record["path"]
-            facts = photo_facts(path)
+            stats = photo_metadata(path)
             deployment = os.path.dirname(_inside(path)) or HERE
-            deployments.setdefault(deployment, Deployment()).add(facts)
+            deployments.setdefault(deployment, Deployment()).add(stats)
             row = {"mediaID": f"m{number}", "deploymentID": deployment}
             place = _place_in(folder, path)
             outside += place is None
-            media.writerow({**row, **_media(path, place or _address(path), facts)})
+            media.writerow({**row, **_media(path, place or _address(path), stats)})
             observed = _observation(record, bool(ranks))
             names.setdefault(observed["scientificName"], observed.pop("rank"))
-            time = _in_words(facts.time)
+            time = _in_words(stats.time)
             observations.writerow(
                 {
                     **row,
@@ -161,14 +161,14 @@ def _address(path: str) -> str:
     return Path(os.path.abspath(path)).as_uri().replace("..", "%2E%2E")
 
 
-def _media(path: str, place: str, facts: PhotoFacts) -> Record:
+def _media(path: str, place: str, stats: PhotoMetadata) -> Record:
     return {
-        "timestamp": _in_words(facts.time),
+        "timestamp": _in_words(stats.time),
         "filePath": place,
         "filePublic": "false",
         "fileName": os.path.basename(path),
         "fileMediatype": _media_type(path),
-        "mediaComments": "" if facts.is_camera_time else "the camera wrote no time: this is the time of the file",
+        "mediaComments": "" if stats.is_camera_time else "the camera wrote no time: this is the time of the file",
     }
 
 
@@ -270,7 +270,7 @@ def _gaps(deployments: dict[str, Deployment], outside: int) -> list[str]:
     nowhere = [name for name, deployment in deployments.items() if not deployment.places]
     file_times = sum(deployment.has_file_times for deployment in deployments.values())
     assumed_zones = sum(deployment.has_assumed_zones for deployment in deployments.values())
-    gaps = ["datapackage.json: contributors, project and licences are yours to fill in"]
+    gaps = ["datapackage.json: contributors, project and licenses are yours to fill in"]
     if nowhere:
         gaps.append(f"deployments.csv: {_counted(len(nowhere))} without a place, for example {nowhere[0]}")
     if file_times:

@@ -24,7 +24,7 @@ from semifine.errors import UserError
 from semifine.files import damage_told
 from semifine.inference.calibration import softmax
 from semifine.inference.onnx_model import METADATA, OnnxModel
-from semifine.inference.prediction import Knowledge
+from semifine.inference.prediction import ModelMetadata
 from semifine.inference.run import Run, pictures
 from semifine.inference.view_classifier import ViewClassifier
 from semifine.models.classifier import create_classifier
@@ -64,9 +64,9 @@ def export(run: Run, out: Path, format: Format) -> float:
         raise UserError(f"{out} exists already; choose another --out.")
     if not out.absolute().parent.is_dir():
         raise UserError(f"{out.absolute().parent}, the folder of --out, does not exist.")
-    knowledge = run.knowledge
+    metadata = run.metadata
     network = copy.deepcopy(run.network).cpu()  # a run on a GPU stays there
-    classifier = ViewClassifier(network, knowledge.calibration.temperature).eval()
+    classifier = ViewClassifier(network, metadata.calibration.temperature).eval()
     write, read = {
         "onnx": (_write_onnx, _read_onnx),
         "torch": (_write_torch, _read_torch),
@@ -74,8 +74,8 @@ def export(run: Run, out: Path, format: Format) -> float:
     }[format]
     partial = out.with_name(f".{out.stem}.partial{SUFFIX[format]}")
     try:
-        write(classifier, knowledge, partial)
-        difference = largest_difference(classifier, knowledge.image_size, read(partial))
+        write(classifier, metadata, partial)
+        difference = largest_difference(classifier, metadata.image_size, read(partial))
         if not difference <= TOLERANCE:
             raise UserError(
                 f"The exported model differs from the run by {difference:.2g} in a probability, so it was not kept; "
@@ -110,7 +110,7 @@ def _runner(classifier: nn.Module) -> Network:
     return run
 
 
-def _write_onnx(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
+def _write_onnx(classifier: ViewClassifier, metadata: ModelMetadata, path: Path) -> None:
     try:
         import onnx
         import onnxscript  # noqa: F401 - torch's exporter needs it
@@ -119,7 +119,7 @@ def _write_onnx(classifier: ViewClassifier, knowledge: Knowledge, path: Path) ->
     with _quiet():
         program = torch.onnx.export(
             classifier,
-            _example(knowledge),
+            _example(metadata),
             dynamo=True,
             input_names=["views"],
             output_names=["probabilities", "logits", "features"],
@@ -128,7 +128,7 @@ def _write_onnx(classifier: ViewClassifier, knowledge: Knowledge, path: Path) ->
         )
     assert program is not None
     model = program.model_proto
-    model.metadata_props.add(key=METADATA, value=json.dumps(knowledge.as_dict()))
+    model.metadata_props.add(key=METADATA, value=json.dumps(metadata.as_dict()))
     onnx.save(model, path)
 
 
@@ -142,10 +142,10 @@ def _read_onnx(path: Path) -> Network:
     return run
 
 
-def _write_torch(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
+def _write_torch(classifier: ViewClassifier, metadata: ModelMetadata, path: Path) -> None:
     with _quiet():
-        program = torch.export.export(classifier, _example(knowledge), dynamic_shapes=_any_batch())
-        torch.export.save(program, path, extra_files={METADATA: json.dumps(knowledge.as_dict())})
+        program = torch.export.export(classifier, _example(metadata), dynamic_shapes=_any_batch())
+        torch.export.save(program, path, extra_files={METADATA: json.dumps(metadata.as_dict())})
 
 
 def _read_torch(path: Path) -> Network:
@@ -153,29 +153,29 @@ def _read_torch(path: Path) -> Network:
         return _runner(torch.export.load(path).module())
 
 
-def _write_safetensors(classifier: ViewClassifier, knowledge: Knowledge, path: Path) -> None:
+def _write_safetensors(classifier: ViewClassifier, metadata: ModelMetadata, path: Path) -> None:
     weights = {name: value.contiguous() for name, value in classifier.network.state_dict().items()}
     # Not save_file: what that writes is closed to all others, whatever the umask allows them.
-    path.write_bytes(save(weights, metadata={METADATA: json.dumps(knowledge.as_dict())}))
+    path.write_bytes(save(weights, metadata={METADATA: json.dumps(metadata.as_dict())}))
 
 
 def _read_safetensors(path: Path) -> Network:
-    knowledge = read_safetensors_knowledge(path)
-    network = create_classifier(knowledge.backbone, len(knowledge.class_names), knowledge.image_size)
+    metadata = read_safetensors_knowledge(path)
+    network = create_classifier(metadata.backbone, len(metadata.class_names), metadata.image_size)
     network.load_state_dict(load_file(path))
-    return _runner(ViewClassifier(network, knowledge.calibration.temperature).eval())
+    return _runner(ViewClassifier(network, metadata.calibration.temperature).eval())
 
 
-def read_safetensors_knowledge(path: Path) -> Knowledge:
+def read_safetensors_knowledge(path: Path) -> ModelMetadata:
     """What an exported safetensors file says about its model."""
     from safetensors import safe_open
 
     with damage_told(path), safe_open(path, "np") as file:
-        return Knowledge.from_dict(json.loads(file.metadata()[METADATA]))
+        return ModelMetadata.from_dict(json.loads(file.metadata()[METADATA]))
 
 
-def _example(knowledge: Knowledge) -> tuple[torch.Tensor]:
-    return (torch.from_numpy(pictures(2, knowledge.image_size)),)
+def _example(metadata: ModelMetadata) -> tuple[torch.Tensor]:
+    return (torch.from_numpy(pictures(2, metadata.image_size)),)
 
 
 def _any_batch() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from semifine.data.store_files import try_decode
 from semifine.errors import UserError
 from semifine.files import write_atomically
 from semifine.inference.calibration import FEWEST_IMAGES, Calibration, calibrate
-from semifine.inference.pipeline import answer, gather_items
+from semifine.inference.pipeline import answer, decode_batches
 from semifine.inference.run import DivergedError, check_finite, try_out
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ def fit_on_validation(run: Run) -> Calibration:
         return Calibration()
 
     def decode(row: int) -> Pixels | str:
-        decoded = try_decode(catalog.reader, row, run.sight.known.stored_side)
+        decoded = try_decode(catalog.reader, row, run.preprocessor.known.stored_side)
         return decoded if isinstance(decoded, str) else decoded.pixels
 
-    groups = gather_items(rows.tolist(), decode, run.sight)
+    groups = decode_batches(rows.tolist(), decode, run.preprocessor)
     batches, readable = [], []
-    for answered in answer(run.logits, run.sight, groups, run.batch_size):
+    for answered in answer(run.logits, run.preprocessor, groups, run.batch_size):
         batches.append(answered.logits)
         readable += [place not in answered.problems for place in range(answered.size)]
     logits = np.concatenate(batches)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from semifine.augment.crops import centre_crop, render_crop
+from semifine.augment.crops import center_crop, render_crop
 from semifine.augment.image_batch import CHANNELS, ImageTable, image_batch
 from semifine.data.decode import Pixels, decode_or_reason, shrunk_size
 from semifine.data.decode_pool import Reasons, decode_in_processes, processes_can_share
 from semifine.data.decode_worker import Packed, pack
-from semifine.inference.pipeline import Group, gather_items, several
-from semifine.inference.prediction import Knowledge
+from semifine.inference.pipeline import Group, decode_batches, several
+from semifine.inference.prediction import ModelMetadata
 from semifine.inference.preprocess import oversampling
 from semifine.inference.view_classifier import ViewClassifier
 
@@ -31,10 +31,10 @@ MANY = 500
 """From this number of files on it pays to start processes."""
 
 
-class DeviceSight:
-    """Levels are those of ``HostSight`` but for rounding: a test allows one of 255, of few pixels."""
+class GpuPreprocessor:
+    """Levels are those of ``CpuPreprocessor`` but for rounding: a test allows one of 255, of few pixels."""
 
-    def __init__(self, known: Knowledge, device: torch.device) -> None:
+    def __init__(self, known: ModelMetadata, device: torch.device) -> None:
         self.known = known
         self._device = device
         self.together = 64 if _memory(device) >= ROOMY else 32  # each time takes dozens of small operations
@@ -52,7 +52,7 @@ class DeviceSight:
         first = list(islice(rest, MANY))
         all_files = chain(first, rest)
         if len(first) < MANY or not processes_can_share():
-            return gather_items(all_files, self.decode_file, self, workers)
+            return decode_batches(all_files, self.decode_file, self, workers)
         return decode_in_processes(
             several(all_files, self.together),
             self._take,
@@ -103,7 +103,7 @@ class DeviceSight:
         for oversample in np.unique(samples).tolist():
             rows: NDArray[np.int64] = np.flatnonzero(samples == oversample)
             alike = table.take(rows)
-            levels = render_crop(image_batch(pixels, alike, pixels.device, oversample), centre_crop(alike, size), size)
+            levels = render_crop(image_batch(pixels, alike, pixels.device, oversample), center_crop(alike, size), size)
             squares = levels.add_(0.5).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
             views |= zip(rows.tolist(), squares.unbind(), strict=True)
         return [views[row] for row in range(len(samples))]
@@ -126,7 +126,7 @@ _ONE_AT_A_TIME = Lock()
 """Torch records all graphs of a process on one stream."""
 
 
-class DeviceNetwork:
+class GpuNetwork:
     """Answers in float16, which is nearer to float32 than bf16; in float32 from the first logits too large for it on.
 
     cuDNN looks for its kernels anew in every thread, and for every number of images, which takes a second or more. So

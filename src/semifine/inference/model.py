@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from semifine.errors import UserError
 from semifine.inference.calibration import Logits
-from semifine.inference.prediction import Knowledge
-from semifine.inference.preprocess import Sight
+from semifine.inference.prediction import ModelMetadata
+from semifine.inference.preprocess import Preprocessor
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -18,7 +18,7 @@ class Model(Protocol):
     """What predictions need."""
 
     @property
-    def knowledge(self) -> Knowledge:
+    def metadata(self) -> ModelMetadata:
         """What is known beside the network."""
         ...
 
@@ -33,7 +33,7 @@ class Model(Protocol):
         ...
 
     @property
-    def sight(self) -> Sight:
+    def preprocessor(self) -> Preprocessor:
         """How it gets to see images."""
         ...
 

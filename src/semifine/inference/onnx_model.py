@@ -16,8 +16,8 @@ from semifine.data.decode import Pixels
 from semifine.errors import UserError
 from semifine.files import damage_told
 from semifine.inference.pipeline import BATCH
-from semifine.inference.prediction import Knowledge
-from semifine.inference.preprocess import HostSight
+from semifine.inference.prediction import ModelMetadata
+from semifine.inference.preprocess import CpuPreprocessor
 
 METADATA = "semifine"
 """The key of the file's metadata that holds the model's knowledge as JSON."""
@@ -35,8 +35,8 @@ class OnnxModel:
         if described is None:
             raise UserError(f"{path} was not made by 'semifine export': its metadata say nothing of classes.")
         with damage_told(path):
-            self.knowledge = Knowledge.from_dict(json.loads(described))
-        self.sight = HostSight(self.knowledge)
+            self.metadata = ModelMetadata.from_dict(json.loads(described))
+        self.preprocessor = CpuPreprocessor(self.metadata)
         self.batch_size = BATCH
 
     @cached_property
@@ -47,7 +47,7 @@ class OnnxModel:
 
     @property
     def calibration_note(self) -> str:
-        return self.knowledge.calibration.describe()
+        return self.metadata.calibration.describe()
 
     def logits(self, views: Sequence[Pixels]) -> NDArray[np.float32]:
         """N views, (S, S, 3) levels each -> (N, K)."""

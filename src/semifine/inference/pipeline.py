@@ -19,7 +19,7 @@ from semifine.data.parallel import map_in_order, usable_cores
 from semifine.data.sources.scan import images_below
 from semifine.errors import UserError
 from semifine.inference.calibration import Logits
-from semifine.inference.preprocess import Sight
+from semifine.inference.preprocess import Preprocessor
 
 ItemT = TypeVar("ItemT")
 
@@ -31,8 +31,11 @@ class Group(NamedTuple):
     reasons: Sequence[str | None]
 
 
-def gather_items(
-    items: Iterable[ItemT], decode: Callable[[ItemT], Pixels | str], sight: Sight, workers: int | None = None
+def decode_batches(
+    items: Iterable[ItemT],
+    decode: Callable[[ItemT], Pixels | str],
+    preprocessor: Preprocessor,
+    workers: int | None = None,
 ) -> Iterator[Group]:
     """Items of any kind, in order; ``decode`` gives one's pixels, or the reason why there are none."""
     Image.init()  # loads Pillow's formats once, before threads could meet over it
@@ -40,10 +43,10 @@ def gather_items(
     def gathered(some: Sequence[ItemT]) -> Group:
         decoded = [decode(item) for item in some]
         reasons = [pixels if isinstance(pixels, str) else None for pixels in decoded]
-        return Group(sight.gather([pixels for pixels in decoded if not isinstance(pixels, str)]), reasons)
+        return Group(preprocessor.gather([pixels for pixels in decoded if not isinstance(pixels, str)]), reasons)
 
     at_work = workers or usable_cores()
-    return map_in_order(gathered, several(items, sight.together), at_work, in_flight=2 * at_work)
+    return map_in_order(gathered, several(items, preprocessor.together), at_work, in_flight=2 * at_work)
 
 
 def several(items: Iterable[ItemT], count: int) -> Iterator[list[ItemT]]:
@@ -56,20 +59,20 @@ def several(items: Iterable[ItemT], count: int) -> Iterator[list[ItemT]]:
 ImageInput = str | Path | Image.Image | NDArray[np.uint8]
 
 
-def gather_given(sight: Sight, images: Iterable[ImageInput]) -> Iterator[Group]:
+def gather_given(preprocessor: Preprocessor, images: Iterable[ImageInput]) -> Iterator[Group]:
     """Decoded and gathered, in order."""
-    return gather_items(images, partial(_decode, sight), sight)
+    return decode_batches(images, partial(_decode, preprocessor), preprocessor)
 
 
-def _decode(sight: Sight, image: ImageInput) -> Pixels | str:
+def _decode(preprocessor: Preprocessor, image: ImageInput) -> Pixels | str:
     """The pixels that a view is made of, or the reason why there are none."""
     if isinstance(image, str | Path):
-        return sight.decode_file(str(image))
+        return preprocessor.decode_file(str(image))
     try:
         if isinstance(image, Image.Image):
             image = np.asarray(turned(to_rgb(image), orientation_of(image)))
         pixels = np.asarray(image)
-        return decode_array(pixels, sight.known.stored_side).pixels
+        return decode_array(pixels, preprocessor.known.stored_side).pixels
     except (OSError, ValueError) as error:
         return str(error) or type(error).__name__
 
@@ -143,7 +146,7 @@ BATCHES_AHEAD = 2
 """Batches that the network may be ahead of what is made of their logits."""
 
 
-class Answered(NamedTuple):
+class LogitBatch(NamedTuple):
     """Some images in their order: (n, K) logits of the readable ones, and why the others are not."""
 
     logits: Logits
@@ -153,8 +156,8 @@ class Answered(NamedTuple):
 
 
 def answer(
-    network: Callable[[Sequence[Any]], Logits], sight: Sight, groups: Iterable[Group], batch: int = BATCH
-) -> Iterator[Answered]:
+    network: Callable[[Sequence[Any]], Logits], preprocessor: Preprocessor, groups: Iterable[Group], batch: int = BATCH
+) -> Iterator[LogitBatch]:
     """Batch after batch of images that were gathered in groups.
 
     One thread makes views, another runs the network, and the caller goes on with earlier logits meanwhile.
@@ -162,14 +165,14 @@ def answer(
 
     def look(group: Group) -> list[Any]:
         """The views of some images, and reasons in the place of those that have none."""
-        views = iter(sight.views(group.gathered))
+        views = iter(preprocessor.views(group.gathered))
         return [next(views) if reason is None else reason for reason in group.reasons]
 
-    def ask(some: Sequence[Any]) -> Answered:
+    def ask(some: Sequence[Any]) -> LogitBatch:
         readable = [view for view in some if not isinstance(view, str)]
-        nothing = np.zeros((0, len(sight.known.class_names)), np.float32)
+        nothing = np.zeros((0, len(preprocessor.known.class_names)), np.float32)
         problems = {place: view for place, view in enumerate(some) if isinstance(view, str)}
-        return Answered(network(readable) if readable else nothing, problems, len(some))
+        return LogitBatch(network(readable) if readable else nothing, problems, len(some))
 
     views = chain.from_iterable(map_in_order(look, groups, workers=1, in_flight=GROUPS_AHEAD))
     return map_in_order(ask, several(views, batch), workers=1, in_flight=BATCHES_AHEAD)

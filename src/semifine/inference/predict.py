@@ -17,7 +17,7 @@ from semifine.data.parallel import usable_cores
 from semifine.errors import UserError
 from semifine.inference.model import Model
 from semifine.inference.pipeline import answer, several
-from semifine.inference.prediction import Prediction, Questions, predict_from_logits
+from semifine.inference.prediction import Prediction, PredictOptions, predict_from_logits
 from semifine.inference.tables import ROWS, Journal, Record, as_record, check_suffix, put_in_place, table_rows
 
 
@@ -55,7 +55,7 @@ class Tally:
 def predict_files(
     model: Model,
     files: Iterable[str],
-    questions: Questions,
+    questions: PredictOptions,
     batch: int | None = None,
     workers: int | None = None,
 ) -> Iterator[tuple[str, Prediction | str]]:
@@ -67,9 +67,9 @@ def predict_files(
             names.append(file)
             yield file
 
-    groups = model.sight.gather_files(remembered(), workers or usable_cores())
-    for answered in answer(model.logits, model.sight, groups, batch or model.batch_size):
-        predictions = iter(predict_from_logits(answered.logits, model.knowledge, questions))
+    groups = model.preprocessor.gather_files(remembered(), workers or usable_cores())
+    for answered in answer(model.logits, model.preprocessor, groups, batch or model.batch_size):
+        predictions = iter(predict_from_logits(answered.logits, model.metadata, questions))
         for place in range(answered.size):
             problem = answered.problems.get(place)
             yield names[place], problem if problem is not None else next(predictions)
@@ -80,7 +80,7 @@ def predict_into(
     out: Path,
     model: Model,
     files: Iterable[str],
-    questions: Questions,
+    questions: PredictOptions,
     *,
     resume: bool = False,
     batch: int | None = None,
@@ -161,9 +161,9 @@ def _done_before(journal: Journal, files: Iterator[str]) -> Iterator[Record]:
         yield record
 
 
-def _asked(model: Model, questions: Questions) -> Record:
+def _asked(model: Model, questions: PredictOptions) -> Record:
     """All that the predictions depend on beside the images."""
-    calibration, taxonomy = model.knowledge.calibration, questions.taxonomy
+    calibration, taxonomy = model.metadata.calibration, questions.taxonomy
     return {
         "model": model.identity,
         "calibration": [calibration.images, round(calibration.temperature, 2)],

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.errors import UserError
-from semifine.inference.calibration import Calibration, Logits, softmax, strangeness
+from semifine.inference.calibration import Calibration, Logits, energy_score, softmax
 from semifine.inference.taxonomy import Taxon, Taxonomy
 
 Probabilities = NDArray[np.floating[Any]]
@@ -23,7 +23,7 @@ PLAUSIBLE_MASS = 0.9
 
 @dataclass(frozen=True, eq=False)
 class ClassClusters:
-    """The clusterings of the classes that SoC learnt, from the coarsest to the finest."""
+    """The clusterings of the classes that SoC learned, from the coarsest to the finest."""
 
     assignment: NDArray[np.integer[Any]]
     """(R, K) the cluster of each class in each clustering."""
@@ -59,7 +59,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Knowledge:
+class ModelMetadata:
     """Travels with an exported model as JSON."""
 
     class_names: tuple[str, ...]
@@ -91,7 +91,7 @@ class Knowledge:
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Knowledge:
+    def from_dict(cls, values: dict[str, Any]) -> ModelMetadata:
         if values["semifine_model"] > FORMAT:
             raise UserError("The model was exported by a later version of semifine: use that one.")
         clusters = values["clusters"]
@@ -109,7 +109,7 @@ class Knowledge:
 
 
 @dataclass(frozen=True)
-class Questions:
+class PredictOptions:
     """What a prediction is to say."""
 
     top: int = 5
@@ -136,7 +136,7 @@ class Prediction:
     names: list[str]
     probabilities: list[float]
     candidates: list[str]
-    """Classes worth considering: the cluster that SoC learnt, the smaller the surer the model; by probability."""
+    """Classes worth considering: the cluster that SoC learned, the smaller the surer the model; by probability."""
     conformal_set: list[str] | None
     """Holds the true class as often as asked for; None for a model without validation images."""
     ood_score: float
@@ -155,16 +155,16 @@ class Prediction:
         return self.probabilities[0]
 
 
-def predict_from_logits(logits: Logits, knowledge: Knowledge, questions: Questions) -> list[Prediction]:
+def predict_from_logits(logits: Logits, metadata: ModelMetadata, questions: PredictOptions) -> list[Prediction]:
     """One prediction for each row of (N, K) logits."""
-    names, calibration = knowledge.class_names, knowledge.calibration
+    names, calibration = metadata.class_names, metadata.calibration
     probs = calibration.probabilities(logits)
     order = np.argsort(-probs, axis=1, kind="stable")
     first = order[:, : questions.top]
     # SoC's clusters are chosen by the confidence that training knew, which no temperature had changed.
-    plausible = _listed(candidates(softmax(logits), knowledge.clusters), order, names)
+    plausible = _listed(candidates(softmax(logits), metadata.clusters), order, names)
     conformal = calibration.conformal_set(probs, questions.coverage)
-    scores = strangeness(logits)
+    scores = energy_score(logits)
     flags = calibration.is_strange(scores, questions.false_alarms)
     unknown = [None] * len(probs)
     columns = zip(

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.decode import Pixels, decode_or_reason
-from semifine.inference.pipeline import Group, gather_items
-from semifine.inference.prediction import Knowledge
+from semifine.inference.pipeline import Group, decode_batches
+from semifine.inference.prediction import ModelMetadata
 
 # Both as views/maker.py has them; a test compares the two.
 LARGEST_SHRINK = 1.5
@@ -36,7 +36,7 @@ def oversampling(shorter: int, size: int) -> int:
 
 
 def _places(extent: int, shorter: int, size: int, oversample: int) -> NDArray[np.float64]:
-    """Where the samples along one axis lie, counted from the centre of the first pixel."""
+    """Where the samples along one axis lie, counted from the center of the first pixel."""
     resized = size * extent // shorter
     scale = extent / resized
     start = np.rint((resized - size) / 2) * scale
@@ -58,10 +58,10 @@ def _along(levels: NDArray[Any], places: NDArray[np.float64]) -> NDArray[np.floa
     return between
 
 
-class Sight(Protocol):
+class Preprocessor(Protocol):
     """What a model needs to see."""
 
-    known: Knowledge
+    known: ModelMetadata
     together: int
     """Images that had best be handled at a time."""
 
@@ -82,12 +82,12 @@ class Sight(Protocol):
         ...
 
 
-class HostSight:
+class CpuPreprocessor:
     """With Pillow and numpy alone: images are shrunk as training's are, and their central squares cut out."""
 
     together = 4  # enough to hand over, few enough that large photos keep all threads busy to the end
 
-    def __init__(self, known: Knowledge) -> None:
+    def __init__(self, known: ModelMetadata) -> None:
         self.known = known
 
     def decode_file(self, file: str) -> Pixels | str:
@@ -97,7 +97,7 @@ class HostSight:
         return [central_view(image, self.known.image_size) for image in images]
 
     def gather_files(self, files: Iterable[str], workers: int) -> Iterator[Group]:
-        return gather_items(files, self.decode_file, self, workers)
+        return decode_batches(files, self.decode_file, self, workers)
 
     def views(self, gathered: Sequence[Pixels]) -> Sequence[Pixels]:
         return gathered

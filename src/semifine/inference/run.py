@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from semifine.augment import ViewMaker, ViewSettings
+from semifine.augment import AugmentPipeline, AugmentSettings
 from semifine.config import read_data_settings, read_train_settings
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset, open_dataset
@@ -26,23 +26,23 @@ from semifine.files import damage_told
 from semifine.inference import pipeline
 from semifine.inference.calibration import Calibration, Logits
 from semifine.inference.fit_calibration import calibration_of, weights_identity
-from semifine.inference.gpu import DeviceNetwork, DeviceSight
+from semifine.inference.gpu import GpuNetwork, GpuPreprocessor
 from semifine.inference.pipeline import ImageInput, gather_given
 from semifine.inference.prediction import (
     Chosen,
     ClassClusters,
-    Knowledge,
+    ModelMetadata,
     Prediction,
+    PredictOptions,
     Probabilities,
-    Questions,
     candidates,
     predict_from_logits,
 )
-from semifine.inference.preprocess import HostSight, Sight
+from semifine.inference.preprocess import CpuPreprocessor, Preprocessor
 from semifine.inference.taxonomy import read_taxonomy
 from semifine.inference.view_classifier import ViewClassifier
-from semifine.models.classifier import normalisation
-from semifine.models.forward import images_at_once
+from semifine.models.classifier import normalization
+from semifine.models.forward import micro_batch_size
 from semifine.runs.folder import RunFolder
 from semifine.training.devices import inference_device
 from semifine.training.evaluate import Evaluator, accuracy
@@ -126,7 +126,7 @@ class Run:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """Catalog and decoded images that the run learnt from."""
+        """Catalog and decoded images that the run learned from."""
         settings = read_data_settings(self.folder.settings)
         dataset = open_dataset(settings, Display(quiet=True), read_frozen_labels(self.folder.labels))
         self.folder.check_classes(dataset.catalog.class_names)
@@ -138,17 +138,17 @@ class Run:
 
     @cached_property
     def clusters(self) -> ClassClusters | None:
-        """The clusterings of classes that the run learnt; None where its method learns none."""
-        if not self.folder.class_facts.is_file():
+        """The clusterings of classes that the run learned; None where its method learns none."""
+        if not self.folder.class_stats.is_file():
             return None
-        with damage_told(self.folder.class_facts):
-            facts = load_file(self.folder.class_facts)
-        return ClassClusters(facts["clusters"], facts["cluster_confidence"]) if "clusters" in facts else None
+        with damage_told(self.folder.class_stats):
+            stats = load_file(self.folder.class_stats)
+        return ClassClusters(stats["clusters"], stats["cluster_confidence"]) if "clusters" in stats else None
 
     def candidates(self, probs: Probabilities) -> Chosen:
         """(N, K) the classes that each image may be of: SoC's cluster of the prediction, the smaller the surer.
 
-        Where the method learnt no clusters: the fewest classes that hold 90 % of the probability.
+        Where the method learned no clusters: the fewest classes that hold 90 % of the probability.
         """
         return candidates(probs, self.clusters)
 
@@ -173,30 +173,30 @@ class Run:
         return calibration_of(self, self.identity)
 
     @cached_property
-    def knowledge(self) -> Knowledge:
+    def metadata(self) -> ModelMetadata:
         """Everything beside the network that predictions need."""
         return replace(self.uncalibrated, calibration=self.calibration)
 
     @cached_property
-    def uncalibrated(self) -> Knowledge:
+    def uncalibrated(self) -> ModelMetadata:
         """The same without a look at validation images."""
-        colours = normalisation(self.network)
-        return Knowledge(
+        colors = normalization(self.network)
+        return ModelMetadata(
             class_names=tuple(self.class_names),
             image_size=self.settings.image_size,
             stored_side=self.settings.stored_side,
-            mean=colours.mean,
-            std=colours.std,
+            mean=colors.mean,
+            std=colors.std,
             backbone=self.settings.backbone,
             clusters=self.clusters,
         )
 
     @cached_property
-    def sight(self) -> Sight:
+    def preprocessor(self) -> Preprocessor:
         """How it gets to see images: on a GPU that does what it can."""
         if self._on_gpu:
-            return DeviceSight(self.uncalibrated, self.device)
-        return HostSight(self.uncalibrated)
+            return GpuPreprocessor(self.uncalibrated, self.device)
+        return CpuPreprocessor(self.uncalibrated)
 
     @property
     def batch_size(self) -> int:
@@ -215,18 +215,18 @@ class Run:
 
     @torch.inference_mode()
     def _logits_on_cpu(self, views: list[Tensor]) -> NDArray[np.float32]:
-        at_once = images_at_once(len(views), self.settings.image_size, self.device)
+        at_once = micro_batch_size(len(views), self.settings.image_size, self.device)
         parts = [self._view_classifier(part)[1] for part in torch.stack(views).split(at_once)]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 
     @cached_property
-    def _device_network(self) -> DeviceNetwork:
-        return DeviceNetwork(self._view_classifier, self.device)
+    def _device_network(self) -> GpuNetwork:
+        return GpuNetwork(self._view_classifier, self.device)
 
     @cached_property
     def _view_classifier(self) -> ViewClassifier:
-        """The network with the normalisation before it, in eval mode."""
+        """The network with the normalization before it, in eval mode."""
         classifier = ViewClassifier(self.network).to(self.device)
         return classifier.to(memory_format=torch.channels_last).eval()
 
@@ -255,20 +255,20 @@ class Run:
         if not len(images):
             raise UserError("There are no images to predict.")
         ranks = read_taxonomy(Path(taxonomy), self.class_names) if taxonomy else None
-        questions = Questions(top=top, coverage=coverage, taxonomy=ranks)
+        questions = PredictOptions(top=top, coverage=coverage, taxonomy=ranks)
         predictions: list[Prediction] = []
-        groups = gather_given(self.sight, images)
-        for answered in pipeline.answer(self.logits, self.sight, groups, self.batch_size):
+        groups = gather_given(self.preprocessor, images)
+        for answered in pipeline.answer(self.logits, self.preprocessor, groups, self.batch_size):
             for place, reason in answered.problems.items():
                 raise UserError(f"Image {len(predictions) + place} cannot be used: {reason}.")
-            predictions += predict_from_logits(answered.logits, self.knowledge, questions)
+            predictions += predict_from_logits(answered.logits, self.metadata, questions)
         return predictions
 
     def _scores(self, store: ImageStore, rows: NDArray[np.int64]) -> Iterator[Scores]:
         self._check_classifier()
-        colours = normalisation(self.network)
-        view_settings = ViewSettings(size=self.settings.image_size, mean=colours.mean, std=colours.std)
-        views = ViewMaker(store, view_settings, seed=0, device=self.device)
+        colors = normalization(self.network)
+        view_settings = AugmentSettings(size=self.settings.image_size, mean=colors.mean, std=colors.std)
+        views = AugmentPipeline(store, view_settings, seed=0, device=self.device)
         for output in Evaluator(views, self._autocast, BATCH).outputs(self.network, rows):
             probs, logits = torch.softmax(output.logits, dim=1), output.logits.cpu().numpy()
             check_finite(logits, self.folder.path)  # the score of a training that diverged looks like a bad guess
@@ -277,7 +277,7 @@ class Run:
     def _check_classifier(self) -> None:
         if not self.network.num_classes:
             raise UserError(
-                f"The run in {self.folder.path} learnt features and no classifier; train one from them with "
+                f"The run in {self.folder.path} learned features and no classifier; train one from them with "
                 f"--weights {self.folder.checkpoints / 'last' / 'model.safetensors'}."
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from semifine.models.classifier import Classifier, normalisation
+from semifine.models.classifier import Classifier, normalization
 
 
 class ViewClassifier(nn.Module):
@@ -21,8 +21,8 @@ class ViewClassifier(nn.Module):
         super().__init__()
         self.network = network
         self.temperature = temperature
-        colours = normalisation(network)
-        mean, std = (torch.tensor(channel).view(1, 3, 1, 1) for channel in (colours.mean, colours.std))
+        colors = normalization(network)
+        mean, std = (torch.tensor(channel).view(1, 3, 1, 1) for channel in (colors.mean, colors.std))
         self.register_buffer("scale", 1 / (255 * std))
         self.register_buffer("shift", -mean / std)
 

@@ -15,16 +15,16 @@ from semifine.models.forward import Networks
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What a method may know beforehand: sizes, and the labels of labelled images, never of others."""
+    """What a method may know beforehand: sizes, and the labels of labeled images, never of others."""
 
     num_classes: int
-    num_labelled: int
-    num_unlabelled: int
+    num_labeled: int
+    num_unlabeled: int
     seed: int = 0
     label: Tensor | None = None
-    """(N,) classes of the labelled images."""
-    unlabelled_batch: int = 1
-    """Unlabelled images a step, of all ranks together."""
+    """(N,) classes of the labeled images."""
+    unlabeled_batch: int = 1
+    """Unlabeled images a step, of all ranks together."""
     feature_dim: int = 0
     """Length of the backbone's pooled features."""
 
@@ -41,34 +41,34 @@ class Progress:
 class Batch:
     """One step's data on the device: views by name, each (B, 3, S, S).
 
-    ``index`` numbers the unlabelled images of the batch within the unlabelled set, 0..M-1, and
-    ``labelled_index`` the labelled ones within the labelled set, 0..N-1.
+    ``index`` numbers the unlabeled images of the batch within the unlabeled set, 0..M-1, and
+    ``labeled_index`` the labeled ones within the labeled set, 0..N-1.
     """
 
-    labelled: Mapping[str, Tensor]
+    labeled: Mapping[str, Tensor]
     label: Tensor
-    unlabelled: Mapping[str, Tensor] = field(default_factory=dict)
+    unlabeled: Mapping[str, Tensor] = field(default_factory=dict)
     index: Tensor | None = None
-    labelled_index: Tensor | None = None
+    labeled_index: Tensor | None = None
 
     def tensors(self) -> list[Tensor]:
         """All tensors, in a fixed order."""
-        columns = (self.label, self.index, self.labelled_index)
-        return [*self.labelled.values(), *self.unlabelled.values(), *(c for c in columns if c is not None)]
+        columns = (self.label, self.index, self.labeled_index)
+        return [*self.labeled.values(), *self.unlabeled.values(), *(c for c in columns if c is not None)]
 
     def clone(self) -> Batch:
         """A batch of the same shapes with memory of its own."""
         return Batch(
-            {name: view.clone() for name, view in self.labelled.items()},
+            {name: view.clone() for name, view in self.labeled.items()},
             self.label.clone(),
-            {name: view.clone() for name, view in self.unlabelled.items()},
-            *(None if column is None else column.clone() for column in (self.index, self.labelled_index)),
+            {name: view.clone() for name, view in self.unlabeled.items()},
+            *(None if column is None else column.clone() for column in (self.index, self.labeled_index)),
         )
 
 
 @dataclass(frozen=True)
 class PseudoLabels:
-    """What a method makes of (B, K) predicted probabilities on unlabelled images."""
+    """What a method makes of (B, K) predicted probabilities on unlabeled images."""
 
     probs: Tensor
     target: Tensor
@@ -101,18 +101,18 @@ class Method(nn.Module):
     name: ClassVar[str]
     summary: ClassVar[str]
     Settings: ClassVar[type] = NoSettings
-    labelled_views: tuple[str, ...] = ("weak",)
-    unlabelled_views: tuple[str, ...] = ()
+    labeled_views: tuple[str, ...] = ("weak",)
+    unlabeled_views: tuple[str, ...] = ()
     """The views a batch has; a method whose settings choose them sets its own when it is made."""
     trains_on_truth: ClassVar[bool] = False
-    """Only the oracle: the true labels of unlabelled images join the labelled set."""
+    """Only the oracle: the true labels of unlabeled images join the labeled set."""
     trains_classifier: ClassVar[bool] = True
     """Whether there is a classifier at the end, whose accuracy can be measured."""
     needs_average: ClassVar[bool] = False
     """Whether a step asks the averaged network, so that there must be one."""
     evaluates_average: ClassVar[bool] = True
     """Whether the averaged network, where there is one, is the result; else the student is."""
-    capturable: ClassVar[bool] = False
+    cuda_graph_safe: ClassVar[bool] = False
     """Whether a step is the same operations every time, so that a CUDA graph can hold it: no Python decision
     depends on progress or on values."""
 
@@ -142,12 +142,12 @@ class Method(nn.Module):
         """At most ``limit`` numbers of clusters with the (B, K) labels that each would give; here there are none."""
         return iter(())
 
-    def remarks(self) -> list[str]:
+    def notes(self) -> list[str]:
         """What a person should know about how this run will be done."""
         return []
 
-    def class_facts(self) -> dict[str, Tensor]:
-        """What the method has learnt about classes, kept for reports."""
+    def class_stats(self) -> dict[str, Tensor]:
+        """What the method has learned about classes, kept for reports."""
         return {}
 
 

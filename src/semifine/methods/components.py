@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Ring(nn.Module):
+class RingBuffer(nn.Module):
     """The last ``len(rows)`` rows that were pushed; ``slot`` is the place of the oldest, which goes next."""
 
     rows: Tensor

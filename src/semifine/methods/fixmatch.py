@@ -25,7 +25,7 @@ from semifine.models.forward import Networks
 @dataclass(frozen=True)
 class FixMatchSettings:
     threshold: float = setting(0.95, "confidence from which a prediction becomes a label (tau)", low=0)
-    weight: float = setting(1.0, "weight of the unlabelled loss (lambda)", low=0)
+    weight: float = setting(1.0, "weight of the unlabeled loss (lambda)", low=0)
     labels: Literal["hard", "soft"] = setting("hard", "the predicted class, or the prediction itself as it is")
 
 
@@ -38,22 +38,22 @@ class FixMatch(Method):
     name = "fixmatch"
     summary = "hard labels where the prediction on the weak view is confident"
     Settings: ClassVar[type] = FixMatchSettings
-    unlabelled_views = ("weak", "strong")
-    capturable = True
+    unlabeled_views = ("weak", "strong")
+    cuda_graph_safe = True
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
-        labelled, weak, strong = networks(
-            batch.labelled["weak"], batch.unlabelled["weak"], batch.unlabelled["strong"], without_gradient=(1,)
+        labeled, weak, strong = networks(
+            batch.labeled["weak"], batch.unlabeled["weak"], batch.unlabeled["strong"], without_gradient=(1,)
         )
-        supervised = supervised_cross_entropy(labelled.logits, batch.label)
+        supervised = supervised_cross_entropy(labeled.logits, batch.label)
         assert batch.index is not None
         pseudo = self.train_labels(predicted_probabilities(weak.logits), batch.index)
         consistency = soft_cross_entropy(strong.logits, pseudo.target, pseudo.accepted)
         loss = supervised + self.settings.weight * consistency
         numbers = {
             "loss": loss.detach(),
-            "loss_labelled": supervised.detach(),
-            "loss_unlabelled": consistency.detach(),
+            "loss_labeled": supervised.detach(),
+            "loss_unlabeled": consistency.detach(),
             "accepted": pseudo.accepted.mean(),
         }
         return StepResult(loss, numbers, pseudo)

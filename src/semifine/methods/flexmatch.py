@@ -1,4 +1,4 @@
-"""FlexMatch: FixMatch with lower thresholds for classes that are learnt badly so far (Zhang et al., 2021)."""
+"""FlexMatch: FixMatch with lower thresholds for classes that are learned badly so far (Zhang et al., 2021)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MAPPINGS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class FlexMatchSettings:
-    threshold: float = setting(0.95, "the highest threshold, for the class that is learnt best (tau)", low=0, high=1)
-    weight: float = setting(1.0, "weight of the unlabelled loss (lambda)", low=0)
-    mapping: Literal["convex", "linear", "concave"] = setting("convex", "from how well a class is learnt to its share")
+    threshold: float = setting(0.95, "the highest threshold, for the class that is learned best (tau)", low=0, high=1)
+    weight: float = setting(1.0, "weight of the unlabeled loss (lambda)", low=0)
+    mapping: Literal["convex", "linear", "concave"] = setting("convex", "from how well a class is learned to its share")
     warmup: bool = setting(True, "images without a confident label yet hold the thresholds down")
 
 
@@ -38,17 +38,17 @@ class FlexMatch(FixMatch):
     """
 
     name = "flexmatch"
-    summary = "hard labels, with lower thresholds for classes that are learnt badly"
+    summary = "hard labels, with lower thresholds for classes that are learned badly"
     Settings = FlexMatchSettings
 
     label: Tensor
-    """(M,) each unlabelled image's last confident pseudo-label (u), -1 where it had none."""
+    """(M,) each unlabeled image's last confident pseudo-label (u), -1 where it had none."""
     status: Tensor
-    """(K,) how well each class is learnt (beta), 0..1."""
+    """(K,) how well each class is learned (beta), 0..1."""
 
     def __init__(self, settings: FlexMatchSettings, info: DataInfo) -> None:
         super().__init__(settings, info)
-        self.register_buffer("label", torch.full((info.num_unlabelled,), UNUSED))
+        self.register_buffer("label", torch.full((info.num_unlabeled,), UNUSED))
         self.register_buffer("status", torch.zeros(info.num_classes))
 
     def train_labels(self, probs: Tensor, index: Tensor) -> PseudoLabels:
@@ -67,7 +67,7 @@ class FlexMatch(FixMatch):
         return share * float(self.settings.threshold)
 
     def _remember(self, index: Tensor, prediction: Tensor, confidence: Tensor) -> None:
-        """u_i <- phat_i where the prediction reaches the base threshold; what was confident once stays labelled."""
+        """u_i <- phat_i where the prediction reaches the base threshold; what was confident once stays labeled."""
         index, prediction, confidence = gather(index), gather(prediction), gather(confidence)
         last = last_of_each(index, confidence >= self.settings.threshold)
         new = torch.where(last >= 0, prediction[last.clamp(min=0)], self.label[index])
@@ -75,7 +75,7 @@ class FlexMatch(FixMatch):
 
 
 def learning_status(label: Tensor, before: Tensor, warmup: bool) -> Tensor:
-    """beta(c) = sigma(c) / max(max sigma, unused), sigma(c) = number of samples labelled c.
+    """beta(c) = sigma(c) / max(max sigma, unused), sigma(c) = number of samples labeled c.
 
     Without warm-up the unused samples do not count. As in the authors' code nothing changes while all samples have the
     same label, or none. Shapes: label (M,), before (K,) -> (K,).

@@ -1,4 +1,4 @@
-"""MoCo: features that recognise an image in two of its views, learnt without any label (He et al., 2020)."""
+"""MoCo: features that recognize an image in two of its views, learned without any label (He et al., 2020)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from semifine.distributed import gather, world_size
 from semifine.errors import UserError
 from semifine.losses import contrast_logits, contrastive_loss
 from semifine.methods.base import Batch, DataInfo, Method, Progress, StepResult
-from semifine.methods.components import Ring
+from semifine.methods.components import RingBuffer
 from semifine.models.classifier import PROJECTION, linear_projection, mlp_projection, on_sphere
 from semifine.models.forward import Networks, Output
 
@@ -26,7 +26,7 @@ class MoCoSettings:
     version: Literal["v1", "v2"] = setting("v2", "v2: a projection of two layers and blurred views; v1: without both")
     dim: int = setting(128, "length of a projected feature", low=1)
     queue: int | None = setting(
-        None, "keys to compare with; default: about as many as there are unlabelled images", low=1
+        None, "keys to compare with; default: about as many as there are unlabeled images", low=1
     )
     temperature: float | None = setting(None, "default: 0.2 for v2, 0.07 for v1", low=1e-6)
     groups: int = setting(
@@ -44,28 +44,28 @@ class MoCo(Method):
     name = "moco"
     summary = "features without labels, from pairs of views; a start for other methods (--weights)"
     Settings = MoCoSettings
-    labelled_views = ()
-    unlabelled_views = ("moco_v2:1", "moco_v2:2")
+    labeled_views = ()
+    unlabeled_views = ("moco_v2:1", "moco_v2:2")
     trains_classifier = False
     needs_average = True
     evaluates_average = False
-    capturable = True
+    cuda_graph_safe = True
 
     def __init__(self, settings: MoCoSettings, info: DataInfo) -> None:
         super().__init__(settings, info)
-        self.unlabelled_views = (f"moco_{settings.version}:1", f"moco_{settings.version}:2")
+        self.unlabeled_views = (f"moco_{settings.version}:1", f"moco_{settings.version}:2")
         self.temperature = settings.temperature or TEMPERATURE[settings.version]
         # With more keys than images, some of them would be stale ones of the query's own image.
-        length = settings.queue or max(1, info.num_unlabelled // info.unlabelled_batch) * info.unlabelled_batch
+        length = settings.queue or max(1, info.num_unlabeled // info.unlabeled_batch) * info.unlabeled_batch
         processes = world_size()  # each divides its own share of a batch into groups
-        if length < info.unlabelled_batch or info.unlabelled_batch % (processes * settings.groups):
+        if length < info.unlabeled_batch or info.unlabeled_batch % (processes * settings.groups):
             raise UserError(
-                f"{info.unlabelled_batch} unlabelled images a step must fit into method.queue ({length}) and be a "
+                f"{info.unlabeled_batch} unlabeled images a step must fit into method.queue ({length}) and be a "
                 f"multiple of method.groups ({settings.groups})"
                 + (f" in each of {processes} processes." if processes > 1 else ".")
             )
         start = torch.randn(length, settings.dim, generator=torch.Generator().manual_seed(info.seed))
-        self.queue = Ring(on_sphere(start))
+        self.queue = RingBuffer(on_sphere(start))
 
     @classmethod
     def heads(cls, settings: Any, feature_dim: int) -> nn.ModuleDict:
@@ -73,7 +73,7 @@ class MoCo(Method):
         return nn.ModuleDict({PROJECTION: project(feature_dim, settings.dim)})
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
-        first, second = (batch.unlabelled[name] for name in self.unlabelled_views)
+        first, second = (batch.unlabeled[name] for name in self.unlabeled_views)
         query = torch.cat([project(networks, part) for part in first.chunk(self.settings.groups)])
         key = self._keys(networks, second)
         # a copy of the queue, because it is written to before the backward pass reads it

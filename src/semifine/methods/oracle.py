@@ -4,8 +4,8 @@ from semifine.methods.supervised import Supervised
 
 
 class Oracle(Supervised):
-    """Supervised on labelled and in-class unlabelled images, all with their true label."""
+    """Supervised on labeled and in-class unlabeled images, all with their true label."""
 
     name = "oracle"
-    summary = "supervised, the true labels of unlabelled images included (upper reference)"
+    summary = "supervised, the true labels of unlabeled images included (upper reference)"
     trains_on_truth = True

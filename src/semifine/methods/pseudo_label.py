@@ -17,16 +17,16 @@ from semifine.models.forward import Networks
 @dataclass(frozen=True)
 class PseudoLabelSettings:
     threshold: float = setting(0.95, "confidence above which a prediction becomes a hard label", low=0)
-    factor: float = setting(10.0, "how much more than a labelled image a hard label pulls", low=0)
-    ramp: float = setting(0.1, "share of the run over which the weight of the unlabelled loss rises", low=0, high=1)
-    weight: float = setting(1.0, "weight of the unlabelled loss at the end of the ramp", low=0)
+    factor: float = setting(10.0, "how much more than a labeled image a hard label pulls", low=0)
+    ramp: float = setting(0.1, "share of the run over which the weight of the unlabeled loss rises", low=0, high=1)
+    weight: float = setting(1.0, "weight of the unlabeled loss at the end of the ramp", low=0)
     second_pass: bool = setting(
         True, "released code: the labels train a second pass; without it gradients are the same, at half the cost"
     )
 
 
 class PseudoLabel(Method):
-    """loss = 1/(B + B_u) (sum_labelled CE + coef sum_unlabelled CE(target)).
+    """loss = 1/(B + B_u) (sum_labeled CE + coef sum_unlabeled CE(target)).
 
     Both means run over the whole batch. The target is ``factor`` times one-hot where the network is confident, else
     the prediction itself, which has no gradient: a confident image pulls, another one does not.
@@ -36,8 +36,8 @@ class PseudoLabel(Method):
     name = "pseudo_label"
     summary = "confident predictions become hard labels of the same view"
     Settings = PseudoLabelSettings
-    unlabelled_views = ("weak",)
-    capturable = True
+    unlabeled_views = ("weak",)
+    cuda_graph_safe = True
 
     steps: Tensor
 
@@ -47,21 +47,21 @@ class PseudoLabel(Method):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:
-        views = batch.labelled["weak"], batch.unlabelled["weak"]
-        labelled, unlabelled = networks(*views)
+        views = batch.labeled["weak"], batch.unlabeled["weak"]
+        labeled, unlabeled = networks(*views)
         share = len(views[0]) / (len(views[0]) + len(views[1]))
-        supervised = share * supervised_cross_entropy(labelled.logits, batch.label)
-        pseudo = self.pseudo_labels(predicted_probabilities(unlabelled.logits))
+        supervised = share * supervised_cross_entropy(labeled.logits, batch.label)
+        pseudo = self.pseudo_labels(predicted_probabilities(unlabeled.logits))
         if self.settings.second_pass:
-            _, unlabelled = networks(*views)
-        consistency = (1 - share) * soft_cross_entropy(unlabelled.logits, self.targets(pseudo))
+            _, unlabeled = networks(*views)
+        consistency = (1 - share) * soft_cross_entropy(unlabeled.logits, self.targets(pseudo))
         coefficient = self.settings.weight * ramp_up(self.steps, self.settings.ramp * progress.total)
         loss = supervised + coefficient * consistency
         self.steps.add_(1)
         numbers = {
             "loss": loss.detach(),
-            "loss_labelled": supervised.detach(),
-            "loss_unlabelled": consistency.detach(),
+            "loss_labeled": supervised.detach(),
+            "loss_unlabeled": consistency.detach(),
             "accepted": pseudo.accepted.mean(),
         }
         return StepResult(loss, numbers, pseudo)

@@ -37,14 +37,14 @@ class SelfTrainingSettings:
 class SelfTraining(Method):
     """loss = (1 - alpha) L_s + alpha T^2/(B + B_u) sum_all KL(teacher || student).
 
-    Teacher and student see the same weak views, labelled ones too.
+    Teacher and student see the same weak views, labeled ones too.
     """
 
     name = "self_training"
-    summary = "learns the soft predictions of a network that was trained on the labelled images"
+    summary = "learns the soft predictions of a network that was trained on the labeled images"
     Settings = SelfTrainingSettings
-    unlabelled_views = ("weak",)
-    capturable = True
+    unlabeled_views = ("weak",)
+    cuda_graph_safe = True
 
     @classmethod
     def frozen_network(cls, settings: Any) -> str:
@@ -56,20 +56,20 @@ class SelfTraining(Method):
         return str(settings.teacher)
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
-        views = batch.labelled["weak"], batch.unlabelled["weak"]
-        labelled, unlabelled = networks(*views)
-        taught_labelled, taught = networks.ask_frozen(*views)
-        supervised = supervised_cross_entropy(labelled.logits, batch.label)
+        views = batch.labeled["weak"], batch.unlabeled["weak"]
+        labeled, unlabeled = networks(*views)
+        taught_labeled, taught = networks.ask_frozen(*views)
+        supervised = supervised_cross_entropy(labeled.logits, batch.label)
         distillation = distillation_loss(
-            torch.cat([labelled.logits, unlabelled.logits]),
-            torch.cat([taught_labelled.logits, taught.logits]),
+            torch.cat([labeled.logits, unlabeled.logits]),
+            torch.cat([taught_labeled.logits, taught.logits]),
             self.settings.temperature,
         )
         loss = (1 - self.settings.weight) * supervised + self.settings.weight * distillation
         numbers = {
             "loss": loss.detach(),
-            "loss_labelled": supervised.detach(),
-            "loss_unlabelled": distillation.detach(),
+            "loss_labeled": supervised.detach(),
+            "loss_unlabeled": distillation.detach(),
         }
         return StepResult(loss, numbers, self.pseudo_labels(predicted_probabilities(taught.logits)))
 

@@ -1,4 +1,4 @@
-"""SimMatch: predictions and similarities to labelled images correct each other (Zheng et al., 2022)."""
+"""SimMatch: predictions and similarities to labeled images correct each other (Zheng et al., 2022)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from semifine.methods.base import (
     predicted_probabilities,
     soft_pseudo_labels,
 )
-from semifine.methods.components import Ring
+from semifine.methods.components import RingBuffer
 from semifine.models.classifier import PROJECTION, mlp_projection, on_sphere
 from semifine.models.forward import Networks
 
@@ -34,14 +34,14 @@ EPSILON = 1e-12
 @dataclass(frozen=True)
 class SimMatchSettings:
     threshold: float = setting(0.7, "confidence from which a soft label trains the classifier (tau)", low=0)
-    weight: float = setting(1.0, "weight of the classifier's unlabelled loss (lambda_u)", low=0)
+    weight: float = setting(1.0, "weight of the classifier's unlabeled loss (lambda_u)", low=0)
     weight_instances: float = setting(1.0, "weight of the loss between images (lambda_in)", low=0)
-    temperature: float = setting(0.1, "of the similarities to labelled images (t)", low=1e-6)
+    temperature: float = setting(0.1, "of the similarities to labeled images (t)", low=1e-6)
     smoothing: float = setting(0.9, "share of the prediction in a label, the rest is of similar images", low=0, high=1)
     dim: int = setting(128, "length of a projected feature", low=1)
-    strong_view: Literal["moco_v2", "strong"] = setting("moco_v2", "jittered colours, or RandAugment and cutout")
-    first_epoch: Literal["labelled", "unlabelled"] = setting(
-        "labelled", "the bank is used after a pass over these images; released code: unlabelled"
+    strong_view: Literal["moco_v2", "strong"] = setting("moco_v2", "jittered colors, or RandAugment and cutout")
+    first_epoch: Literal["labeled", "unlabeled"] = setting(
+        "labeled", "the bank is used after a pass over these images; released code: unlabeled"
     )
     blank_labels: bool = setting(False, "released code: the bank takes every image for class 0 until it has seen it")
 
@@ -49,46 +49,46 @@ class SimMatchSettings:
 class SimMatch(Method):
     """loss = L_s + lambda_u 1/(mu B) sum [max ptilde >= tau] CE(ptilde, f(strong(u))) + lambda_in L_in.
 
-    The average model makes the labels. p is its aligned prediction, q its similarities to the labelled images,
+    The average model makes the labels. p is its aligned prediction, q its similarities to the labeled images,
     whose projections stand in a bank. ptilde = alpha p + (1 - alpha) aggregate(q); L_in pulls the student's
     similarities to unfold(q, p).
     """
 
     name = "simmatch"
-    summary = "soft labels, corrected by the similarity to labelled images, and the other way round"
+    summary = "soft labels, corrected by the similarity to labeled images, and the other way round"
     Settings = SimMatchSettings
-    unlabelled_views = ("weak", "moco_v2")
+    unlabeled_views = ("weak", "moco_v2")
     needs_average = True
     evaluates_average = False
-    capturable = True
+    cuda_graph_safe = True
 
     bank: Tensor
-    """(N, dim) projections of the labelled images by the average model (Z)."""
+    """(N, dim) projections of the labeled images by the average model (Z)."""
     bank_label: Tensor
     filled: Tensor
     """(N,) which rows of the bank have been written."""
     seen: Tensor
-    """How many unlabelled images have come by."""
+    """How many unlabeled images have come by."""
 
     def __init__(self, settings: SimMatchSettings, info: DataInfo) -> None:
         super().__init__(settings, info)
-        self.unlabelled_views = ("weak", settings.strong_view)
+        self.unlabeled_views = ("weak", settings.strong_view)
         generator = torch.Generator().manual_seed(info.seed)
-        self.register_buffer("bank", on_sphere(torch.randn(info.num_labelled, settings.dim, generator=generator)))
+        self.register_buffer("bank", on_sphere(torch.randn(info.num_labeled, settings.dim, generator=generator)))
         known = None if settings.blank_labels else info.label
-        self.register_buffer("bank_label", torch.zeros(info.num_labelled).long() if known is None else known.clone())
-        self.register_buffer("filled", torch.zeros(info.num_labelled, dtype=torch.bool))
+        self.register_buffer("bank_label", torch.zeros(info.num_labeled).long() if known is None else known.clone())
+        self.register_buffer("filled", torch.zeros(info.num_labeled, dtype=torch.bool))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
-        self.alignment = Ring(torch.zeros(ALIGNMENT_BATCHES, info.num_classes))
+        self.alignment = RingBuffer(torch.zeros(ALIGNMENT_BATCHES, info.num_classes))
 
     @classmethod
     def heads(cls, settings: Any, feature_dim: int) -> nn.ModuleDict:
         return nn.ModuleDict({PROJECTION: mlp_projection(feature_dim, settings.dim)})
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
-        labelled, strong = networks(batch.labelled["weak"], batch.unlabelled[self.settings.strong_view])
-        taught_labelled, weak = networks.ask_teacher(batch.labelled["weak"], batch.unlabelled["weak"])
-        supervised = supervised_cross_entropy(labelled.logits, batch.label)
+        labeled, strong = networks(batch.labeled["weak"], batch.unlabeled[self.settings.strong_view])
+        taught_labeled, weak = networks.ask_teacher(batch.labeled["weak"], batch.unlabeled["weak"])
+        supervised = supervised_cross_entropy(labeled.logits, batch.label)
 
         ready = self.ready()
         probs = self._observe(predicted_probabilities(weak.logits))
@@ -102,12 +102,12 @@ class SimMatch(Method):
         instances = ready * soft_cross_entropy(self._compare(strong.heads[PROJECTION], bank), unfolded)
         loss = supervised + self.settings.weight * consistency + self.settings.weight_instances * instances
 
-        assert batch.labelled_index is not None
-        self._write(batch.labelled_index, on_sphere(taught_labelled.heads[PROJECTION]), batch.label)
+        assert batch.labeled_index is not None
+        self._write(batch.labeled_index, on_sphere(taught_labeled.heads[PROJECTION]), batch.label)
         numbers = {
             "loss": loss.detach(),
-            "loss_labelled": supervised.detach(),
-            "loss_unlabelled": consistency.detach(),
+            "loss_labeled": supervised.detach(),
+            "loss_unlabeled": consistency.detach(),
             "loss_instances": instances.detach(),
             "accepted": pseudo.accepted.mean(),
         }
@@ -119,9 +119,9 @@ class SimMatch(Method):
 
     def ready(self) -> Tensor:
         """Whether the bank corrects labels yet, as a boolean on the device."""
-        if self.settings.first_epoch == "labelled":
+        if self.settings.first_epoch == "labeled":
             return self.filled.all()
-        return self.seen >= self.info.num_unlabelled
+        return self.seen >= self.info.num_unlabeled
 
     def _observe(self, probs: Tensor) -> Tensor:
         """Predictions, aligned to what the last batches (this one included) predicted on average."""
@@ -131,7 +131,7 @@ class SimMatch(Method):
         return align(probs, self.alignment.rows.mean(dim=0))
 
     def _compare(self, projected: Tensor, bank: Tensor) -> Tensor:
-        """(B, N) z . Z_i / t for each labelled image i; their softmax is q."""
+        """(B, N) z . Z_i / t for each labeled image i; their softmax is q."""
         return on_sphere(projected) @ bank.t() / float(self.settings.temperature)
 
     def _write(self, index: Tensor, projected: Tensor, label: Tensor) -> None:
@@ -142,7 +142,7 @@ class SimMatch(Method):
 
 
 def align(probs: Tensor, mean: Tensor) -> Tensor:
-    """normalise(p / mean), so that predictions are spread over the classes. Shapes: (B, K), (K,) -> (B, K)."""
+    """normalize(p / mean), so that predictions are spread over the classes. Shapes: (B, K), (K,) -> (B, K)."""
     ratio = probs / mean.clamp(min=EPSILON)
     return ratio / ratio.sum(dim=1, keepdim=True)
 

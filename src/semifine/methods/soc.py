@@ -21,7 +21,7 @@ from semifine.soft_labels.selector import select_candidates
 
 @dataclass(frozen=True)
 class SoCSettings:
-    weight: float = setting(1.0, "weight of the unlabelled loss (lambda)", low=0)
+    weight: float = setting(1.0, "weight of the unlabeled loss (lambda)", low=0)
     window: int = setting(5120, "batches over which class transitions are counted (N_b)", low=1)
     map: Literal["linear", "exponential", "fixed"] = setting("linear", "from confidence to the number of clusters")
     alpha: float = setting(5.0, "linear map: larger means fewer, larger clusters; at least K/(K-2)", low=1)
@@ -40,55 +40,55 @@ class SoCSettings:
     )
     medoid_init: Literal["warm", "random"] = setting("warm", "start from the last medoids, or anew each time")
     tie: Literal["first", "random"] = setting("first", "which medoid a class joins when several are equally similar")
-    similarity: Literal["transitions", "labelled_features", "pseudo_features"] = setting(
-        "transitions", "what makes classes alike: changes of mind, or features of labelled or of unlabelled images"
+    similarity: Literal["transitions", "labeled_features", "pseudo_features"] = setting(
+        "transitions", "what makes classes alike: changes of mind, or features of labeled or of unlabeled images"
     )
     max_rounds: int = setting(20, "rounds of k-medoids at most", low=1)
 
 
 class SoC(Method):
-    """loss = L_s + lambda 1/(mu B) sum CE(ptilde, f(strong(u))), ptilde = normalise(g * p), all images used."""
+    """loss = L_s + lambda 1/(mu B) sum CE(ptilde, f(strong(u))), ptilde = normalize(g * p), all images used."""
 
     name = "soc"
     summary = "soft labels on the classes that the model confuses with its prediction"
-    capturable = True
+    cuda_graph_safe = True
     Settings = SoCSettings
-    unlabelled_views = ("weak", "strong")
+    unlabeled_views = ("weak", "strong")
 
     def __init__(self, settings: SoCSettings, info: DataInfo) -> None:
         super().__init__(settings, info)
         options = dataclasses.asdict(settings)
         del options["weight"], options["similarity"]
         try:
-            self.selector = SoftLabelSelector(info.num_classes, info.num_unlabelled, seed=info.seed, **options)
+            self.selector = SoftLabelSelector(info.num_classes, info.num_unlabeled, seed=info.seed, **options)
         except ValueError as error:  # what a number may be depends on the number of classes
             raise UserError(f"Settings of the method 'soc': {error}") from error
         if settings.similarity != "transitions":
             self.centroids = ClassCentroids(info.num_classes, info.feature_dim)
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
-        labelled, weak, strong = networks(
-            batch.labelled["weak"], batch.unlabelled["weak"], batch.unlabelled["strong"], without_gradient=(1,)
+        labeled, weak, strong = networks(
+            batch.labeled["weak"], batch.unlabeled["weak"], batch.unlabeled["strong"], without_gradient=(1,)
         )
-        supervised = supervised_cross_entropy(labelled.logits, batch.label)
+        supervised = supervised_cross_entropy(labeled.logits, batch.label)
         probs = predicted_probabilities(weak.logits)
         assert batch.index is not None
-        target = self.selector(probs, batch.index, self._feature_similarity(labelled, batch.label, weak, probs))
+        target = self.selector(probs, batch.index, self._feature_similarity(labeled, batch.label, weak, probs))
         consistency = soft_cross_entropy(strong.logits, target)
         loss = supervised + self.settings.weight * consistency
         numbers = {
             "loss": loss.detach(),
-            "loss_labelled": supervised.detach(),
-            "loss_unlabelled": consistency.detach(),
+            "loss_labeled": supervised.detach(),
+            "loss_unlabeled": consistency.detach(),
         }
         return StepResult(loss, numbers, PseudoLabels(probs, target, accepted=probs.new_ones(len(probs))))
 
-    def _feature_similarity(self, labelled: Output, label: Tensor, weak: Output, probs: Tensor) -> Tensor | None:
+    def _feature_similarity(self, labeled: Output, label: Tensor, weak: Output, probs: Tensor) -> Tensor | None:
         """The (K, K) similarity that features give after this batch; None where transitions decide."""
         if self.settings.similarity == "transitions":
             return None
-        if self.settings.similarity == "labelled_features":
-            self.centroids.update(labelled.features.detach(), label)
+        if self.settings.similarity == "labeled_features":
+            self.centroids.update(labeled.features.detach(), label)
         else:
             self.centroids.update(weak.features.detach(), probs.argmax(dim=1))
         return self.centroids.similarity()
@@ -105,7 +105,7 @@ class SoC(Method):
             cluster = self.selector.clusters(k)
             yield k, select_candidates(probs, cluster[prediction][:, None] == cluster)
 
-    def remarks(self) -> list[str]:
+    def notes(self) -> list[str]:
         if self.selector.refresh != "oldest":
             return []
         rows = self.selector.k_max - self.selector.k_min + 1
@@ -114,7 +114,7 @@ class SoC(Method):
             "clusterings, the oldest that its batch needs (--method.refresh, --method.refresh_limit)."
         ]
 
-    def class_facts(self) -> dict[str, Tensor]:
+    def class_stats(self) -> dict[str, Tensor]:
         return {
             "transitions": self.selector.counts,
             "clusters": self.selector.assignment,

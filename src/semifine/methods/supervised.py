@@ -1,4 +1,4 @@
-"""Supervised learning on the labelled images alone: the lower reference."""
+"""Supervised learning on the labeled images alone: the lower reference."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Supervised(Method):
     """loss = 1/B sum CE(y, f(weak(x)))."""
 
     name = "supervised"
-    summary = "cross-entropy on the labelled images alone (lower reference)"
-    capturable = True
+    summary = "cross-entropy on the labeled images alone (lower reference)"
+    cuda_graph_safe = True
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
-        (labelled,) = networks(batch.labelled["weak"])
-        loss = supervised_cross_entropy(labelled.logits, batch.label)
-        # Another method's heads may be in the network while it begins with labelled images alone; several processes
+        (labeled,) = networks(batch.labeled["weak"])
+        loss = supervised_cross_entropy(labeled.logits, batch.label)
+        # Another method's heads may be in the network while it begins with labeled images alone; several processes
         # wait for the gradient of every tensor, so here it is zero.
-        for output in labelled.heads.values():
+        for output in labeled.heads.values():
             loss = loss + 0.0 * output.sum()
         return StepResult(loss, {"loss": loss.detach()})

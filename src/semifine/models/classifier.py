@@ -35,8 +35,8 @@ def on_sphere(projected: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Normalisation:
-    """Mean and standard deviation of the colour channels that a backbone expects, in 0..1."""
+class Normalization:
+    """Mean and standard deviation of the color channels that a backbone expects, in 0..1."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -91,10 +91,10 @@ def check_takes(classifier: Classifier, backbone: str, image_size: int) -> None:
         classifier.train(was_training)
 
 
-def normalisation(classifier: Classifier) -> Normalisation:
+def normalization(classifier: Classifier) -> Normalization:
     """What the backbone was made for; ImageNet's mean and deviation for most."""
     config = getattr(classifier.backbone, "pretrained_cfg", {})
-    return Normalisation(
+    return Normalization(
         tuple(config.get("mean", (0.485, 0.456, 0.406))), tuple(config.get("std", (0.229, 0.224, 0.225)))
     )
 

@@ -14,7 +14,7 @@ CPU_PIXELS = 8 * 224 * 224
 """What a CPU is given at a time: more images do not fit its caches, which takes several times as long."""
 
 
-def images_at_once(images: int, side: int, device: torch.device) -> int:
+def micro_batch_size(images: int, side: int, device: torch.device) -> int:
     """Of so many square images: all on a GPU, few on a CPU, which wants them channels last."""
     return max(1, CPU_PIXELS // side**2) if device.type == "cpu" else images
 
@@ -30,11 +30,11 @@ class Output(NamedTuple):
 class Networks:
     """Gives methods their networks; the only place where views are put together and split again.
 
-    ``mode`` says how a step's views share forward passes, which matters to batch normalisation:
+    ``mode`` says how a step's views share forward passes, which matters to batch normalization:
 
     * ``joint``: one pass over all views, as the paper's code on one GPU;
     * ``split``: each view in a pass of its own, those that only make labels without gradient, which is faster. So every
-      view is normalised by its like; and of those that learn only the first, the labelled one, updates the running
+      view is normalized by its like; and of those that learn only the first, the labeled one, updates the running
       statistics: the network is evaluated on clean views, not on distorted ones;
     * ``dp2``: two passes over halves of the batch, of which only the first updates the running
       statistics, as the paper's code on two GPUs.
@@ -68,7 +68,7 @@ class Networks:
     def ask_teacher(self, *views: Tensor) -> list[Output]:
         """The averaged network's output for each view, in one pass without gradient.
 
-        Batch norm normalises by these images, as the student's does; its running statistics stay the student's.
+        Batch norm normalizes by these images, as the student's does; its running statistics stay the student's.
         """
         assert self.teacher is not None, "the method must say that it needs the average"
         with _batch_statistics(self.teacher):
@@ -118,7 +118,7 @@ def _divide(output: Output, views: Sequence[Tensor]) -> list[Output]:
 
 @contextmanager
 def _frozen_statistics(network: Callable[[Tensor], Output]) -> Iterator[None]:
-    """Batch norm still normalises by the batch, but its running statistics stay as they are."""
+    """Batch norm still normalizes by the batch, but its running statistics stay as they are."""
     layers = _norm_layers(network) if isinstance(network, nn.Module) else []
     kept = [layer.momentum for layer in layers]
     for layer in layers:
@@ -132,7 +132,7 @@ def _frozen_statistics(network: Callable[[Tensor], Output]) -> Iterator[None]:
 
 @contextmanager
 def _batch_statistics(network: nn.Module) -> Iterator[None]:
-    """Batch norm of a network in eval mode normalises by the batch for once, and learns nothing from it."""
+    """Batch norm of a network in eval mode normalizes by the batch for once, and learns nothing from it."""
     layers = _norm_layers(network)
     for layer in layers:
         layer.train()

@@ -163,7 +163,7 @@ def take_weights(classifier: Classifier, state: Mapping[str, Tensor], source: st
 
 
 def _read_own_head(classifier: Classifier, name: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A method's own head where one of our files has it: SimMatch goes on with the projection that MoCo learnt."""
+    """A method's own head where one of our files has it: SimMatch goes on with the projection that MoCo learned."""
     own = classifier.heads[name].state_dict()
     found = {key: state[f"heads.{name}.{key}"] for key in own if f"heads.{name}.{key}" in state}
     return found if {key: value.shape for key, value in found.items()} == {k: v.shape for k, v in own.items()} else {}
@@ -172,7 +172,7 @@ def _read_own_head(classifier: Classifier, name: str, state: Mapping[str, Tensor
 def find_prefix(names: Collection[str], own: Collection[str]) -> str:
     """What stands before the backbone's own names: ``module.encoder.`` and the like, found by counting.
 
-    MoCo keeps two encoders of the same names, of which the query encoder is the one that learnt.
+    MoCo keeps two encoders of the same names, of which the query encoder is the one that learned.
     """
     counts: Counter[str] = Counter()
     for name in names:

@@ -21,7 +21,7 @@ class Arrangement:
     blocks: list[list[int]]
     alone: list[int]
     kind: str
-    """``clusters`` that the run has learnt, else the ``groups`` of the data, else ``none``."""
+    """``clusters`` that the run has learned, else the ``groups`` of the data, else ``none``."""
     k: int = 0
     reason: str = ""
 
@@ -42,7 +42,7 @@ def choose_run(runs: Sequence[RunFacts]) -> int | None:
 
 
 def arrange(run: RunFacts, label: str, wanted: int | None = None) -> Arrangement:
-    """By learnt clusters where there are transitions, by groups where those are known, else as they come.
+    """By learned clusters where there are transitions, by groups where those are known, else as they come.
 
     ``wanted`` is a number of clusters to take instead of the one that ``choose_k`` finds.
     """

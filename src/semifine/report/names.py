@@ -65,7 +65,7 @@ def _places_by(keys: Iterable[Hashable]) -> list[list[int]]:
 
 BASELINE = "supervised"
 REFERENCES = (BASELINE, "oracle")
-"""Methods that give unlabelled images no labels to train on: the others are measured against them."""
+"""Methods that give unlabeled images no labels to train on: the others are measured against them."""
 
 
 def method_labels(runs: Sequence[RunFacts]) -> list[str]:

@@ -24,7 +24,7 @@ from semifine.report.sections.labels import view_class_labels
 from semifine.report.sections.matrices import MAX_SIDE_BY_SIDE, draw_matrices, names_fit
 from semifine.report.sections.results import filled_columns, outside_rows, result_rows, time_lines
 from semifine.report.sections.settings import environment_rows, settings_rows
-from semifine.report.sections.summary import summarise
+from semifine.report.sections.summary import summarize
 from semifine.report.sections.tree import view_tree
 from semifine.report.style import css_variables
 from semifine.runs.run import RunFacts, read_run
@@ -83,7 +83,7 @@ def page_context(runs: Sequence[RunFacts], title: str, clusters: int | None) -> 
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "data": _embedded({"runs": [asdict(entry) for entry in entries], "curves": [c.data for c in curves]}),
         "labels": run_labels(runs),
-        "summary": summarise(runs, rows),
+        "summary": summarize(runs, rows),
         "help": view_help(runs, rows),
         "rows": rows,
         "columns": filled_columns(rows),

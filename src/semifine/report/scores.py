@@ -87,7 +87,7 @@ MARGINS_TO_BE_SURE = 2.576 / Z_975
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the summary and the box "Does the unlabelled data help?" both tell."""
+    """What the summary and the box "Does the unlabeled data help?" both tell."""
 
     score: Score
     baseline: Score
@@ -108,7 +108,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Literal["yes", "probably", "open", "probably not", "no"]:
-        """Whether the unlabelled images helped; no more than probably where the difference barely exceeds chance."""
+        """Whether the unlabeled images helped; no more than probably where the difference barely exceeds chance."""
         if self.margin is None or abs(self.difference) <= self.margin:
             return "open"
         is_sure = abs(self.difference) > MARGINS_TO_BE_SURE * self.margin
@@ -123,7 +123,7 @@ class Comparison:
 
 
 def compare(scores: Sequence[Score]) -> list[Comparison]:
-    """Every method that uses unlabelled images against the baseline; none without a baseline."""
+    """Every method that uses unlabeled images against the baseline; none without a baseline."""
     baseline = find_baseline(scores)
     if baseline is None:
         return []

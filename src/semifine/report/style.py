@@ -73,7 +73,7 @@ def method_styles(methods: Collection[str]) -> dict[str, Style]:
 
 def _free_style(method: str, taken: Collection[Style]) -> Style:
     """Of a method of one's own: a hue that no other method on the page has, else a free pair of hue and line style."""
-    # A checksum, because the colour must not change from page to page without need.
+    # A checksum, because the color must not change from page to page without need.
     hues = _from(SPARE_HUES, crc32(method.encode()))
     styles = [(hue, dash) for dash, hue in product(DASHES, hues)]
     taken_hues = {hue for hue, _ in taken}
@@ -93,10 +93,10 @@ def css_variables(dark: bool) -> str:
     return " ".join(f"--hue-{name}: {shades[dark]};" for name, shades in HUES.items())
 
 
-# Drawn with these, shown with the page's own colours; no hue of the palette comes near them.
+# Drawn with these, shown with the page's own colors; no hue of the palette comes near them.
 INK = "#010101"
 FAINT = "#020202"
-_PAGE_COLOURS = {INK: "currentColor", FAINT: "var(--faint)"} | {
+_PAGE_COLORS = {INK: "currentColor", FAINT: "var(--faint)"} | {
     light: f"var(--hue-{name})" for name, (light, _) in HUES.items()
 }
 
@@ -141,13 +141,13 @@ def to_svg(figure: Figure, label: str) -> str:
 
 
 def _embeddable(svg: str, label: str) -> str:
-    """Without prolog, metadata, fixed colours and fonts, unused ids and the size in points."""
+    """Without prolog, metadata, fixed colors and fonts, unused ids and the size in points."""
     from markupsafe import escape
 
     start = svg.index("<svg")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[start:], flags=re.DOTALL)
     used = set(re.findall(r"#([\w-]+)", svg))
-    # Only inside of tags: a class name that looks like a colour or an id stays what it is.
+    # Only inside of tags: a class name that looks like a color or an id stays what it is.
     svg = re.sub(r"<[^>]+>", lambda tag: _adapted(tag[0], used), svg)
     view_box = re.search(r'viewBox="[^"]+"', svg)
     assert view_box is not None
@@ -156,8 +156,8 @@ def _embeddable(svg: str, label: str) -> str:
 
 
 def _adapted(tag: str, used_ids: set[str]) -> str:
-    """One tag with the page's colours and font, and without an id that nothing refers to."""
-    for drawn, shown in _PAGE_COLOURS.items():
+    """One tag with the page's colors and font, and without an id that nothing refers to."""
+    for drawn, shown in _PAGE_COLORS.items():
         tag = tag.replace(drawn, shown)
     # Releases of matplotlib write the font as one property or as several; the size is what the page keeps.
     tag = re.sub(r"font: (?:[^;\"]*?)([\d.]+)px [^;\"]*", r"font-size: \1px", tag)

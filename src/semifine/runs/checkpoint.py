@@ -107,13 +107,13 @@ def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any] | 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     """The newest checkpoint that is whole, and a sentence about each newer one that is not."""
-    checkpoints, remarks = _from_last_on(folder)
+    checkpoints, notes = _from_last_on(folder)
     for checkpoint in checkpoints:
         damage = _damage(checkpoint)
         if not damage:
-            return checkpoint, remarks
-        remarks.append(f"The checkpoint {checkpoint} is damaged ({damage}) and left aside.")
-    return None, remarks
+            return checkpoint, notes
+        notes.append(f"The checkpoint {checkpoint} is damaged ({damage}) and left aside.")
+    return None, notes
 
 
 def point_last_at(checkpoint: Path) -> None:

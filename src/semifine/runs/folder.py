@@ -73,7 +73,7 @@ class RunFolder:
         self.classes = path / "classes.json"
         self.weights = path / "weights.json"
         self.labels = path / "labels.csv"
-        self.class_facts = path / "classes.safetensors"
+        self.class_stats = path / "classes.safetensors"
         self.calibration = path / "calibration.json"
         self.data = path / "data.json"
         self.samples = path / "samples.parquet"
@@ -132,7 +132,7 @@ class RunFolder:
         return result
 
     def read_class_names(self) -> list[str]:
-        """The classes that the run learnt, in the order of their ids."""
+        """The classes that the run learned, in the order of their ids."""
         names = read_json(self.classes).get("names")
         if not isinstance(names, list):
             raise UserError(f"{self.classes} is damaged: it has no list of names.")
@@ -140,12 +140,12 @@ class RunFolder:
 
     def check_classes(self, names: Sequence[str]) -> None:
         """What the run calls class 3 must still be that in its data, where folders may have come or gone."""
-        learnt = self.read_class_names()
-        if learnt == list(names):
+        learned = self.read_class_names()
+        if learned == list(names):
             return
-        gone, new = sorted(set(learnt) - set(names))[:1], sorted(set(names) - set(learnt))[:1]
+        gone, new = sorted(set(learned) - set(names))[:1], sorted(set(names) - set(learned))[:1]
         changes = [f"gone: {name}" for name in gone] + [f"new: {name}" for name in new] or ["their order"]
         raise UserError(
-            f"The data of the run in {self.path} has other classes than it learnt ({', '.join(changes)}): bring them "
+            f"The data of the run in {self.path} has other classes than it learned ({', '.join(changes)}): bring them "
             "back as they were, or train another run."
         )

@@ -76,7 +76,7 @@ class RunFacts:
     confusion: NDArray[np.int64] | None = None
     """(K, K) counts of test images: row is the true class, column the predicted one."""
     entropy_by_k: dict[int, Interval] | None = None
-    """Mean entropy of the labels of all unlabelled images, were each made with so many clusters."""
+    """Mean entropy of the labels of all unlabeled images, were each made with so many clusters."""
     class_labels: ClassLabels | None = None
     """Pseudo-labels of each class over training."""
     data_report: dict[str, Any] = field(default_factory=dict)
@@ -92,9 +92,9 @@ class RunFacts:
         return len(self.class_names)
 
     @property
-    def unlabelled(self) -> dict[str, Any]:
-        """Means over the unlabelled set at the end of training; empty where there was none."""
-        return self.result.get("unlabelled") or {}
+    def unlabeled(self) -> dict[str, Any]:
+        """Means over the unlabeled set at the end of training; empty where there was none."""
+        return self.result.get("unlabeled") or {}
 
     @property
     def time(self) -> dict[str, float]:
@@ -102,33 +102,33 @@ class RunFacts:
         return self.result.get("time") or {}
 
     @property
-    def labelled_only_steps(self) -> int:
-        """Steps at the start that no unlabelled image had a part in."""
-        return round(float(self.settings.get("labelled_first") or 0) * float(self.result.get("iterations") or 0))
+    def labeled_only_steps(self) -> int:
+        """Steps at the start that no unlabeled image had a part in."""
+        return round(float(self.settings.get("labeled_first") or 0) * float(self.result.get("iterations") or 0))
 
     def of_full_steps(self, name: str) -> NDArray[np.float64]:
-        """Values of a series over the lines of metrics.jsonl in which every step had unlabelled images, too.
+        """Values of a series over the lines of metrics.jsonl in which every step had unlabeled images, too.
 
-        A method without unlabelled images has the same steps all along, and loses nothing but lines.
+        A method without unlabeled images has the same steps all along, and loses nothing but lines.
         """
         if name not in self.series:
             return np.zeros(0)
         series = self.series[name]
         begun_after = np.concatenate([[0], series.steps[:-1]])
-        return series.values[begun_after >= self.labelled_only_steps]
+        return series.values[begun_after >= self.labeled_only_steps]
 
     @property
     def step_seconds(self) -> float | None:
-        """The median over lines of metrics.jsonl, each the mean of its steps with unlabelled images.
+        """The median over lines of metrics.jsonl, each the mean of its steps with unlabeled images.
 
         A run of before these were noted gives the mean of all steps, evaluations included; None where steps without
-        unlabelled images are among them.
+        unlabeled images are among them.
         """
         noted = self.of_full_steps("step_seconds")
         if len(noted):
             return float(np.median(noted))
         seconds, steps = self.time.get("steps") or self.result.get("seconds"), self.result.get("iterations")
-        return float(seconds) / float(steps) if seconds and steps and not self.labelled_only_steps else None
+        return float(seconds) / float(steps) if seconds and steps and not self.labeled_only_steps else None
 
     @property
     def peak_gpu_bytes(self) -> float | None:
@@ -136,12 +136,12 @@ class RunFacts:
         return self.result.get("peak_gpu_bytes")
 
     @property
-    def labelled_counts(self) -> NDArray[np.int64] | None:
-        """(K,) labelled images of each class, where the run noted them."""
+    def labeled_counts(self) -> NDArray[np.int64] | None:
+        """(K,) labeled images of each class, where the run noted them."""
         classes = self.data_report.get("classes") or {}
         if not all(name in classes for name in self.class_names):
             return None
-        return np.array([classes[name]["labelled"] for name in self.class_names], np.int64)
+        return np.array([classes[name]["labeled"] for name in self.class_names], np.int64)
 
     def sample_columns(self) -> list[str]:
         """Names of the per-sample facts that the run has."""
@@ -152,7 +152,7 @@ class RunFacts:
             return list(pq.read_schema(file).names) if file.is_file() else []
 
     def samples(self, *columns: str) -> dict[str, NDArray[Any]]:
-        """Columns of the per-sample facts, read when asked for; an empty dictionary without unlabelled images."""
+        """Columns of the per-sample facts, read when asked for; an empty dictionary without unlabeled images."""
         import pyarrow.parquet as pq
 
         file = RunFolder(self.path).samples
@@ -174,8 +174,8 @@ def read_run(path: Path) -> RunFacts:
     classes = read_json(folder.classes)
     names = tuple(folder.read_class_names())
     groups = classes.get("groups")
-    tensors = _read_tensors(folder.class_facts)
-    matrices = _square_matrices(folder.class_facts, tensors, len(names))
+    tensors = _read_tensors(folder.class_stats)
+    matrices = _square_matrices(folder.class_stats, tensors, len(names))
     environment = read_json(folder.environment) if folder.environment.is_file() else {}
     records = list(folder.read_metrics())
     return RunFacts(

@@ -40,7 +40,7 @@ class Selection(NamedTuple):
     """Selected soft labels of a batch and how they came about."""
 
     target: Tensor
-    """(batch, K) the selected soft labels ptilde = normalise(g * p)."""
+    """(batch, K) the selected soft labels ptilde = normalize(g * p)."""
     candidates: Tensor
     """(batch, K) bool, the indicator g of the candidate classes."""
     k: Tensor
@@ -74,17 +74,17 @@ class SoftLabelSelector(nn.Module):
 
     Usage, in any training loop::
 
-        selector = SoftLabelSelector(num_classes=200, num_samples=len(unlabelled))
+        selector = SoftLabelSelector(num_classes=200, num_samples=len(unlabeled))
         soft = selector(probs, index)
         loss = cross_entropy(strong_logits, soft)
 
-    ``probs`` (batch, K) are the probabilities of the weakly augmented unlabelled images, ``index`` (batch,) their
-    places in the unlabelled set, ``soft`` (batch, K) the targets, detached. On the CPU, ``probs`` that are none, say
+    ``probs`` (batch, K) are the probabilities of the weakly augmented unlabeled images, ``index`` (batch,) their
+    places in the unlabeled set, ``soft`` (batch, K) the targets, detached. On the CPU, ``probs`` that are none, say
     logits, are refused; on a GPU they are not looked at, since the host would have to wait for them.
 
     For each sample, k_i = f_conf(max p_i) clusters of classes are formed from the class transitions C of the last
     ``window`` batches; the cluster that holds the prediction gives the candidate classes g_i, and the soft label is
-    normalise(g_i * p_i).
+    normalize(g_i * p_i).
 
     The state is in persistent buffers: ``state_dict()`` is a complete checkpoint. It follows ``probs`` to their device.
     With several processes (``torch.distributed``) the observations of all ranks are joined in rank order, so that

@@ -156,7 +156,7 @@ class DenseSimilarity:
 
 
 def _first_from(similarity: Tensor, k: Tensor, tie_start: Tensor) -> Tensor:
-    """Place of the most similar medoid; ties: the first from ``tie_start`` on, going round the list.
+    """StorageDevice of the most similar medoid; ties: the first from ``tie_start`` on, going round the list.
 
     Shapes: similarity (rows, k_max, K), k (rows, 1), tie_start (rows, K) -> (rows, K).
     """

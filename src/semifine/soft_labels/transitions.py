@@ -1,6 +1,6 @@
 """Class transition tracking: how often does the model change its mind from class m to class n?
 
-Each time an unlabelled sample comes by, its prediction is compared with the last one. A change m -> n counts once
+Each time an unlabeled sample comes by, its prediction is compared with the last one. A change m -> n counts once
 in C[m, n]; only the last ``window`` batches count. The window is kept as a ring of encoded pairs beside a running
 sum, so the memory is O(window * batch + K^2 + M) instead of a dense K x K x window tensor.
 """
@@ -23,7 +23,7 @@ def sequential_predictions(bank: Tensor, index: Tensor, prediction: Tensor) -> t
 
     The same dataset index may occur several times in a batch; its second occurrence must see the prediction of the
     first. A (batch, batch) comparison finds each sample's latest earlier occurrence, which is exact and needs no
-    host synchronisation.
+    host synchronization.
 
     Shapes: bank (M,), index and prediction (batch,).
     Returns (batch,) the class each sample had before its turn (-1: none), and (batch,) the class its dataset index
@@ -56,7 +56,7 @@ class TransitionTracker(nn.Module):
     """The class prediction bank, the window of transitions and their running sum C (K, K).
 
     All state is in persistent buffers. ``update`` equals processing the batch one sample after the other, needs no host
-    synchronisation, and can be captured in a CUDA graph once the ring has its width (after the first batch).
+    synchronization, and can be captured in a CUDA graph once the ring has its width (after the first batch).
 
     ``window`` counts batches (N_b, 5120 in the paper). The official code clears the next slot before it sums and so
     counts one batch less: ``window = 5119`` reproduces it.
@@ -87,7 +87,7 @@ class TransitionTracker(nn.Module):
     def update(self, index: Tensor, prediction: Tensor) -> Tensor:
         """Track one batch and close it.
 
-        Shapes: index (batch,) places in the unlabelled set, prediction (batch,) classes.
+        Shapes: index (batch,) places in the unlabeled set, prediction (batch,) classes.
         Returns (batch,) the encoded transitions m * K + n of this batch, -1 where there was none.
         """
         self._check(index, prediction)

@@ -1,1 +1,1 @@
-"""The labelling studio: a page on this machine, on which people settle what the model is unsure of."""
+"""The labeling studio: a page on this machine, on which people settle what the model is unsure of."""

@@ -26,7 +26,7 @@ from semifine.errors import UserError
 from semifine.studio import jobs
 from semifine.studio.images import SIDES, Pictures
 from semifine.studio.jobs import Retraining
-from semifine.studio.queue import Desk, checked_name
+from semifine.studio.queue import LabelQueue, checked_name
 from semifine.studio.schemas import (
     number,
     read_iterations,
@@ -38,7 +38,7 @@ from semifine.studio.schemas import (
     text,
 )
 from semifine.studio.security import Guard
-from semifine.studio.snapshot import Insight, gain_insight
+from semifine.studio.snapshot import ModelSnapshot, take_snapshot
 
 QUEUE_LENGTH = 60
 CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -48,16 +48,16 @@ A_DAY = "private, max-age=86400"
 class Studio:
     """One model at a time, one log, at most one training."""
 
-    def __init__(self, insight: Insight, log: LabelLog, device: Literal["auto", "cpu", "cuda"]) -> None:
+    def __init__(self, snapshot: ModelSnapshot, log: LabelLog, device: Literal["auto", "cpu", "cuda"]) -> None:
         self._device: Literal["auto", "cpu", "cuda"] = device
         self._switching = threading.Lock()
         self.log = log
-        self.retraining = Retraining(insight.run, log.file)
-        self._settle(insight)
+        self.retraining = Retraining(snapshot.run, log.file)
+        self._settle(snapshot)
 
-    def _settle(self, insight: Insight) -> None:
-        self.desk = Desk(insight, self.log)
-        self.pictures = Pictures(insight.catalog, insight.store)
+    def _settle(self, snapshot: ModelSnapshot) -> None:
+        self.label_queue = LabelQueue(snapshot, self.log)
+        self.pictures = Pictures(snapshot.catalog, snapshot.store)
 
     def use_new_run(self) -> None:
         """Goes on with the model of the finished training."""
@@ -65,8 +65,8 @@ class Studio:
             run = self.retraining.finished_run
             if run is None:
                 raise UserError("There is no finished training to go on with.")
-            if run != self.desk.insight.run:
-                self._settle(gain_insight(run, self._device))
+            if run != self.label_queue.snapshot.run:
+                self._settle(take_snapshot(run, self._device))
 
 
 @dataclass(frozen=True)
@@ -100,47 +100,49 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
 
     def photo(request: Request) -> Response:
         row, size = request.path_params["row"], request.path_params["size"]
-        if size not in SIDES or row >= len(studio.desk.insight.catalog):
+        if size not in SIDES or row >= len(studio.label_queue.snapshot.catalog):
             raise HTTPException(404)
         jpeg = studio.pictures.jpeg(row, size)
         return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": A_DAY})
 
     def overview(request: Request) -> Response:  # noqa: ARG001
-        return JSONResponse(show_overview(studio.desk))
+        return JSONResponse(show_overview(studio.label_queue))
 
     def queue(request: Request) -> Response:
-        wanted = read_wanted(request.query_params, studio.desk.insight)
-        places = studio.desk.queue(wanted)
+        wanted = read_wanted(request.query_params, studio.label_queue.snapshot)
+        places = studio.label_queue.queue(wanted)
         count = number(request.query_params.get("count", str(QUEUE_LENGTH)), "count")
         return JSONResponse({"total": len(places), "ids": places[:count].tolist()})
 
     def image(request: Request) -> Response:
-        desk, place = studio.desk, request.path_params["place"]
-        desk.check_place(place)
-        return JSONResponse(show_image(desk, place))
+        label_queue, place = studio.label_queue, request.path_params["place"]
+        label_queue.check_place(place)
+        return JSONResponse(show_image(label_queue, place))
 
     def changes(request: Request) -> Response:
         """What happened since the page last asked, the work of other people included."""
-        desk = studio.desk
-        desk.catch_up()
-        last = desk.last  # before the events: what comes between is told twice then, and never left out
+        label_queue = studio.label_queue
+        label_queue.catch_up()
+        last = label_queue.last  # before the events: what comes between is told twice then, and never left out
         after = number(request.query_params.get("after", "0"), "after")
-        touched = {desk.place_of(event.path) for event in studio.log.events(after)} if after < last else set()
+        touched = {label_queue.place_of(event.path) for event in studio.log.events(after)} if after < last else set()
         return JSONResponse(
             {
                 "last": last,
-                "run": desk.insight.run.name,
-                "counts": desk.counts(),
-                "images": {place: show_standing(desk.standing(place)) for place in touched if place is not None},
+                "run": label_queue.snapshot.run.name,
+                "counts": label_queue.counts(),
+                "images": {
+                    place: show_standing(label_queue.current_label(place)) for place in touched if place is not None
+                },
                 "training": studio.retraining.status(),
             }
         )
 
     def labels(request: Request) -> Response:  # noqa: ARG001
-        desk = studio.desk
-        desk.catch_up()
-        pairs = sorted((desk.path(place), name) for place, name in desk.given_labels())
-        name = f"{desk.insight.run.name}-labels.csv"
+        label_queue = studio.label_queue
+        label_queue.catch_up()
+        pairs = sorted((label_queue.path(place), name) for place, name in label_queue.given_labels())
+        name = f"{label_queue.snapshot.run.name}-labels.csv"
         return Response(
             labels_as_csv(pairs),
             media_type="text/csv; charset=utf-8",
@@ -151,21 +153,23 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
         return JSONResponse({"person": checked_name(text(body, "person"))})
 
     def say(body: dict[str, Any]) -> Response:
-        desk = studio.desk
-        if text(body, "run") != desk.insight.run.name:  # which may number the images in another way
+        label_queue = studio.label_queue
+        if text(body, "run") != label_queue.snapshot.run.name:  # which may number the images in another way
             raise UserError("Somebody has gone on to a new model just now: answer once more.")
         said = read_said(body)
-        desk.say(said)
-        return JSONResponse({"images": {place: show_standing(desk.standing(place)) for place in said.places}})
+        label_queue.say(said)
+        return JSONResponse(
+            {"images": {place: show_standing(label_queue.current_label(place)) for place in said.places}}
+        )
 
     def undo(body: dict[str, Any]) -> Response:
-        return JSONResponse({"ids": studio.desk.undo(text(body, "person"))})
+        return JSONResponse({"ids": studio.label_queue.undo(text(body, "person"))})
 
     def train(body: dict[str, Any]) -> Response:
         request = jobs.Request(
             from_weights=bool(body.get("from_weights", True)), iterations=read_iterations(body.get("iterations"))
         )
-        studio.retraining.start(studio.desk.insight.run, request)
+        studio.retraining.start(studio.label_queue.snapshot.run, request)
         return JSONResponse(studio.retraining.status())
 
     def stop(body: dict[str, Any]) -> Response:  # noqa: ARG001
@@ -174,7 +178,7 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
 
     def use(body: dict[str, Any]) -> Response:  # noqa: ARG001
         studio.use_new_run()
-        return JSONResponse({"run": studio.desk.insight.run.name})
+        return JSONResponse({"run": studio.label_queue.snapshot.run.name})
 
     root = f"/{token}"
     routes = [

@@ -164,7 +164,7 @@ class Request:
     """How to train on."""
 
     from_weights: bool = True
-    """Begin with what the old run learnt, instead of where it began."""
+    """Begin with what the old run learned, instead of where it began."""
     iterations: int | None = None
     """Training steps; None for as many as the old run had."""
 
@@ -252,7 +252,7 @@ def training_command(run: Path, out: Path, labels: Path, request: Request) -> li
     command += ["--log-every", str(LOG_EVERY)]
     if request.from_weights:
         command += ["--weights", str(run), "--no-pretrained", "--weights-head", "auto"]
-        command += ["--labelled-first", "0"]  # it knows enough already; labels alone would make it forget
+        command += ["--labeled-first", "0"]  # it knows enough already; labels alone would make it forget
     if request.iterations is not None:
         command += ["--iterations", str(request.iterations)]
     return command

@@ -20,13 +20,13 @@ from semifine.data.label_log import (
     SKIP,
     UNDO,
     UNSURE,
+    CurrentLabel,
     Event,
     LabelLog,
-    Standing,
-    standing,
+    current_label,
 )
 from semifine.errors import UserError
-from semifine.studio.snapshot import Features, Insight, Places, spread_out
+from semifine.studio.snapshot import Features, ModelSnapshot, Places, spread_out
 
 # Letters of their own in Unicode, which no decomposition takes apart; as assets/folding.js does it.
 WITHOUT_ACCENT = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "æ": "ae", "œ": "oe", "ß": "ss"})
@@ -68,7 +68,7 @@ def cluster_by_cluster(doubt: NDArray[np.float64], cluster: NDArray[np.int64]) -
     return np.lexsort((-doubt, cluster, -total[cluster]))
 
 
-STATES = ("waiting", "labelled", "conflict", "unsure", "none_of_these")
+STATES = ("waiting", "labeled", "conflict", "unsure", "none_of_these")
 LONGEST_NAME = 40
 JOINERS = "\u200c\u200d"
 """Without a shape of their own, but part of Persian and Indian names."""
@@ -100,19 +100,19 @@ class Said:
     """Whether other answers are to stay beside this one, as a conflict, though they were seen."""
 
 
-class Desk:
+class LabelQueue:
     """The images of one model's insight beside the log of labels; threads may share it."""
 
-    def __init__(self, insight: Insight, log: LabelLog) -> None:
-        self.insight = insight
+    def __init__(self, snapshot: ModelSnapshot, log: LabelLog) -> None:
+        self.snapshot = snapshot
         self._log = log
         self._lock = threading.RLock()
-        self._paths = [str(insight.catalog.paths[row]) for row in insight.rows]
+        self._paths = [str(snapshot.catalog.paths[row]) for row in snapshot.rows]
         self._place_of = {path: place for place, path in enumerate(self._paths)}
         self._events: dict[str, list[Event]] = {}
-        self._standing: dict[int, Standing] = {}
+        self._standing: dict[int, CurrentLabel] = {}
         self._said_by: dict[str, list[Event]] = {}
-        self._decided = np.zeros(len(insight.rows), np.int64)
+        self._decided = np.zeros(len(snapshot.rows), np.int64)
         """For each place the position of its state in STATES."""
         self.last = 0
         self.elsewhere = 0
@@ -129,11 +129,11 @@ class Desk:
                 self.last = event.number
             for path in {event.path for event in new}:
                 if path in self._place_of:
-                    self._update(self._place_of[path], standing(self._events[path]))
+                    self._update(self._place_of[path], current_label(self._events[path]))
             self.elsewhere += sum(event.path not in self._place_of for event in new)
             return new
 
-    def _update(self, place: int, now: Standing) -> None:
+    def _update(self, place: int, now: CurrentLabel) -> None:
         self._standing[place] = now
         self._decided[place] = STATES.index(state_of(now))
 
@@ -151,20 +151,20 @@ class Desk:
             }
         if wanted.state == "waiting":
             fits[[place for place, kind in passed.items() if kind == UNSURE]] = False
-        prediction = self.insight.prediction
+        prediction = self.snapshot.prediction
         if wanted.class_id is not None:
             fits &= prediction == wanted.class_id
         if wanted.cluster is not None:
-            fits &= self.insight.map.cluster_of[prediction] == wanted.cluster
+            fits &= self.snapshot.map.cluster_of[prediction] == wanted.cluster
         if wanted.text:
             fits &= self._mention(plain(wanted.text), prediction)
-        order = self.insight.orders[wanted.order]
+        order = self.snapshot.orders[wanted.order]
         order = order[fits[order]]
         skipped = np.isin(order, [place for place, kind in passed.items() if kind == SKIP])
         return np.concatenate([order[~skipped], order[skipped]])
 
     def _mention(self, text: str, prediction: NDArray[np.int64]) -> NDArray[np.bool_]:
-        named = np.array([text in plain(name) for name in self.insight.class_names])
+        named = np.array([text in plain(name) for name in self.snapshot.class_names])
         in_path = np.fromiter((text in path for path in self._plain_paths), np.bool_, len(self._paths))
         return np.asarray(named[prediction] | in_path)
 
@@ -172,7 +172,7 @@ class Desk:
     def _plain_paths(self) -> list[str]:
         return [plain(path) for path in self._paths]
 
-    def standing(self, place: int) -> Standing:
+    def current_label(self, place: int) -> CurrentLabel:
         with self._lock:
             return self._standing.get(place, NOTHING)
 
@@ -192,7 +192,7 @@ class Desk:
         return dict(given.most_common())
 
     def given_labels(self) -> list[tuple[int, str]]:
-        """Place and class of each image with an undisputed label."""
+        """StorageDevice and class of each image with an undisputed label."""
         with self._lock:
             return [(place, here.label) for place, here in self._standing.items() if here.label is not None]
 
@@ -205,8 +205,8 @@ class Desk:
             raise UserError(f"'{said.kind}' is nothing that can be said about an image.")
         if (said.class_name is not None) != (said.kind == LABEL):
             raise UserError("A label names a class, and nothing else does.")
-        if said.kind == LABEL and said.class_name not in self.insight.class_names:
-            raise UserError(f"'{said.class_name}' is no class of {self.insight.catalog.name}.")
+        if said.kind == LABEL and said.class_name not in self.snapshot.class_names:
+            raise UserError(f"'{said.class_name}' is no class of {self.snapshot.catalog.name}.")
         if not said.places or len(said.places) != len(said.seen) or len(set(said.places)) != len(said.places):
             raise UserError("What is said must be about one image, or several different ones.")
         for place in said.places:
@@ -218,11 +218,11 @@ class Desk:
         with self._lock:  # of two windows that say something at once, the second sees what the first said
             self.catch_up()
             for place, event in zip(said.places, events, strict=True):
-                refuse_unseen_change(event, self.standing(place))
+                refuse_unseen_change(event, self.current_label(place))
             return self._append([replace(event, seen=0) for event in events] if said.beside else events)
 
     def _shown(self, place: int, together: Sequence[int]) -> dict[str, Any]:
-        seen = self.insight
+        seen = self.snapshot
         shown: dict[str, Any] = {
             "run": seen.run.name,
             "candidates": [seen.class_names[c] for c in seen.short_list(place)],
@@ -255,7 +255,7 @@ class Desk:
         return written
 
     def check_place(self, place: int) -> None:
-        if not 0 <= place < len(self.insight.rows):
+        if not 0 <= place < len(self.snapshot.rows):
             raise UserError(f"There is no image {place}.")
 
     def place_of(self, path: str) -> int | None:
@@ -266,16 +266,16 @@ class Desk:
         return self._paths[place]
 
 
-def state_of(here: Standing) -> str:
+def state_of(here: CurrentLabel) -> str:
     """One of STATES."""
     if here.in_conflict:
         return "conflict"
     if here.is_decided:
-        return "labelled" if here.label is not None else "none_of_these"
+        return "labeled" if here.label is not None else "none_of_these"
     return "unsure" if any(event.kind == UNSURE for event in here.passed) else "waiting"
 
 
-def refuse_unseen_change(event: Event, here: Standing) -> None:
+def refuse_unseen_change(event: Event, here: CurrentLabel) -> None:
     """Raises UserError where the event would take the place of an own answer that the page had not shown.
 
     Somebody with two windows, or two people of the same name: the earlier answer must not go in silence.

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from semifine.data.label_log import Event, Standing
+from semifine.data.label_log import CurrentLabel, Event
 from semifine.errors import UserError
 from semifine.studio.jobs import accuracy_in
-from semifine.studio.queue import STATES, Desk, Said, Wanted, state_of
-from semifine.studio.snapshot import Insight, nearest
+from semifine.studio.queue import STATES, LabelQueue, Said, Wanted, state_of
+from semifine.studio.snapshot import ModelSnapshot, nearest
 
 
-def read_wanted(query: Mapping[str, str], insight: Insight) -> Wanted:
+def read_wanted(query: Mapping[str, str], snapshot: ModelSnapshot) -> Wanted:
     """The queue that is asked for; raises UserError for what does not exist."""
     state, order = query.get("state", "waiting"), query.get("order", "worth")
-    if state not in STATES or order not in insight.orders:
+    if state not in STATES or order not in snapshot.orders:
         raise UserError(f"There is no queue of '{state}' images by '{order}'.")
     return Wanted(
         person=query.get("person", ""),
@@ -79,33 +79,33 @@ MOST_LOOK_ALIKES = 24
 PHOTOS_OF_A_CLASS = 4
 
 
-def show_image(desk: Desk, place: int) -> dict[str, Any]:
+def show_image(label_queue: LabelQueue, place: int) -> dict[str, Any]:
     """One image with its candidates, the examples beside them, and what people said."""
-    seen = desk.insight
-    given = desk.given_labels()
+    seen = label_queue.snapshot
+    given = label_queue.given_labels()
     return {
         "run": seen.run.name,
         "id": place,
         "row": int(seen.rows[place]),
-        "path": desk.path(place),
+        "path": label_queue.path(place),
         "doubt": round(float(seen.doubt[place]), 4),
         "cluster": int(seen.map.cluster_of[seen.prediction[place]]),
         "candidates": [
             {
                 "name": seen.class_names[c],
                 "probability": round(float(seen.probs[place, c]), 4),
-                "examples": examples(desk, place, c, given),
+                "examples": examples(label_queue, place, c, given),
             }
             for c in seen.short_list(place)
         ],
-        "look_alikes": look_alikes(desk, place),
-        **show_standing(desk.standing(place)),
+        "look_alikes": look_alikes(label_queue, place),
+        **show_standing(label_queue.current_label(place)),
     }
 
 
-def examples(desk: Desk, place: int, class_id: int, given_labels: list[tuple[int, str]]) -> list[int]:
-    """Rows of the labelled images of a class that look most like the image; labels of people count."""
-    seen = desk.insight
+def examples(label_queue: LabelQueue, place: int, class_id: int, given_labels: list[tuple[int, str]]) -> list[int]:
+    """Rows of the labeled images of a class that look most like the image; labels of people count."""
+    seen = label_queue.snapshot
     came = np.flatnonzero(seen.catalog.label[seen.known_rows] == class_id)
     name = seen.class_names[class_id]
     given = np.array([other for other, label in given_labels if label == name and other != place], np.int64)
@@ -114,21 +114,21 @@ def examples(desk: Desk, place: int, class_id: int, given_labels: list[tuple[int
     return [int(row) for row in rows[nearest(features, seen.features[place], EXAMPLES)]]
 
 
-def look_alikes(desk: Desk, place: int) -> list[dict[str, int]]:
+def look_alikes(label_queue: LabelQueue, place: int) -> list[dict[str, int]]:
     """Waiting images that are nearly the same, with what the page must say it has seen of them."""
-    seen = desk.insight
-    same = (seen.prediction == seen.prediction[place]) & desk.waiting()
+    seen = label_queue.snapshot
+    same = (seen.prediction == seen.prediction[place]) & label_queue.waiting()
     same[place] = False
     others = np.flatnonzero(same)
     cosine = seen.features[others] @ seen.features[place]
     close = others[np.argsort(-cosine, kind="stable")][: int((cosine >= LOOK_ALIKE).sum())]
     return [
-        {"id": int(other), "row": int(seen.rows[other]), "seen": desk.standing(int(other)).last}
+        {"id": int(other), "row": int(seen.rows[other]), "seen": label_queue.current_label(int(other)).last}
         for other in close[:MOST_LOOK_ALIKES]
     ]
 
 
-def show_standing(here: Standing) -> dict[str, Any]:
+def show_standing(here: CurrentLabel) -> dict[str, Any]:
     """What holds for an image."""
     return {
         "seen": here.last,
@@ -144,40 +144,40 @@ def _line(event: Event) -> dict[str, Any]:
     return {"number": event.number, "person": event.person, "kind": event.kind, "class": event.class_name}
 
 
-def show_overview(desk: Desk) -> dict[str, Any]:
-    """What is learnt, what is confused, and how far people have come."""
-    seen = desk.insight
+def show_overview(label_queue: LabelQueue) -> dict[str, Any]:
+    """What is learned, what is confused, and how far people have come."""
+    seen = label_queue.snapshot
     prediction, confused = seen.prediction, seen.map
     came = np.bincount(seen.catalog.label[seen.known_rows], minlength=len(seen.class_names))
     given = np.zeros(len(seen.class_names), np.int64)
     number_of = {name: number for number, name in enumerate(seen.class_names)}
-    for _, name in desk.given_labels():
+    for _, name in label_queue.given_labels():
         if name in number_of:  # the log may know classes of before
             given[number_of[name]] += 1
-    waits = desk.waiting()
+    waits = label_queue.waiting()
     waiting = np.bincount(prediction[waits], minlength=len(seen.class_names))
     doubt = np.bincount(prediction[waits], weights=seen.doubt[waits], minlength=len(seen.class_names))
     groups = seen.catalog.class_groups
     return {
         "run": seen.run.name,
-        "last": desk.last,
+        "last": label_queue.last,
         "method": seen.result["method"],
         "accuracy": accuracy_in(seen.result),
         "images": len(seen.rows),
-        "counts": desk.counts(),
-        "people": desk.people(),
+        "counts": label_queue.counts(),
+        "people": label_queue.people(),
         "classes": [
             {
                 "name": name,
                 "group": groups[c] if groups else None,
                 "cluster": int(confused.cluster_of[c]),
                 "position": [round(float(x), 4) for x in confused.position[c]],
-                "labelled": int(came[c]),
+                "labeled": int(came[c]),
                 "given": int(given[c]),
                 "predicted": int((prediction == c).sum()),
                 "waiting": int(waiting[c]),
                 "doubt": round(float(doubt[c]), 2),
-                "photos": _photos(desk, c),
+                "photos": _photos(label_queue, c),
             }
             for c, name in enumerate(seen.class_names)
         ],
@@ -186,7 +186,7 @@ def show_overview(desk: Desk) -> dict[str, Any]:
     }
 
 
-def _photos(desk: Desk, class_id: int) -> list[int]:
-    seen = desk.insight
+def _photos(label_queue: LabelQueue, class_id: int) -> list[int]:
+    seen = label_queue.snapshot
     came = seen.known_rows[seen.catalog.label[seen.known_rows] == class_id]
     return [int(row) for row in came[:PHOTOS_OF_A_CLASS]]

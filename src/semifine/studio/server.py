@@ -20,7 +20,7 @@ from semifine.studio.app import Studio, create_app
 
 
 def log_of_run(run: Path) -> Path:
-    """The log that the run learnt from, to go on with it; else a file beside the run, which no training overwrites."""
+    """The log that the run learned from, to go on with it; else a file beside the run, which no training overwrites."""
     labels = read_train_settings(RunFolder(run).settings).labels
     if labels and Path(labels).is_file() and is_sqlite(Path(labels)):
         return Path(labels)

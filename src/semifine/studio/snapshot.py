@@ -24,12 +24,12 @@ Features = NDArray[np.float32]
 Places = NDArray[np.int64]
 
 
-def comparable(features: Features, centre: Features) -> Features:
-    """(N, D) of unit length around a common centre, so that a dot product is a cosine.
+def comparable(features: Features, center: Features) -> Features:
+    """(N, D) of unit length around a common center, so that a dot product is a cosine.
 
-    Pooled features are positive: without a centre all images look much alike.
+    Pooled features are positive: without a center all images look much alike.
     """
-    moved = features - centre
+    moved = features - center
     length = np.linalg.norm(moved, axis=1, keepdims=True)
     result: Features = (moved / np.maximum(length, 1e-12)).astype(np.float32)
     return result
@@ -44,7 +44,7 @@ def nearest(features: Features, to: Features, count: int) -> Places:
 def spread_out(uncertainty: NDArray[Any], features: Features, known: Features, count: int) -> Places:
     """Places of ``count`` images, each the most uncertain and the least like what is known when it is chosen.
 
-    Greedy k-centre: an image counts its uncertainty times its distance to the nearest image that is labelled or
+    Greedy k-center: an image counts its uncertainty times its distance to the nearest image that is labeled or
     chosen already. ``features`` (N, D) and ``known`` (M, D) are comparable.
     """
     nearest_known = _highest_cosine(features, known)
@@ -84,12 +84,12 @@ class ConfusionMap:
     """(K, 2) in 0..1: classes whose images look alike lie close."""
 
 
-def confusion_map(facts: RunFacts, probs: NDArray[np.float32], features: Features) -> ConfusionMap:
+def confusion_map(stats: RunFacts, probs: NDArray[np.float32], features: Features) -> ConfusionMap:
     """By the transitions that SoC counted; for other methods by the probability that predictions leave to others."""
-    counts = facts.transitions if has_transitions(facts) and facts.transitions is not None else soft_confusion(probs)
-    blocks, alone = separate_loose(class_clusters(counts, choose_k(facts)[0]), counts)
+    counts = stats.transitions if has_transitions(stats) and stats.transitions is not None else soft_confusion(probs)
+    blocks, alone = separate_loose(class_clusters(counts, choose_k(stats)[0]), counts)
     clusters = [*blocks, *([label] for label in alone)]
-    cluster_of = np.zeros(facts.num_classes, np.int64)
+    cluster_of = np.zeros(stats.num_classes, np.int64)
     for number, members in enumerate(clusters):
         cluster_of[members] = number
     return ConfusionMap(clusters, cluster_of, most_confused_pairs(counts, MOST_PAIRS), positions(probs, features))
@@ -107,9 +107,9 @@ def positions(probs: NDArray[Any], features: Features) -> NDArray[np.float64]:
     """The two main directions in which the mean features of the classes differ."""
     weight = probs / np.maximum(probs.sum(axis=0), 1e-12)
     centroids = weight.T.astype(np.float64) @ features
-    centred = centroids - centroids.mean(axis=0)
-    left, size, _ = np.linalg.svd(centred, full_matrices=False)
-    plane = np.zeros((len(centred), 2))
+    centered = centroids - centroids.mean(axis=0)
+    left, size, _ = np.linalg.svd(centered, full_matrices=False)
+    plane = np.zeros((len(centered), 2))
     found = min(2, left.shape[1])
     plane[:, :found] = left[:, :found] * size[:found]
     low, high = plane.min(axis=0), plane.max(axis=0)
@@ -121,8 +121,8 @@ FEWEST_CANDIDATES = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Insight:
-    """Columns over the U unlabelled images; a place is a position in them, a row one in the catalog."""
+class ModelSnapshot:
+    """Columns over the U unlabeled images; a place is a position in them, a row one in the catalog."""
 
     run: Path
     result: dict[str, Any]
@@ -163,25 +163,25 @@ class Insight:
         return [int(c) for c in np.argsort(-self.probs[place], kind="stable")[:length]]
 
 
-def gain_insight(path: Path, device: Literal["auto", "cpu", "cuda"]) -> Insight:
-    """Runs the network once over all labelled and unlabelled images of the run's data set."""
+def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSnapshot:
+    """Runs the network once over all labeled and unlabeled images of the run's data set."""
     run = load(path, device=device)
-    facts = read_run(path)
+    stats = read_run(path)
     catalog = run.dataset.catalog
-    rows = first_of_each_path(catalog, catalog.rows(Split.UNLABELLED))
+    rows = first_of_each_path(catalog, catalog.rows(Split.UNLABELED))
     if not len(rows):
-        raise UserError(f"{catalog.name} has no unlabelled images: there is nothing to label in {path}.")
+        raise UserError(f"{catalog.name} has no unlabeled images: there is nothing to label in {path}.")
     features, logits = _look(run, rows)
     probs = run.calibration.probabilities(logits).astype(np.float32)
-    known_rows = catalog.rows(Split.LABELLED)
+    known_rows = catalog.rows(Split.LABELED)
     known_features, _ = _look(run, known_rows)
-    centre = features.mean(axis=0)
-    features, known_features = comparable(features, centre), comparable(known_features, centre)
+    center = features.mean(axis=0)
+    features, known_features = comparable(features, center), comparable(known_features, center)
     doubt = uncertainty(probs)
-    confused = confusion_map(facts, probs, features)
-    return Insight(
+    confused = confusion_map(stats, probs, features)
+    return ModelSnapshot(
         run=path,
-        result=facts.result,
+        result=stats.result,
         catalog=catalog,
         store=run.dataset.store,
         rows=rows,

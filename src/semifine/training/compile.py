@@ -24,26 +24,26 @@ class Acceleration:
 
     compiled: bool
     graphs: bool
-    remarks: list[str]
+    notes: list[str]
 
 
 def choose_acceleration(
     settings: TrainSettings, method: type[Method], device: torch.device, precision: str, world_size: int
 ) -> Acceleration:
-    """Resolves ``auto``; what is asked for and cannot be is left out with a remark, or an error on the CPU."""
+    """Resolves ``auto``; what is asked for and cannot be is left out with a note, or an error on the CPU."""
     if device.type != "cuda":
         if settings.cuda_graphs == "on":
             raise UserError("cuda_graphs is on, but the run is on the CPU; leave it at auto.")
-        return Acceleration(settings.compile == "on", graphs=False, remarks=[])
+        return Acceleration(settings.compile == "on", graphs=False, notes=[])
     compiled = settings.compile == "on" or (settings.compile == "auto" and settings.iterations >= STEPS_WORTH_COMPILING)
     obstacle = _graph_obstacle(settings, method, precision, world_size)
     graphs = settings.cuda_graphs != "off" and not obstacle
-    remarks = [f"No CUDA graph: {obstacle}."] if obstacle and settings.cuda_graphs != "off" else []
-    return Acceleration(compiled, graphs, remarks)
+    notes = [f"No CUDA graph: {obstacle}."] if obstacle and settings.cuda_graphs != "off" else []
+    return Acceleration(compiled, graphs, notes)
 
 
 def _graph_obstacle(settings: TrainSettings, method: type[Method], precision: str, world_size: int) -> str:
-    if not method.capturable:
+    if not method.cuda_graph_safe:
         return f"steps of the method '{method.name}' differ from each other"
     if precision == "fp16":
         return "fp16 scales its loss by what the host sees"

@@ -179,14 +179,14 @@ def _processor_name() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
-Place = Literal["auto", "gpu", "host", "disk"]
+StorageDevice = Literal["auto", "gpu", "host", "disk"]
 
 GPU_SHARE = 0.4
 """Of the free memory of a GPU the images may take so much; the rest is the network's."""
 HOST_SHARE = 0.5
 
 
-def place_store(store: ImageStore, wanted: Place, device: torch.device) -> tuple[ImageStore, str]:
+def place_store(store: ImageStore, wanted: StorageDevice, device: torch.device) -> tuple[ImageStore, str]:
     """The store where it is wanted, and one sentence about it."""
     size, free_host = in_bytes(store.nbytes), _free_host_memory()
     if device.type != "cuda":
@@ -195,7 +195,7 @@ def place_store(store: ImageStore, wanted: Place, device: torch.device) -> tuple
         return (_in_memory(store, free_host), f"{size} of images in memory") if wanted == "host" else (store, "")
     free_gpu = torch.cuda.mem_get_info(device)[0]
     if wanted == "auto":
-        wanted = choose_place(store.nbytes, free_gpu, free_host)
+        wanted = choose_storage_device(store.nbytes, free_gpu, free_host)
     if wanted == "gpu":
         if store.nbytes >= free_gpu:
             raise UserError(
@@ -209,7 +209,7 @@ def place_store(store: ImageStore, wanted: Place, device: torch.device) -> tuple
     return store, f"{size} of images read from disk; {in_bytes(free_host)} of memory are free"
 
 
-def choose_place(size: int, free_gpu: int, free_host: int) -> Place:
+def choose_storage_device(size: int, free_gpu: int, free_host: int) -> StorageDevice:
     """The fastest place that has room."""
     if size <= GPU_SHARE * free_gpu:
         return "gpu"

@@ -33,7 +33,7 @@ def memory_sentence(
     weights = sum(p.numel() for p in classifier.parameters()) * 4
     network = weights * (3 + has_average)  # weights, gradients, momentum, average
     activations = _activation_numbers(classifier, image_size) * images * number_bytes
-    parts = f"network and optimiser {in_bytes(network)}, decoded images {in_bytes(stored_bytes)}"
+    parts = f"network and optimizer {in_bytes(network)}, decoded images {in_bytes(stored_bytes)}"
     if activations:
         parts += f", a step of {images} learning images {in_bytes(activations)}"
     return f"memory: about {in_bytes(network + activations + stored_bytes)} ({parts})"
@@ -59,17 +59,17 @@ def _activation_numbers(classifier: nn.Module, image_size: int) -> int:
     return count
 
 
-def images_of_steps(labelled_only: int, full: int, settings: TrainSettings, unlabelled_views: int) -> float:
+def images_of_steps(labeled_only: int, full: int, settings: TrainSettings, unlabeled_views: int) -> float:
     """How many learning images so many steps of the two kinds come to."""
-    looked_at = max(0, unlabelled_views - 1) * (FORWARD_SHARE if settings.forward == "split" else 1)
-    unlabelled = settings.mu * (1 + looked_at) if unlabelled_views else 0
-    return settings.batch_size * (labelled_only + full * (1 + unlabelled))
+    looked_at = max(0, unlabeled_views - 1) * (FORWARD_SHARE if settings.forward == "split" else 1)
+    unlabeled = settings.mu * (1 + looked_at) if unlabeled_views else 0
+    return settings.batch_size * (labeled_only + full * (1 + unlabeled))
 
 
-def full_step_cost(settings: TrainSettings, unlabelled_views: int) -> float:
-    """How many times as long a step takes that sees unlabelled images, too, as one of labelled images alone."""
-    labelled_only, full = (images_of_steps(*one, settings, unlabelled_views) for one in ((1, 0), (0, 1)))
-    return full / labelled_only
+def full_step_cost(settings: TrainSettings, unlabeled_views: int) -> float:
+    """How many times as long a step takes that sees unlabeled images, too, as one of labeled images alone."""
+    labeled_only, full = (images_of_steps(*one, settings, unlabeled_views) for one in ((1, 0), (0, 1)))
+    return full / labeled_only
 
 
 def time_sentence(seconds: float, steps: int) -> str:
@@ -81,7 +81,7 @@ def time_sentence(seconds: float, steps: int) -> str:
 class Pace:
     """Watches steps, and says once for each kind how long the rest will take.
 
-    The first ``labelled_only`` steps have no unlabelled images; each after them takes ``full_cost`` times as long.
+    The first ``labeled_only`` steps have no unlabeled images; each after them takes ``full_cost`` times as long.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class Pace:
         say: Callable[[str], None],
         total: int,
         device: torch.device,
-        labelled_only: int = 0,
+        labeled_only: int = 0,
         full_cost: float = 1.0,
     ) -> None:
         self._say = say
         self._total = total
         self._device = device
-        self._labelled_only = labelled_only
+        self._labeled_only = labeled_only
         self._full_cost = full_cost
         self.restart()
 
@@ -120,10 +120,10 @@ class Pace:
 
     def _sentence(self, seconds: float, step: int) -> str:
         left = self._total - step
-        full = self._total - max(step, self._labelled_only)
-        is_cheap = step <= self._labelled_only
+        full = self._total - max(step, self._labeled_only)
+        is_cheap = step <= self._labeled_only
         rest = seconds * (left - full + full * (self._full_cost if is_cheap else 1.0))
-        kind = " of labelled images alone" if is_cheap else ""
+        kind = " of labeled images alone" if is_cheap else ""
         are = "is" if left == 1 else "are"
         advice = ADVICE if rest > LONG else ""
         return f"{seconds:.2g} s a step{kind}: {in_time(rest)} for the {_in_steps(left)} that {are} left{advice}"
@@ -144,7 +144,7 @@ def in_time(seconds: float) -> str:
 
 
 FEW = 2
-"""Images to begin with on a CPU, where a whole batch may take a minute; batch normalisation needs two."""
+"""Images to begin with on a CPU, where a whole batch may take a minute; batch normalization needs two."""
 ENOUGH = 0.3
 """Seconds a pass from which on more images would tell nothing new."""
 PASSES = 2
@@ -153,7 +153,7 @@ PASSES = 2
 Autocast = Callable[[], AbstractContextManager[Any]]
 
 
-def seconds_an_image(
+def benchmark_throughput(
     classifier: Classifier, image_size: int, images: int, device: torch.device, autocast: Autocast
 ) -> float | None:
     """What forward and backward take for an image of a batch of ``images``; None where the memory does not suffice.

@@ -13,19 +13,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from semifine.augment import ViewMaker
+from semifine.augment import AugmentPipeline
 from semifine.data.catalog import Catalog, Split
 from semifine.methods.base import Method
-from semifine.models.forward import Output, images_at_once
+from semifine.models.forward import Output, micro_batch_size
 from semifine.runs.checkpoint import save_weights
 from semifine.runs.folder import RunFolder
-from semifine.training.sample_stats import LabelHistory, collect_sample_facts, entropy, summarise, write_sample_table
+from semifine.training.sample_stats import LabelHistory, collect_sample_stats, entropy, summarize, write_sample_table
 
 
 class Evaluator:
     """Runs a network over rows of the image store, in batches, without gradient."""
 
-    def __init__(self, views: ViewMaker, autocast: Callable[[], AbstractContextManager[None]], batch_size: int) -> None:
+    def __init__(
+        self, views: AugmentPipeline, autocast: Callable[[], AbstractContextManager[None]], batch_size: int
+    ) -> None:
         self._views = views
         self._autocast = autocast
         self._batch_size = batch_size
@@ -59,7 +61,7 @@ def _portions(images: Tensor) -> tuple[Tensor, ...]:
     """(N, 3, S, S) images in the numbers and the layout that suit their device."""
     if images.device.type == "cpu":
         images = images.contiguous(memory_format=torch.channels_last)
-    at_once = images_at_once(len(images), images.shape[-1], images.device)
+    at_once = micro_batch_size(len(images), images.shape[-1], images.device)
     return torch.split(images, at_once)
 
 
@@ -90,20 +92,20 @@ class ClusterHistory(nn.Module):
 
     medoid_of: Tensor
 
-    def __init__(self, class_facts: Mapping[str, Tensor]) -> None:
+    def __init__(self, class_stats: Mapping[str, Tensor]) -> None:
         super().__init__()
-        shape = class_facts["clusters"].shape if "clusters" in class_facts else (0, 0)
+        shape = class_stats["clusters"].shape if "clusters" in class_stats else (0, 0)
         self.register_buffer("medoid_of", torch.full(shape, NEVER, dtype=torch.int32))
 
-    def take_changes(self, class_facts: Mapping[str, Tensor]) -> dict[str, float]:
+    def take_changes(self, class_stats: Mapping[str, Tensor]) -> dict[str, float]:
         """Classes whose cluster has other members, and whose medoid is another one, as means over the clusterings.
 
-        Nothing at the first evaluation. ``class_facts`` holds (n, K) ``clusters`` and (n, k) ``medoids``.
+        Nothing at the first evaluation. ``class_stats`` holds (n, K) ``clusters`` and (n, k) ``medoids``.
         """
         if not self.medoid_of.numel():
             return {}
         before = self.medoid_of.long()
-        now = class_facts["medoids"].cpu().gather(1, class_facts["clusters"].cpu().long()).long()
+        now = class_stats["medoids"].cpu().gather(1, class_stats["clusters"].cpu().long()).long()
         self.medoid_of.copy_(now)
         if (before == NEVER).any():
             return {}
@@ -179,14 +181,14 @@ class Assessment:
         self._clusters = clusters
 
     def evaluate(self, step: int, keep_facts: bool) -> dict[str, Any]:
-        """The record of an evaluation; ``keep_facts`` leaves the table of all unlabelled images, too."""
+        """The record of an evaluation; ``keep_facts`` leaves the table of all unlabeled images, too."""
         record: dict[str, Any] = {"kind": "evaluation", "step": step, **self.scores(self._network)}
-        facts = self._method.class_facts()
-        if (transitions := facts.get("transitions")) is not None:
+        stats = self._method.class_stats()
+        if (transitions := stats.get("transitions")) is not None:
             record |= {"transitions": int(transitions.sum()), "transition_pairs": int((transitions > 0).sum())}
-        record |= self._clusters.take_changes(facts)
+        record |= self._clusters.take_changes(stats)
         if keep_facts:
-            record["unlabelled"] = self._write_sample_facts(self._folder.samples_at(step))
+            record["unlabeled"] = self._write_sample_stats(self._folder.samples_at(step))
         return record
 
     def scores(self, network: nn.Module) -> dict[str, float]:
@@ -199,28 +201,28 @@ class Assessment:
                 scores |= {f"{split.name.lower()}_{name}": value for name, value in accuracies.items()}
         return scores
 
-    def write_facts(self) -> dict[str, Any]:
-        """What reports need beyond the metrics: facts of every unlabelled image, and of the classes."""
+    def write_stats(self) -> dict[str, Any]:
+        """What reports need beyond the metrics: facts of every unlabeled image, and of the classes."""
         if not self._method.trains_classifier:
             return {}
         sweep = EntropySweep()
-        means = self._write_sample_facts(self._folder.samples, partial(sweep.update, self._method))
-        self._write_class_facts(sweep.table())
+        means = self._write_sample_stats(self._folder.samples, partial(sweep.update, self._method))
+        self._write_class_stats(sweep.table())
         return means
 
-    def _write_sample_facts(self, path: Path, see: Callable[[Tensor], None] = lambda _: None) -> dict[str, Any]:
-        """The table of all unlabelled images, and its means; ``see`` is shown the probabilities on the way."""
+    def _write_sample_stats(self, path: Path, see: Callable[[Tensor], None] = lambda _: None) -> dict[str, Any]:
+        """The table of all unlabeled images, and its means; ``see`` is shown the probabilities on the way."""
         changes = self._labels.changes.cpu().numpy()
-        batches = collect_sample_facts(self._catalog, self._evaluator, self._network, self._method, changes, see)
-        facts = write_sample_table(path, batches)
-        return summarise(facts, self._catalog.num_classes) if facts is not None else {}
+        batches = collect_sample_stats(self._catalog, self._evaluator, self._network, self._method, changes, see)
+        stats = write_sample_table(path, batches)
+        return summarize(stats, self._catalog.num_classes) if stats is not None else {}
 
-    def _write_class_facts(self, entropy_by_k: Tensor | None) -> None:
-        facts = dict(self._method.class_facts())
+    def _write_class_stats(self, entropy_by_k: Tensor | None) -> None:
+        stats = dict(self._method.class_stats())
         if entropy_by_k is not None:
-            facts["entropy_by_k"] = entropy_by_k
+            stats["entropy_by_k"] = entropy_by_k
         rows = self._catalog.rows(Split.TEST)
         if len(rows):
             probs = torch.cat(list(self._evaluator.predict(self._network, rows))).cpu()
-            facts["confusion"] = confusion_matrix(probs, torch.from_numpy(self._catalog.label[rows]))
-        save_weights(facts or {"none": torch.zeros(0)}, self._folder.class_facts)
+            stats["confusion"] = confusion_matrix(probs, torch.from_numpy(self._catalog.label[rows]))
+        save_weights(stats or {"none": torch.zeros(0)}, self._folder.class_stats)

@@ -35,21 +35,21 @@ from semifine.training.devices import (
 )
 from semifine.training.estimate import (
     STEPS_WORTH_A_TRIAL,
+    benchmark_throughput,
     images_of_steps,
     memory_sentence,
     profiling,
-    seconds_an_image,
     time_sentence,
 )
 from semifine.training.init_weights import load_frozen, load_starting_weights
-from semifine.training.interruption import Interrupted, lost_processes_explained
+from semifine.training.interruption import Interrupted, peer_failures_explained
 from semifine.training.loggers import Loggers, chosen_loggers
 from semifine.training.progress import Display, recording
 from semifine.training.trainer import Trainer
 from semifine.version import code_version
 
 
-def summarise_evaluations(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize_evaluations(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
     """``top1`` and ``top5`` are of the last evaluation; others stand beside them under their own names.
 
     ``selected_on_val`` is the test accuracy at the best validation accuracy. ``best_on_test`` is the
@@ -113,7 +113,7 @@ def train(
                 f"{out} was finished, but its last checkpoint is not whole: it goes on from the newest that is."
             )
         try:
-            with recording(folder.log, display, process_rank()), lost_processes_explained(folder.log, process_rank()):
+            with recording(folder.log, display, process_rank()), peer_failures_explained(folder.log, process_rank()):
                 return _train(settings, folder, display, started, profile)
         except Interrupted:
             if is_first:
@@ -144,8 +144,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     fabric.barrier()  # whoever decodes images, the others wait for it
     if folder.settings.exists():
         folder.check_classes(dataset.catalog.class_names)
-    for remark in (describe(dataset.catalog), *settings.remarks):
-        display.say(remark)
+    for note in (describe(dataset.catalog), *settings.notes):
+        display.say(note)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
         display.say(f"weights: {report}")
@@ -166,8 +166,8 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     )
     if image_seconds is not None:
         display.say(_time(trainer, image_seconds / fabric.world_size))
-    if trainer.learner.frozen is not None:
-        display.say(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.learner.frozen))}")
+    if trainer.train_state.frozen is not None:
+        display.say(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.train_state.frozen))}")
     watched = profile and fabric.is_global_zero  # one trace, of the process that speaks
     with profiling(folder.path / "profile", display.say) if watched else nullcontext() as after_step:
         trainer.run(started, after_step)
@@ -175,14 +175,14 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         fabric.barrier()  # the first process still writes
         return {}
     with trainer.time.spent_on("evaluation"):
-        unlabelled = trainer.assessment.write_facts()
+        unlabeled = trainer.assessment.write_stats()
     result = {
         "method": trainer.method.name,
         "data": settings.data,
         "seed": settings.train.seed,
         "iterations": settings.train.iterations,
-        **summarise_evaluations(trainer.evaluations()),
-        "unlabelled": unlabelled,
+        **summarize_evaluations(trainer.evaluations()),
+        "unlabeled": unlabeled,
         "num_classes": dataset.catalog.num_classes,
         "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
         "set_aside": dataset.set_aside,
@@ -197,7 +197,7 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
 
 
 def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:
-    """Somebody may be labelling: all processes, and a resumed run, keep to what there was when the run began."""
+    """Somebody may be labeling: all processes, and a resumed run, keep to what there was when the run began."""
     if not settings.train.labels:
         return None
     labels = None
@@ -240,21 +240,21 @@ def _try_out(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> f
     if not fabric.is_global_zero or train.iterations < STEPS_WORTH_A_TRIAL:
         return None
     images = -(-_learning_images(settings) // fabric.world_size)
-    return seconds_an_image(classifier, train.image_size, images, fabric.device, fabric.autocast)
+    return benchmark_throughput(classifier, train.image_size, images, fabric.device, fabric.autocast)
 
 
 def _time(trainer: Trainer, image_seconds: float) -> str:
     first, last = trainer.step, trainer.settings.iterations
-    labelled_only = max(0, trainer.batches.feed.labelled_only_steps - first)
-    views = len(trainer.method.unlabelled_views)
-    images = images_of_steps(labelled_only, last - first - labelled_only, trainer.settings, views)
+    labeled_only = max(0, trainer.batches.loader.labeled_only_steps - first)
+    views = len(trainer.method.unlabeled_views)
+    images = images_of_steps(labeled_only, last - first - labeled_only, trainer.settings, views)
     return time_sentence(images * image_seconds, last - first)
 
 
 def _learning_images(settings: RunSettings) -> int:
     """Images a step from which the network learns."""
     train = settings.train
-    return train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabelled_views))
+    return train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabeled_views))
 
 
 def _memory(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:

@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from semifine.config import TrainSettings, read_train_settings
 from semifine.errors import UserError
-from semifine.models.classifier import Classifier, create_classifier, normalisation
+from semifine.models.classifier import Classifier, create_classifier, normalization
 from semifine.models.pretrained import LoadReport, load_imagenet_weights, load_weights_file
 from semifine.runs.checkpoint import WEIGHTS, check_weights, load_weights
 from semifine.runs.folder import RunFolder
@@ -76,19 +76,19 @@ def load_trained(folder: RunFolder, checkpoint: str = "last") -> Classifier:
 def load_frozen(path: Path, like: Classifier, classes: tuple[str, ...], settings: TrainSettings) -> Classifier:
     """A trained classifier of the same classes that a new student learns from, frozen.
 
-    A run folder may have any backbone, as long as it wants images of the student's colours; a weights file must
+    A run folder may have any backbone, as long as it wants images of the student's colors; a weights file must
     be of the student's own.
     """
     if path.is_dir():
         folder = RunFolder.open(path)
         if folder.read_class_names() != list(classes):
-            raise UserError(f"The run in {path} learnt other classes than those of the data.")
+            raise UserError(f"The run in {path} learned other classes than those of the data.")
         network = load_trained(folder)
         if not network.num_classes:
             raise UserError(f"{path} holds no classifier of these {len(classes)} classes to learn from.")
     else:
         network = create_classifier(settings.backbone, len(classes), settings.image_size).eval()
         load_weights_file(network, path, keep_head=True)
-    if normalisation(network) != normalisation(like):
-        raise UserError(f"The network in {path} expects other image colours than '{settings.backbone}' does.")
+    if normalization(network) != normalization(like):
+        raise UserError(f"The network in {path} expects other image colors than '{settings.backbone}' does.")
     return network.requires_grad_(False)

@@ -68,7 +68,7 @@ ENDED = "Another process of the run has ended"
 
 
 @contextmanager
-def lost_processes_explained(log: Path, process: int) -> Iterator[None]:
+def peer_failures_explained(log: Path, process: int) -> Iterator[None]:
     """Turns the failure of a message between processes into a sentence with the reason of the one that died."""
     try:
         yield
@@ -88,15 +88,15 @@ def _reason(log: Path, process: int) -> str:
     A process of this run has at least said that it began, after all that one of the same number said in earlier runs;
     but an earlier run may have had more of them.
     """
-    last_words: dict[int, dict[str, str]] = {}
+    log_tail: dict[int, dict[str, str]] = {}
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             record = json.loads(line)
-            last_words[record["process"]] = record
+            log_tail[record["process"]] = record
         except (ValueError, KeyError, TypeError):  # cut short when an earlier process ended
             continue
     others = set(range(torch.distributed.get_world_size())) - {process}
-    for other, record in last_words.items():
+    for other, record in log_tail.items():
         if other in others and record["kind"] == "error" and not record["text"].startswith(ENDED):
             return f"process {other}: {record['text'].rstrip('.')}"
     return "it left no reason, as when it is killed from outside"

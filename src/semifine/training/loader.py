@@ -9,33 +9,36 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from semifine.augment import ViewMaker, upload
+from semifine.augment import AugmentPipeline, upload
 from semifine.config import TrainSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Catalog, Split
-from semifine.data.samplers import IndexStream
+from semifine.data.samplers import IndexSampler
 from semifine.errors import UserError
 from semifine.methods.base import Batch, Method
+
+# Names of the random streams: seeds are derived from them, so another spelling would change every recorded run.
+LABELED, UNLABELED = "labelled", "unlabelled"  # codespell:ignore
 
 
 def check_images(catalog: Catalog, method: type[Method]) -> None:
     """Raises where there is nothing that the method could learn from; to be asked before the method is made."""
-    if not len(catalog.rows(Split.LABELLED)):
-        raise UserError(f"{catalog.name} has no labelled images to learn from.")
-    if method.unlabelled_views and not len(catalog.rows(Split.UNLABELLED)):
+    if not len(catalog.rows(Split.LABELED)):
+        raise UserError(f"{catalog.name} has no labeled images to learn from.")
+    if method.unlabeled_views and not len(catalog.rows(Split.UNLABELED)):
         raise UserError(
-            f"{catalog.name} has no unlabelled images, which the method '{method.name}' learns from; "
+            f"{catalog.name} has no unlabeled images, which the method '{method.name}' learns from; "
             "add some, or choose --method supervised."
         )
 
 
-class Feed:
+class BatchLoader:
     """Batches as a pure function of the step, so that a resumed run sees what it would have seen."""
 
     def __init__(
         self,
         catalog: Catalog,
-        views: ViewMaker,
+        views: AugmentPipeline,
         method: Method,
         settings: TrainSettings,
         device: torch.device,
@@ -46,49 +49,47 @@ class Feed:
         self._method = method
         self._device = device
         self._share = {"rank": rank, "world_size": world_size}
-        self._labelled_rows = catalog.rows(Split.LABELLED)
-        self._unlabelled_rows = catalog.rows(Split.UNLABELLED)
-        self._label = catalog.label[self._labelled_rows]
-        # a method without labelled images has nothing to begin with but the unlabelled ones
-        self.labelled_only_steps = settings.labelled_only_steps if method.labelled_views else 0
-        self._labelled = self._stream(
-            len(self._labelled_rows), settings.batch_size, seed_for("order", settings, "labelled")
-        )
-        if method.unlabelled_views:
+        self._labeled_rows = catalog.rows(Split.LABELED)
+        self._unlabeled_rows = catalog.rows(Split.UNLABELED)
+        self._label = catalog.label[self._labeled_rows]
+        # a method without labeled images has nothing to begin with but the unlabeled ones
+        self.labeled_only_steps = settings.labeled_only_steps if method.labeled_views else 0
+        self._labeled = self._stream(len(self._labeled_rows), settings.batch_size, seed_for("order", settings, LABELED))
+        if method.unlabeled_views:
             size = settings.batch_size * settings.mu
-            seed = seed_for("order", settings, "unlabelled")
-            self._unlabelled = self._stream(len(self._unlabelled_rows), size, seed)
+            seed = seed_for("order", settings, UNLABELED)
+            self._unlabeled = self._stream(len(self._unlabeled_rows), size, seed)
 
-    def _stream(self, num_samples: int, batch_size: int, seed: int) -> IndexStream:
-        return IndexStream(num_samples, batch_size, seed, **self._share)
+    def _stream(self, num_samples: int, batch_size: int, seed: int) -> IndexSampler:
+        return IndexSampler(num_samples, batch_size, seed, **self._share)
 
     def batch(self, step: int) -> Batch:
         """The batch of a step, on the device."""
-        position = np.asarray(self._labelled.batch(step))
-        labelled = self._views.make(
-            self._labelled_rows[position], self._method.labelled_views, step, "labelled", **self._share
+        position = np.asarray(self._labeled.batch(step))
+        labeled = self._views.make(
+            self._labeled_rows[position], self._method.labeled_views, step, LABELED, **self._share
         )
         numbers = {"label": self._label[position], "position": position}
-        if not self._method.unlabelled_views or step < self.labelled_only_steps:
+        if not self._method.unlabeled_views or step < self.labeled_only_steps:
             sent = upload(numbers, self._device)
-            return Batch(labelled, sent["label"], labelled_index=sent["position"])
-        index = np.asarray(self._unlabelled.batch(step))
-        unlabelled = self._views.make(
-            self._unlabelled_rows[index], self._method.unlabelled_views, step, "unlabelled", **self._share
+            return Batch(labeled, sent["label"], labeled_index=sent["position"])
+        index = np.asarray(self._unlabeled.batch(step))
+        unlabeled = self._views.make(
+            self._unlabeled_rows[index], self._method.unlabeled_views, step, UNLABELED, **self._share
         )
         sent = upload(numbers | {"index": index}, self._device)
-        return Batch(labelled, sent["label"], unlabelled, sent["index"], sent["position"])
+        return Batch(labeled, sent["label"], unlabeled, sent["index"], sent["position"])
 
     def rows(self, step: int) -> NDArray[np.int64]:
-        """The rows of the catalog that a step's batch is made of, in all processes, labelled ones first."""
-        labelled: NDArray[np.int64] = self._labelled_rows[_whole_batch(self._labelled, step)]
-        if not self._method.unlabelled_views or step < self.labelled_only_steps:
-            return labelled
-        return np.concatenate([labelled, self._unlabelled_rows[_whole_batch(self._unlabelled, step)]])
+        """The rows of the catalog that a step's batch is made of, in all processes, labeled ones first."""
+        labeled: NDArray[np.int64] = self._labeled_rows[_whole_batch(self._labeled, step)]
+        if not self._method.unlabeled_views or step < self.labeled_only_steps:
+            return labeled
+        return np.concatenate([labeled, self._unlabeled_rows[_whole_batch(self._unlabeled, step)]])
 
 
-def _whole_batch(stream: IndexStream, step: int) -> NDArray[np.int64]:
-    return np.asarray(IndexStream(stream.num_samples, stream.batch_size, stream.seed).batch(step))
+def _whole_batch(stream: IndexSampler, step: int) -> NDArray[np.int64]:
+    return np.asarray(IndexSampler(stream.num_samples, stream.batch_size, stream.seed).batch(step))
 
 
 STEPS_AHEAD = 2
@@ -98,8 +99,8 @@ STEPS_AHEAD = 2
 class Prefetcher:
     """Batches of a feed; on a GPU they are made on a stream of their own, one step ahead."""
 
-    def __init__(self, feed: Feed, device: torch.device) -> None:
-        self.feed = feed
+    def __init__(self, loader: BatchLoader, device: torch.device) -> None:
+        self.loader = loader
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._next: tuple[int, Batch] | None = None
         self._finished: deque[torch.cuda.Event] = deque()
@@ -134,7 +135,7 @@ class Prefetcher:
 
     def _make(self, step: int) -> Batch:
         start = time.perf_counter()
-        batch = self.feed.batch(step)
+        batch = self.loader.batch(step)
         self._seconds += time.perf_counter() - start
         return batch
 

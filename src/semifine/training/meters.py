@@ -10,7 +10,7 @@ from torch import Tensor
 
 from semifine.distributed import world_size
 from semifine.methods.base import PseudoLabels
-from semifine.training.sample_stats import entropy, is_raised, sample_facts
+from semifine.training.sample_stats import entropy, is_raised, sample_stats
 
 
 def sum_over_processes(sums: Tensor) -> Tensor:
@@ -88,22 +88,22 @@ class PseudoLabelMeter:
     @torch.no_grad()
     def update(self, pseudo: PseudoLabels, index: Tensor) -> None:
         truth = self._truth[index]
-        facts = sample_facts(pseudo, truth)
+        stats = sample_stats(pseudo, truth)
         known = ((truth >= 0) & (truth < self._num_classes)).float()
-        taken = known * facts["accepted"]
+        taken = known * stats["accepted"]
         over_all = [
-            facts["z_obj2"],
-            facts["accepted"],
-            facts["entropy_before"],
-            facts["entropy_after"],
-            facts["z_obj2"] == 1,
-            is_raised(facts["entropy_before"], facts["entropy_after"]),
+            stats["z_obj2"],
+            stats["accepted"],
+            stats["entropy_before"],
+            stats["entropy_after"],
+            stats["z_obj2"] == 1,
+            is_raised(stats["entropy_before"], stats["entropy_after"]),
         ]
-        over_known = [facts["correct"], facts["hit"], facts["z_obj1"]]
-        columns = [*over_all, *over_known, torch.ones_like(known), known, taken, taken * facts["correct"]]
+        over_known = [stats["correct"], stats["hit"], stats["z_obj1"]]
+        columns = [*over_all, *over_known, torch.ones_like(known), known, taken, taken * stats["correct"]]
         self._sums.add_(torch.stack([column.float() for column in columns]).sum(dim=1))
         classes = torch.arange(self._num_classes, device=truth.device)
-        self._predicted.add_((facts["prediction"][:, None] == classes).float().sum(dim=0))
+        self._predicted.add_((stats["prediction"][:, None] == classes).float().sum(dim=0))
         if pseudo.counted is not None:
             among = torch.stack([truth >= 0, truth >= self._num_classes])
             self._counted.add_((among & pseudo.counted).float().sum(dim=1))

@@ -45,7 +45,7 @@ def learning_rate_factor(step: int, settings: TrainSettings) -> float:
 EXEMPT_NAMES = {"bn": ("bn",), "bn+bias": ("bn", "bias"), "none": ()}
 
 
-def create_optimiser(network: nn.Module, settings: TrainSettings, *, fused: bool) -> SGD:
+def create_optimizer(network: nn.Module, settings: TrainSettings, *, fused: bool) -> SGD:
     """SGD; parameters whose name contains an exempt word (as the published codes choose them) do not decay."""
     exempt_words = EXEMPT_NAMES[settings.decay_exempt]
     decaying: list[nn.Parameter] = []
@@ -64,14 +64,14 @@ def create_optimiser(network: nn.Module, settings: TrainSettings, *, fused: bool
     )
 
 
-def keep_learning_rate_on(device: torch.device, optimiser: Any) -> None:
+def keep_learning_rate_on(device: torch.device, optimizer: Any) -> None:
     """The learning rate as a tensor of the device, where a CUDA graph can read it anew at each replay."""
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
 
 
-def set_learning_rate(optimiser: Any, learning_rate: float) -> None:
-    for group in optimiser.param_groups:
+def set_learning_rate(optimizer: Any, learning_rate: float) -> None:
+    for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(learning_rate)
         else:

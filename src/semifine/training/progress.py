@@ -33,7 +33,7 @@ from semifine.training.interruption import Interrupted
 from semifine.version import code_version
 
 EARLY = 0.1
-"""Share of the steps in which a network that has learnt nothing yet may look ill."""
+"""Share of the steps in which a network that has learned nothing yet may look ill."""
 FEW_CLASSES = 0.2
 """Share of the classes below which predictions count as collapsed; a balanced run has nearly all."""
 MUCH_WAITING = 0.5
@@ -48,7 +48,7 @@ def find_warnings(step: int, total: int, num_classes: int, numbers: Mapping[str,
     if settled and spread is not None and spread < max(1.5, FEW_CLASSES * num_classes) and num_classes > 2:
         found.append(f"predictions collapse: only about {spread:.0f} of {num_classes} classes are predicted.")
     if settled and numbers.get("accepted") == 0:
-        found.append("no pseudo-label passes the threshold: unlabelled images teach nothing.")
+        found.append("no pseudo-label passes the threshold: unlabeled images teach nothing.")
     if skipped:
         found.append(f"the loss was not finite in {skipped} steps, which were skipped.")
     waiting = numbers.get("data_wait", 0.0)

@@ -23,12 +23,12 @@ SMALL = 0.1
 row of the table about 70 bytes: a run becomes about 3 % longer at most, and 50,000 steps leave about 70 MB at most."""
 
 
-def keeps_facts(settings: TrainSettings, unlabelled: int, learns_from_unlabelled: bool) -> bool:
-    """As the settings say; ``auto``: where there are few unlabelled images beside those of the steps in between."""
+def keep_sample_stats(settings: TrainSettings, unlabeled: int, learns_from_unlabeled: bool) -> bool:
+    """As the settings say; ``auto``: where there are few unlabeled images beside those of the steps in between."""
     if settings.keep_facts != "auto":
         return settings.keep_facts == "every"
-    images_a_step = settings.batch_size * (1 + settings.mu * learns_from_unlabelled)
-    return unlabelled <= SMALL * settings.evaluation_interval * images_a_step
+    images_a_step = settings.batch_size * (1 + settings.mu * learns_from_unlabeled)
+    return unlabeled <= SMALL * settings.evaluation_interval * images_a_step
 
 
 Columns = dict[str, NDArray[Any]]
@@ -38,7 +38,7 @@ LEMMA_SIZE = 11
 
 
 @torch.no_grad()
-def collect_sample_facts(
+def collect_sample_stats(
     catalog: Catalog,
     evaluator: Evaluator,
     network: torch.nn.Module,
@@ -46,13 +46,13 @@ def collect_sample_facts(
     changes: NDArray[np.int64],
     see: Callable[[Tensor], None] = lambda _: None,
 ) -> Iterator[Columns]:
-    """Columns of facts for batch after batch of the unlabelled images.
+    """Columns of facts for batch after batch of the unlabeled images.
 
     The network is the evaluated one, on the test view; the labels are those that the method would give.
     ``changes`` (M,) says how often the prediction of each image changed in training; ``see`` is shown the
     (B, K) probabilities of each batch.
     """
-    rows = catalog.rows(Split.UNLABELLED)
+    rows = catalog.rows(Split.UNLABELED)
     paths = PathColumn(catalog.paths)
     start = 0
     for probs in evaluator.predict(network, rows):
@@ -63,14 +63,14 @@ def collect_sample_facts(
         yield {
             "index": np.arange(start, start + len(part)),
             "path": paths.take(part).array.astype(object),
-            **{name: value.cpu().numpy() for name, value in sample_facts(pseudo, truth).items()},
+            **{name: value.cpu().numpy() for name, value in sample_stats(pseudo, truth).items()},
             "changes": changes[start : start + len(part)],
             "candidates": pseudo.target.float().cpu().numpy(),
         }
         start += len(part)
 
 
-def sample_facts(pseudo: PseudoLabels, truth: Tensor) -> dict[str, Tensor]:
+def sample_stats(pseudo: PseudoLabels, truth: Tensor) -> dict[str, Tensor]:
     """What became of each image, as columns of length B.
 
     ``truth`` is -1 where unknown, K or more out of class. z_obj1 = p_y [y in C] and z_obj2 = |C| are the
@@ -111,40 +111,40 @@ def is_raised(before: Any, after: Any) -> Any:
     return after > before + 1e-6
 
 
-def summarise(facts: Columns, num_classes: int) -> dict[str, Any]:
-    """Means over the unlabelled set; those that need a truth over the in-class images whose truth is known.
+def summarize(stats: Columns, num_classes: int) -> dict[str, Any]:
+    """Means over the unlabeled set; those that need a truth over the in-class images whose truth is known.
 
     Where some images are known to be out of class, ``in_class`` and ``out_of_class`` tell them apart.
     """
-    known = (facts["truth"] >= 0) & (facts["truth"] < num_classes)
-    outside = facts["truth"] >= num_classes
-    means: dict[str, Any] = _means(facts, known)
-    means["k"] = {str(k): int(images) for k, images in zip(*np.unique(facts["k"], return_counts=True), strict=True)}
+    known = (stats["truth"] >= 0) & (stats["truth"] < num_classes)
+    outside = stats["truth"] >= num_classes
+    means: dict[str, Any] = _means(stats, known)
+    means["k"] = {str(k): int(images) for k, images in zip(*np.unique(stats["k"], return_counts=True), strict=True)}
     if outside.any():
         for name, rows in (("in_class", known), ("out_of_class", outside)):
             if rows.any():
-                means[name] = _means({key: column[rows] for key, column in facts.items()}, known[rows])
+                means[name] = _means({key: column[rows] for key, column in stats.items()}, known[rows])
     return means
 
 
-def _means(facts: Columns, known: NDArray[np.bool_]) -> dict[str, float]:
-    size = facts["z_obj2"]
+def _means(stats: Columns, known: NDArray[np.bool_]) -> dict[str, float]:
+    size = stats["z_obj2"]
     means = {
         "images": float(len(known)),
         "candidates": float(size.mean()),
-        "confidence": float(facts["confidence"].mean()),
-        "accepted": float(facts["accepted"].mean()),
-        "entropy_before": float(facts["entropy_before"].mean()),
-        "entropy_after": float(facts["entropy_after"].mean()),
+        "confidence": float(stats["confidence"].mean()),
+        "accepted": float(stats["accepted"].mean()),
+        "entropy_before": float(stats["entropy_before"].mean()),
+        "entropy_after": float(stats["entropy_after"].mean()),
         "single_candidate": float((size == 1).mean()),
         "within_lemma": float((size <= LEMMA_SIZE).mean()),
-        "entropy_raised": float(is_raised(facts["entropy_before"], facts["entropy_after"]).mean()),
+        "entropy_raised": float(is_raised(stats["entropy_before"], stats["entropy_after"]).mean()),
     }
     if known.any():
         means |= {
-            "pseudo_label_accuracy": 100 * float(facts["correct"][known].mean()),
-            "candidate_hit_rate": 100 * float(facts["hit"][known].mean()),
-            "z_obj1": float(facts["z_obj1"][known].mean()),
+            "pseudo_label_accuracy": 100 * float(stats["correct"][known].mean()),
+            "candidate_hit_rate": 100 * float(stats["hit"][known].mean()),
+            "z_obj1": float(stats["z_obj1"][known].mean()),
         }
     return means
 
@@ -208,7 +208,7 @@ class LabelHistory(nn.Module):
 
     @torch.no_grad()
     def update(self, pseudo: PseudoLabels, index: Tensor) -> None:
-        """Adds the labels of a step's unlabelled images; the host does not wait."""
+        """Adds the labels of a step's unlabeled images; the host does not wait."""
         index = gather(index)
         prediction = gather(pseudo.probs.argmax(dim=1))
         accepted = gather(pseudo.accepted.float())

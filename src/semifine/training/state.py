@@ -29,12 +29,12 @@ from semifine.runs.folder import RunFolder
 from semifine.training.compile import Acceleration, compile_network
 from semifine.training.devices import Fabric
 from semifine.training.meters import NumberMeter, PseudoLabelMeter
-from semifine.training.optim import create_optimiser
+from semifine.training.optim import create_optimizer
 from semifine.training.progress import Part
 
 
 @dataclass(frozen=True)
-class Learner:
+class TrainState:
     """The networks of a run, on its device, ready to be trained."""
 
     classifier: nn.Module
@@ -45,7 +45,7 @@ class Learner:
     """The one of the two whose accuracy is reported."""
     frozen: nn.Module | None
     networks: Networks
-    optimiser: Any
+    optimizer: Any
 
     def average(self) -> None:
         """Takes the classifier's weights into the average."""
@@ -53,7 +53,7 @@ class Learner:
             update_teacher(self.teacher, self.classifier, self.ema)
 
     def state(self) -> dict[str, Tensor]:
-        """Every tensor that a step changes: of the networks, and the optimiser's momentum, once there is any."""
+        """Every tensor that a step changes: of the networks, and the optimizer's momentum, once there is any."""
         networks = {"student": self.classifier, "teacher": self.teacher}
         state = {
             f"{owner}.{name}": value
@@ -61,7 +61,7 @@ class Learner:
             if network is not None
             for name, value in (*network.named_parameters(), *network.named_buffers())
         }
-        for parameter, memory in self.optimiser.state_dict()["state"].items():
+        for parameter, memory in self.optimizer.state_dict()["state"].items():
             state |= {f"{parameter}.{name}": value for name, value in memory.items() if isinstance(value, Tensor)}
         return state
 
@@ -71,7 +71,7 @@ class Learner:
         return {name: net for name, net in both.items() if net is not None and net is not self.evaluated}
 
 
-def set_up_learner(
+def create_train_state(
     classifier: Classifier,
     frozen: Classifier | None,
     method: Method,
@@ -79,7 +79,7 @@ def set_up_learner(
     acceleration: Acceleration,
     fabric: Fabric,
     say: Callable[[str], None],
-) -> Learner:
+) -> TrainState:
     if method.needs_average and not settings.ema:
         raise UserError(f"The method '{method.name}' learns from the averaged model: give --ema above 0.")
     classifier.to(fabric.device)
@@ -97,17 +97,17 @@ def set_up_learner(
     if acceleration.compiled:
         torch.backends.cudnn.benchmark = not settings.deterministic  # the search takes about as long as compiling
         compile_network(trained, say)
-    optimiser = create_optimiser(trained, settings, fused=fabric.device.type == "cuda")
-    student, optimiser = fabric.setup(trained, optimiser)
+    optimizer = create_optimizer(trained, settings, fused=fabric.device.type == "cuda")
+    student, optimizer = fabric.setup(trained, optimizer)
     frozen = frozen.to(fabric.device) if frozen is not None else None
-    return Learner(
+    return TrainState(
         classifier=classifier,
         teacher=teacher,
         ema=settings.ema,
         evaluated=evaluated,
         frozen=frozen,
         networks=Networks(student, teacher, settings.forward, frozen, fabric.autocast),
-        optimiser=optimiser,
+        optimizer=optimizer,
     )
 
 
@@ -118,19 +118,19 @@ class TrainingState:
         self,
         folder: RunFolder,
         catalog: Catalog,
-        learner: Learner,
+        train_state: TrainState,
         method: Method,
         histories: Mapping[str, nn.Module],
         meters: Mapping[str, NumberMeter | PseudoLabelMeter],
         fabric: Fabric,
     ) -> None:
         self._folder = folder
-        self._learner = learner
+        self._learner = train_state
         self._method = method
         self._histories = histories
         self._meters = meters
         self._fabric = fabric
-        self._images = {split.name.lower(): len(catalog.rows(split)) for split in (Split.LABELLED, Split.UNLABELLED)}
+        self._images = {split.name.lower(): len(catalog.rows(split)) for split in (Split.LABELED, Split.UNLABELED)}
 
     def save(self, step: int, seconds: Mapping[Part, float]) -> None:
         """All processes must ask, and the first one writes."""
@@ -138,7 +138,7 @@ class TrainingState:
             "step": step,
             "seconds": dict(seconds),
             "images": self._images,
-            "optimiser": self._learner.optimiser.state_dict(),
+            "optimizer": self._learner.optimizer.state_dict(),
             "method": self._method.state_dict(),
             **{name: history.state_dict() for name, history in self._histories.items()},
             **{name: network.state_dict() for name, network in self._learner.unevaluated().items()},
@@ -151,11 +151,11 @@ class TrainingState:
         if self._fabric.is_global_zero:
             save_checkpoint(self._folder.checkpoints, step, self._learner.evaluated.state_dict(), state)
 
-    def take_up(self, say: Callable[[str], None]) -> tuple[int, dict[Part, float]]:
+    def restore(self, say: Callable[[str], None]) -> tuple[int, dict[Part, float]]:
         """Fills everything from the newest checkpoint that is whole; the steps and seconds until it, 0 without one."""
-        newest, remarks = newest_checkpoint(self._folder.checkpoints)
-        for remark in remarks:
-            say(remark)
+        newest, notes = newest_checkpoint(self._folder.checkpoints)
+        for note in notes:
+            say(note)
         if newest is None:
             return 0, {}
         weights, state = load_weights(newest), load_training_state(newest)
@@ -180,7 +180,7 @@ class TrainingState:
         self._learner.evaluated.load_state_dict(weights)
         for name, network in self._learner.unevaluated().items():
             network.load_state_dict(state[name])
-        self._learner.optimiser.load_state_dict(state["optimiser"])
+        self._learner.optimizer.load_state_dict(state["optimizer"])
         self._method.load_state_dict(state["method"])
         for name, history in self._histories.items():
             if name in state:  # runs of before it was kept go on without

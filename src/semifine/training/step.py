@@ -13,7 +13,7 @@ from semifine.methods.base import Batch, Method, Progress
 from semifine.training.devices import Fabric
 from semifine.training.meters import NumberMeter, PseudoLabelMeter, sum_over_processes
 from semifine.training.sample_stats import LabelHistory
-from semifine.training.state import Learner
+from semifine.training.state import TrainState
 
 NEVER = -1
 SHOWN_PATHS = 5
@@ -92,11 +92,11 @@ StepFunction = Callable[[Batch, Progress], None]
 
 @dataclass(frozen=True)
 class TrainStep:
-    """Forward, backward, optimiser, average and meters, always the same operations in the same order."""
+    """Forward, backward, optimizer, average and meters, always the same operations in the same order."""
 
     fabric: Fabric
     method: Method
-    learner: Learner
+    train_state: TrainState
     numbers: NumberMeter
     pseudo_labels: PseudoLabelMeter
     history: LabelHistory
@@ -114,12 +114,12 @@ class TrainStep:
 
     def _train(self, batch: Batch, progress: Progress) -> Tensor:
         """Whether the loss was finite, as a boolean on the device."""
-        self.learner.optimiser.zero_grad()
-        result = self.method(self.learner.networks, batch, progress)
+        self.train_state.optimizer.zero_grad()
+        result = self.method(self.train_state.networks, batch, progress)
         self.fabric.backward(result.loss)
         finite = self.watch.see(result.loss)
-        self.learner.optimiser.step()
-        self.learner.average()
+        self.train_state.optimizer.step()
+        self.train_state.average()
         self.numbers.update(result.numbers)
         if result.pseudo_labels is not None and batch.index is not None:
             self.pseudo_labels.update(result.pseudo_labels, batch.index)
@@ -129,7 +129,7 @@ class TrainStep:
     def _state(self) -> dict[str, Tensor]:
         """All that a step changes, but for the watch over it."""
         parts = {
-            "learner": self.learner.state(),
+            "learner": self.train_state.state(),
             "method": dict(self.method.named_buffers()),
             "history": dict(self.history.named_buffers()),
             "numbers": self.numbers.sums(),

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from semifine.augment import ViewMaker, ViewSettings
+from semifine.augment import AugmentPipeline, AugmentSettings
 from semifine.config import RunSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Split
@@ -16,7 +16,7 @@ from semifine.data.dataset import Dataset
 from semifine.methods import method_class
 from semifine.methods.base import DataInfo, Method, NoSettings, Progress
 from semifine.methods.supervised import Supervised
-from semifine.models.classifier import Classifier, normalisation
+from semifine.models.classifier import Classifier, normalization
 from semifine.runs.checkpoint import forget_best_after, save_best
 from semifine.runs.folder import RunFolder
 from semifine.training.compile import choose_acceleration
@@ -24,18 +24,18 @@ from semifine.training.devices import Fabric, place_store, resolve_precision, tr
 from semifine.training.estimate import Pace, full_step_cost
 from semifine.training.evaluate import Assessment, ClusterHistory, Evaluator
 from semifine.training.interruption import Interrupted, StopRequest, agree_to_stop, watching_for_stop
-from semifine.training.loader import Feed, Prefetcher, check_images
+from semifine.training.loader import BatchLoader, Prefetcher, check_images
 from semifine.training.loggers import Loggers
 from semifine.training.meters import NumberMeter, PseudoLabelMeter
 from semifine.training.optim import keep_learning_rate_on, learning_rate_factor, set_learning_rate
 from semifine.training.progress import Display, TimeSpent, find_warnings
-from semifine.training.sample_stats import LabelHistory, keeps_facts
-from semifine.training.state import TrainingState, set_up_learner
+from semifine.training.sample_stats import LabelHistory, keep_sample_stats
+from semifine.training.state import TrainingState, create_train_state
 from semifine.training.step import GraphedStep, NonFiniteWatch, StepFunction, TrainStep, nonfinite_error
 
 
 class Trainer:
-    """One run: assembles networks, method, data and optimiser, and walks through the steps."""
+    """One run: assembles networks, method, data and optimizer, and walks through the steps."""
 
     def __init__(
         self,
@@ -69,52 +69,54 @@ class Trainer:
         check_images(seen, method)
         info = DataInfo(
             num_classes=seen.num_classes,
-            num_labelled=len(seen.rows(Split.LABELLED)),
-            num_unlabelled=len(seen.rows(Split.UNLABELLED)),
+            num_labeled=len(seen.rows(Split.LABELED)),
+            num_unlabeled=len(seen.rows(Split.UNLABELED)),
             seed=seed_for("method", self.settings),
-            label=torch.from_numpy(seen.label[seen.rows(Split.LABELLED)]),
-            unlabelled_batch=self.settings.batch_size * self.settings.mu,
+            label=torch.from_numpy(seen.label[seen.rows(Split.LABELED)]),
+            unlabeled_batch=self.settings.batch_size * self.settings.mu,
             feature_dim=classifier.feature_dim,
         )
         self.method = method(settings.method_settings, info).to(fabric.device)
-        feed = Feed(seen, views, self.method, self.settings, fabric.device, fabric.global_rank, fabric.world_size)
-        self.batches = Prefetcher(feed, fabric.device)
-        self.learner = set_up_learner(
+        loader = BatchLoader(
+            seen, views, self.method, self.settings, fabric.device, fabric.global_rank, fabric.world_size
+        )
+        self.batches = Prefetcher(loader, fabric.device)
+        self.train_state = create_train_state(
             classifier, frozen, self.method, self.settings, self.acceleration, fabric, display.say
         )
         self._prepare_learning_rate()
-        truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELLED)]).to(fabric.device)
+        truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELED)]).to(fabric.device)
         self.pseudo_labels = PseudoLabelMeter(truth, seen.num_classes)
-        unlabelled = len(self.catalog.rows(Split.UNLABELLED))
-        self.history = LabelHistory(unlabelled, seen.num_classes).to(fabric.device)
+        unlabeled = len(self.catalog.rows(Split.UNLABELED))
+        self.history = LabelHistory(unlabeled, seen.num_classes).to(fabric.device)
         evaluator = Evaluator(views, fabric.autocast, self.settings.batch_size * (1 + 2 * self.settings.mu))
-        clusters = ClusterHistory(self.method.class_facts())
+        clusters = ClusterHistory(self.method.class_stats())
         self.assessment = Assessment(
-            folder, self.catalog, evaluator, self.learner.evaluated, self.method, self.history, clusters
+            folder, self.catalog, evaluator, self.train_state.evaluated, self.method, self.history, clusters
         )
         self.watch = NonFiniteWatch().to(fabric.device)
         self._skips_told = 0
-        self.labelled_step = self._create_step(Supervised(NoSettings(), info))
+        self.labeled_step = self._create_step(Supervised(NoSettings(), info))
         self.full_step = self._create_step(self.method)
         histories = {"history": self.history, "clusters": clusters, "nonfinite": self.watch}
         meters: dict[str, NumberMeter | PseudoLabelMeter] = {
-            "labelled": self.labelled_step.numbers,
+            "labeled": self.labeled_step.numbers,
             "full": self.full_step.numbers,
             "pseudo_labels": self.pseudo_labels,
         }
-        self.state = TrainingState(folder, self.catalog, self.learner, self.method, histories, meters, fabric)
-        for remark in [*self.acceleration.remarks, *self.method.remarks()]:
-            display.say(remark)
+        self.state = TrainingState(folder, self.catalog, self.train_state, self.method, histories, meters, fabric)
+        for note in [*self.acceleration.notes, *self.method.notes()]:
+            display.say(note)
 
-    def _create_views(self, dataset: Dataset, classifier: Classifier) -> ViewMaker:
+    def _create_views(self, dataset: Dataset, classifier: Classifier) -> AugmentPipeline:
         store, sentence = place_store(dataset.store, self.settings.store, self.fabric.device)
         if sentence:
             self.display.say(sentence)
-        colours = normalisation(classifier)
-        view_settings = ViewSettings(
-            size=self.settings.image_size, crop_scale=self.settings.crop_scale, mean=colours.mean, std=colours.std
+        colors = normalization(classifier)
+        view_settings = AugmentSettings(
+            size=self.settings.image_size, crop_scale=self.settings.crop_scale, mean=colors.mean, std=colors.std
         )
-        return ViewMaker(
+        return AugmentPipeline(
             store,
             view_settings,
             seed=seed_for("views", self.settings),
@@ -123,13 +125,13 @@ class Trainer:
 
     def _prepare_learning_rate(self) -> None:
         if self.acceleration.graphs:
-            keep_learning_rate_on(self.fabric.device, self.learner.optimiser)
+            keep_learning_rate_on(self.fabric.device, self.train_state.optimizer)
 
     def _create_step(self, method: Method) -> TrainStep:
         return TrainStep(
             self.fabric,
             method,
-            self.learner,
+            self.train_state,
             NumberMeter(),
             self.pseudo_labels,
             self.history,
@@ -142,7 +144,7 @@ class Trainer:
 
         ``started`` is the moment from which the time to the first step counts; ``after_step`` is called after each.
         """
-        self.learner.classifier.train()
+        self.train_state.classifier.train()
         self.time.begin_steps(started)
         self._logged = self.step
         with (
@@ -159,21 +161,21 @@ class Trainer:
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
         self.watch.begin_at(first)
-        labelled_only = self.batches.feed.labelled_only_steps
-        full_cost = full_step_cost(self.settings, len(self.method.unlabelled_views))
-        pace = Pace(self.display.say, total, self.fabric.device, labelled_only, full_cost)
-        run_labelled, run_full = (self._as_graph(step) for step in (self.labelled_step, self.full_step))
+        labeled_only = self.batches.loader.labeled_only_steps
+        full_cost = full_step_cost(self.settings, len(self.method.unlabeled_views))
+        pace = Pace(self.display.say, total, self.fabric.device, labeled_only, full_cost)
+        run_labeled, run_full = (self._as_graph(step) for step in (self.labeled_step, self.full_step))
         for step in range(first, total):
             batch = self.batches.take(step)
-            set_learning_rate(self.learner.optimiser, self.settings.lr * learning_rate_factor(step, self.settings))
-            run_step = run_full if step >= labelled_only else run_labelled
+            set_learning_rate(self.train_state.optimizer, self.settings.lr * learning_rate_factor(step, self.settings))
+            run_step = run_full if step >= labeled_only else run_labeled
             run_step(batch, Progress(step, total))
             self.step = step + 1
             if self.step < total:
                 self.batches.prepare(self.step)
             if step == first and started is not None:
                 self._say_first_step(started)
-            if step == labelled_only:
+            if step == labeled_only:
                 pace.restart()
             pace.step_done(self.step)
             if after_step is not None:
@@ -215,17 +217,17 @@ class Trainer:
                 )
             self._skips_told = count
             return count
-        paths = [str(self.catalog.paths[row]) for row in self.batches.feed.rows(step)]
+        paths = [str(self.catalog.paths[row]) for row in self.batches.loader.rows(step)]
         raise nonfinite_error(step, paths)
 
     def _log(self) -> None:
         skipped = self._check_losses()
-        numbers = {**self.labelled_step.read_numbers(), **self.full_step.read_numbers()}
+        numbers = {**self.labeled_step.read_numbers(), **self.full_step.read_numbers()}
         seconds, steps = self.time.take_steps(), self.step - self._logged
         self._logged = self.step
-        with_unlabelled = self.method.unlabelled_views and self.step > self.batches.feed.labelled_only_steps
-        unlabelled = self.settings.mu if with_unlabelled else 0
-        numbers["images_per_second"] = steps * self.settings.batch_size * (1 + unlabelled) / seconds
+        with_unlabeled = self.method.unlabeled_views and self.step > self.batches.loader.labeled_only_steps
+        unlabeled = self.settings.mu if with_unlabeled else 0
+        numbers["images_per_second"] = steps * self.settings.batch_size * (1 + unlabeled) / seconds
         numbers["step_seconds"] = seconds / steps
         numbers["data_wait"] = self.batches.take_seconds() / seconds
         if self.fabric.is_global_zero:
@@ -245,15 +247,15 @@ class Trainer:
             return
         if any(counts["predicted"]):
             self.folder.append_metrics({"kind": "classes", "step": self.step, **counts})
-        unlabelled = len(self.catalog.rows(Split.UNLABELLED))
-        keep = keeps_facts(self.settings, unlabelled, bool(self.method.unlabelled_views))
+        unlabeled = len(self.catalog.rows(Split.UNLABELED))
+        keep = keep_sample_stats(self.settings, unlabeled, bool(self.method.unlabeled_views))
         record = self.assessment.evaluate(self.step, keep)
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
-            save_best(self.folder.checkpoints, self.step, self.learner.evaluated.state_dict())
+            save_best(self.folder.checkpoints, self.step, self.train_state.evaluated.state_dict())
         self._note(record)
         self.display.evaluation(record, self.settings.iterations)
-        self.learner.classifier.train()
+        self.train_state.classifier.train()
 
     def evaluations(self) -> list[dict[str, Any]]:
         """All evaluations so far, those before a resume included."""
@@ -267,7 +269,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Takes up the newest checkpoint, where there is one."""
-        self.step, seconds = self.state.take_up(self.display.say)
+        self.step, seconds = self.state.restore(self.display.say)
         self.time.seconds.update(seconds)
         self._prepare_learning_rate()
         if self.settings.on_nonfinite == "stop":

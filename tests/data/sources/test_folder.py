@@ -31,22 +31,22 @@ def test_the_whole_layout(tmp_path: Path, save_image: SaveImage) -> None:
         (tmp_path / path).write_text("")
     catalog = load(tmp_path, Settings())
     assert catalog.class_names == ("zebra finch", "Ärger 鳥"), "nobody sees the blank after the folder's name"
-    assert rows(catalog, Split.LABELLED) == {
+    assert rows(catalog, Split.LABELED) == {
         "labeled/zebra finch/1.JPG": 0,
         "labeled/zebra finch/deep/er/2.jpeg": 0,
         "labeled/Ärger 鳥 /1 .png": 1,
     }
-    assert rows(catalog, Split.UNLABELLED) == {"unlabeled/1.png": UNKNOWN, "unlabeled/some/day/2.webp": UNKNOWN}
+    assert rows(catalog, Split.UNLABELED) == {"unlabeled/1.png": UNKNOWN, "unlabeled/some/day/2.webp": UNKNOWN}
     assert rows(catalog, Split.VAL) == {"val/zebra finch/1.png": 0}
     assert rows(catalog, Split.TEST) == {"test/Ärger 鳥 /1.PNG": 1}
     assert all(catalog.reader.read(row).shape == (10, 12, 3) for row in range(len(catalog)))
 
 
-def test_folder_names_of_unlabelled_images_do_not_leak(tmp_path: Path, save_image: SaveImage) -> None:
+def test_folder_names_of_unlabeled_images_do_not_leak(tmp_path: Path, save_image: SaveImage) -> None:
     for path in ("labelled/a/1.png", "labelled/b/1.png", "unlabelled/a/2.png", "unlabelled/b/2.png"):
         save_image(path)
     catalog = load(tmp_path, Settings())
-    hidden = catalog.rows(Split.UNLABELLED)
+    hidden = catalog.rows(Split.UNLABELED)
     assert len(hidden) == 2
     assert (catalog.label[hidden] == UNKNOWN).all()
     assert (catalog.truth[hidden] == UNKNOWN).all()
@@ -68,7 +68,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path, save_image: SaveI
     root = tmp_path / "data"
     (root / "unlabeled").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "round").symlink_to(root / "unlabeled")
-    assert list(rows(load(root, Settings()), Split.UNLABELLED)) == ["unlabeled/1.png"]
+    assert list(rows(load(root, Settings()), Split.UNLABELED)) == ["unlabeled/1.png"]
 
 
 def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_image: SaveImage) -> None:
@@ -76,7 +76,7 @@ def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_i
         save_image(path)
     (tmp_path / "unlabeled" / "2.png").symlink_to(tmp_path / "gone.png")
     catalog = load(tmp_path, Settings())
-    assert list(rows(catalog, Split.UNLABELLED)) == ["unlabeled/1.png", "unlabeled/2.png"]
+    assert list(rows(catalog, Split.UNLABELED)) == ["unlabeled/1.png", "unlabeled/2.png"]
     (problem,) = unreadable_images(catalog, open_store(catalog, 8, tmp_path / "cache"))
     assert problem[0] == "unlabeled/2.png"
     assert problem[1].endswith("2.png cannot be read (No such file or directory)")
@@ -89,8 +89,8 @@ def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_i
         (["train/a/1.png", "valid/a/1.png"], "no folder 'labeled', nor"),
         (["a/1.png", "b/1.png", "1.png"], r"1\.png is in no class"),
         (["labeled/a/1.png"], "at least two folders"),
-        (["labeled/a/1.png", "labeled/b/1.png", "test/c/1.png"], "test/c is a class without labelled images"),
-        (["labeled/a/1.png", "labeled/b/1.png", "val/c/1.png"], "val/c is a class without labelled images"),
+        (["labeled/a/1.png", "labeled/b/1.png", "test/c/1.png"], "test/c is a class without labeled images"),
+        (["labeled/a/1.png", "labeled/b/1.png", "val/c/1.png"], "val/c is a class without labeled images"),
         (["labeled/a/1.png", "labeled/b/x.txt"], "labeled/b holds no image"),
         (["labeled/a/1.png", "labeled/b/1.png", "labeled/1.png"], r"labeled/1\.png is in no class"),
         (["labeled/a/1.png", "labelled/b/1.png"], "both labeled and labelled, which mean the same: keep one"),
@@ -119,7 +119,7 @@ def test_held_out_validation_is_stratified_and_seeded(tmp_path: Path) -> None:
     catalog = load(tmp_path, Settings(val_share=0.3, seed=1))
     val = catalog.label[catalog.split == Split.VAL]
     assert np.bincount(val, minlength=3).tolist() == [3, 0, 0]
-    assert np.bincount(catalog.label[catalog.split == Split.LABELLED]).tolist() == [7, 2, 1]
+    assert np.bincount(catalog.label[catalog.split == Split.LABELED]).tolist() == [7, 2, 1]
     again = load(tmp_path, Settings(val_share=0.3, seed=1))
     assert (again.split == catalog.split).all()
     assert any((load(tmp_path, Settings(val_share=0.3, seed=s)).split != catalog.split).any() for s in range(2, 6))
@@ -138,11 +138,11 @@ def touch(root: Path, *paths: str) -> None:
 
 
 def test_split_folders_are_found_in_any_case(tmp_path: Path) -> None:
-    touch(tmp_path, "Labeled/a/1.jpg", "Labeled/b/1.jpg", "UNLABELLED/x.jpg", "Validation/a/2.jpg", "TEST/b/2.jpg")
+    touch(tmp_path, "Labeled/a/1.jpg", "Labeled/b/1.jpg", "UNLABELED/x.jpg", "Validation/a/2.jpg", "TEST/b/2.jpg")
     catalog = load(tmp_path, Settings())
     assert catalog.class_names == ("a", "b")
-    assert [list(rows(catalog, split)) for split in (Split.UNLABELLED, Split.VAL, Split.TEST)] == [
-        ["UNLABELLED/x.jpg"],
+    assert [list(rows(catalog, split)) for split in (Split.UNLABELED, Split.VAL, Split.TEST)] == [
+        ["UNLABELED/x.jpg"],
         ["Validation/a/2.jpg"],
         ["TEST/b/2.jpg"],
     ]
@@ -153,13 +153,13 @@ def test_a_capital_is_no_class_beside_one_folder_a_class(tmp_path: Path) -> None
     catalog = load(tmp_path, Settings(group_by="folder"))
     assert catalog.class_names == ("a", "b")
     assert np.bincount(catalog.split).tolist() == [2, 1, 0, 2]
-    assert "1 of 5 photos have no folder below that of their class" in catalog.remarks[0]
+    assert "1 of 5 photos have no folder below that of their class" in catalog.notes[0]
 
 
 def test_folders_that_are_not_used_are_named(tmp_path: Path) -> None:
     touch(tmp_path, "labeled/a/1.jpg", "labeled/b/1.jpg", "unlabelled/1.jpg", "unlabeled photos/2.jpg", "tset/a/3.jpg")
     touch(tmp_path, "runs/one/settings.yaml", "runs/one/checkpoints/last")
-    assert load(tmp_path, Settings()).remarks[0] == (
+    assert load(tmp_path, Settings()).notes[0] == (
         "folders that are not used, since beside labeled their names mean nothing: tset, unlabeled photos"
     )
 
@@ -173,8 +173,8 @@ def test_a_run_beside_the_photos_is_no_class(tmp_path: Path, inside: str, run: s
 
 def test_files_of_other_kinds_are_counted(tmp_path: Path) -> None:
     touch(tmp_path, "labeled/a/1.jpg", "labeled/a/1.NEF", "labeled/b/1.jpg", "unlabeled/2.nef", "unlabeled/2.xmp")
-    remarks = load(tmp_path, Settings()).remarks
-    assert "2 files are left out, since the extension is of no image that can be read: .nef 2" in remarks
+    notes = load(tmp_path, Settings()).notes
+    assert "2 files are left out, since the extension is of no image that can be read: .nef 2" in notes
     touch(tmp_path, "labeled/c/3.NEF")
     with pytest.raises(
         UserError, match=r"labeled/c holds no image that can be read, only other files \(\.nef 1\): add one"
@@ -188,17 +188,17 @@ def test_one_folder_a_class_with_a_share_of_labels(tmp_path: Path) -> None:
     catalog = load(tmp_path, Settings(labels_per_class=10))
     assert catalog.class_names == ("a b", "ü")
     assert np.bincount(catalog.split).tolist() == [16, 41, 4, 1], "of ten labels a class two are for validation"
-    hidden = catalog.rows(Split.UNLABELLED)
+    hidden = catalog.rows(Split.UNLABELED)
     assert (catalog.label[hidden] == UNKNOWN).all()
     folder_class = [catalog.class_names.index(path.split("/")[0]) for path in catalog.paths[: len(catalog) - 2]]
     assert catalog.truth[: len(catalog) - 2].tolist() == folder_class, "metrics may know what training may not"
-    assert "4 labelled images are held out" in catalog.remarks[0]
+    assert "4 labeled images are held out" in catalog.notes[0]
     other = load(tmp_path, Settings(labels_per_class=10, seed=1))
     assert (other.split != catalog.split).any()
 
 
 def test_a_site_is_on_one_side(tmp_path: Path) -> None:
-    """Each site has images of both classes and unlabelled ones."""
+    """Each site has images of both classes and unlabeled ones."""
     sites = [f"site {number}" for number in range(10)]
     touch(tmp_path, *(f"labeled/{name}/{site}/{n}.jpg" for name in "ab" for site in sites for n in range(3)))
     touch(tmp_path, *(f"unlabeled/{site}/{n}.jpg" for site in sites for n in range(5)))
@@ -208,14 +208,14 @@ def test_a_site_is_on_one_side(tmp_path: Path) -> None:
     assert len(validating) == 2
     assert validating.isdisjoint(site_of[catalog.split != Split.VAL])
     assert np.bincount(catalog.label[catalog.rows(Split.VAL)]).tolist() == [6, 6]
-    assert "10 unlabelled images of the same groups" in catalog.remarks[1]
+    assert "10 unlabeled images of the same groups" in catalog.notes[1]
 
 
 def test_a_class_of_one_site_is_not_held_out_whole(tmp_path: Path) -> None:
     touch(tmp_path, *(f"labeled/a/only/{n}.jpg" for n in range(9)))
     touch(tmp_path, *(f"labeled/b/{site}/{n}.jpg" for site in "xyz" for n in range(3)))
     catalog = load(tmp_path, Settings(group_by="folder", val_share=0.5))
-    assert set(catalog.label[catalog.rows(Split.LABELLED)]) == {0, 1}
+    assert set(catalog.label[catalog.rows(Split.LABELED)]) == {0, 1}
     assert set(catalog.label[catalog.rows(Split.VAL)]) == {1}
 
 
@@ -248,8 +248,8 @@ def test_photos_without_a_time_are_counted(tmp_path: Path) -> None:
         shoot(tmp_path / "labeled" / "a" / f"{number}.jpg", f"2024:05:0{1 + number} 10:00:00")
         Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "labeled" / "a" / f"{number}.png")
         touch(tmp_path, f"labeled/b/{number}.jpg")
-    remarks = load(tmp_path, Settings(group_by="exif-burst")).remarks
-    assert remarks[0] == "--group-by: 12 of 18 photos have no time in their EXIF, so each of them is by itself"
+    notes = load(tmp_path, Settings(group_by="exif-burst")).notes
+    assert notes[0] == "--group-by: 12 of 18 photos have no time in their EXIF, so each of them is by itself"
 
 
 @pytest.mark.parametrize(
@@ -289,20 +289,20 @@ def test_a_photo_kept_twice_is_on_one_side(tmp_path: Path, save_image: SaveImage
         assert len({path.removesuffix(".png").removesuffix(" (1)") for path in validating}) == 4
 
 
-def test_unlabelled_copies_of_held_out_photos_are_left_out(tmp_path: Path, save_image: SaveImage) -> None:
+def test_unlabeled_copies_of_held_out_photos_are_left_out(tmp_path: Path, save_image: SaveImage) -> None:
     """Who labels photos copies some out of the others."""
-    unlabelled = [save_image(f"unlabeled/{number}.png") for number in range(30)]
+    unlabeled = [save_image(f"unlabeled/{number}.png") for number in range(30)]
     for number in range(20):
         folder = tmp_path / "labeled" / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(unlabelled[number], folder)
+        shutil.copy(unlabeled[number], folder)
     catalog = load(tmp_path, Settings())
     names = {split: {Path(path).name for path in rows(catalog, split)} for split in Split}
     assert len(names[Split.VAL]) == 4
-    assert names[Split.VAL].isdisjoint(names[Split.LABELLED] | names[Split.UNLABELLED])
-    assert len(names[Split.UNLABELLED]) == 26
-    assert catalog.remarks[1] == "unlabelled copies of held-out images are left out: 4"
-    for copied in unlabelled:
+    assert names[Split.VAL].isdisjoint(names[Split.LABELED] | names[Split.UNLABELED])
+    assert len(names[Split.UNLABELED]) == 26
+    assert catalog.notes[1] == "unlabeled copies of held-out images are left out: 4"
+    for copied in unlabeled:
         copied.unlink()
     assert names[Split.VAL] == {Path(path).name for path in rows(load(tmp_path, Settings()), Split.VAL)}
 
@@ -323,11 +323,11 @@ def test_copies_join_the_groups_they_are_of(tmp_path: Path, save_image: SaveImag
 def test_a_missing_validation_split_is_said(tmp_path: Path) -> None:
     touch(tmp_path, *(f"labeled/{name}/site/{number}.jpg" for name in "ab" for number in range(4)))
     said = "so confidences will not be calibrated"
-    few = f"no validation images: no class has 5 labelled images (--data.val_share), {said}"
-    assert load(tmp_path, Settings()).remarks == (few,)
+    few = f"no validation images: no class has 5 labeled images (--data.val_share), {said}"
+    assert load(tmp_path, Settings()).notes == (few,)
     touch(tmp_path, *(f"labeled/{name}/site/{number}.jpg" for name in "ab" for number in range(10)))
     large = f"no validation images: no group of images is small enough for --data.val_share, {said}"
-    assert load(tmp_path, Settings(group_by="folder")).remarks == (large,)
-    assert load(tmp_path, Settings(val_share=0.0)).remarks == ()
+    assert load(tmp_path, Settings(group_by="folder")).notes == (large,)
+    assert load(tmp_path, Settings(val_share=0.0)).notes == ()
     touch(tmp_path, "val/a/1.jpg")
-    assert load(tmp_path, Settings()).remarks == ()
+    assert load(tmp_path, Settings()).notes == ()

@@ -85,22 +85,22 @@ def test_oracle_classes_must_be_on_the_right_side(tmp_path: Path) -> None:
     write(tmp_path / "u_train_in.txt", "a -1")
     write(tmp_path / "u_train_in_oracle.txt", "a 5")
     with pytest.raises(UserError, match="true class 5 was found where 0 to 4 was expected"):
-        lists.read_unlabelled_with_oracle(tmp_path, Settings(), 5)
+        lists.read_unlabeled_with_oracle(tmp_path, Settings(), 5)
     write(tmp_path / "u_train_in_oracle.txt", "a 4")
     write(tmp_path / "u_train_out.txt", "b -1")
     write(tmp_path / "u_train_out_oracle.txt", "b 4")
     with pytest.raises(UserError, match="true class 4 was found where 5 or more was expected"):
-        lists.read_unlabelled_with_oracle(tmp_path, Settings(unlabelled="inout"), 5)
+        lists.read_unlabeled_with_oracle(tmp_path, Settings(unlabeled="inout"), 5)
 
 
 def test_labels_must_have_no_gap_and_test_no_other_class(tmp_path: Path) -> None:
     write(tmp_path / "l_train_val.txt", "a 0", "b 2")
     with pytest.raises(UserError, match="without a gap"):
-        lists.read_labelled(tmp_path, Settings())
+        lists.read_labeled(tmp_path, Settings())
     write(tmp_path / "l_train_val.txt", "a 0", "b 1")
     write(tmp_path / "test.txt", "c 1", "d 2")
-    with pytest.raises(UserError, match=r"test\.txt, line 2: label 2 has no labelled image"):
-        lists.read_labelled(tmp_path, Settings())
+    with pytest.raises(UserError, match=r"test\.txt, line 2: label 2 has no labeled image"):
+        lists.read_labeled(tmp_path, Settings())
 
 
 def test_species_names(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from semifine.errors import UserError
 from ..conftest import SaveImage
 from .test_lists import write
 
-L, U, V, T = Split.LABELLED, Split.UNLABELLED, Split.VAL, Split.TEST
+L, U, V, T = Split.LABELED, Split.UNLABELED, Split.VAL, Split.TEST
 READ = {"semi_aves": semi_aves.read, "semi_fungi": semi_fungi.read, "semi_cub": semi_cub.read}
 
 
@@ -32,7 +32,7 @@ def per_class(listed: Listed, position: int) -> tuple[int, int]:
 
 def test_semi_aves(published_lists: Path) -> None:
     root = published_lists / "semi_aves"
-    listed = semi_aves.read(root, Settings(unlabelled="inout"))
+    listed = semi_aves.read(root, Settings(unlabeled="inout"))
     assert sizes(listed) == [(L, 5959), (T, 8000), (U, 26640), (U, 122208)]
     assert [per_class(listed, position) for position in range(3)] == [(15, 53), (40, 40), (16, 229)]
     assert sizes(semi_aves.read(root, Settings(labels="l_train"))) == [(L, 3959), (V, 2000), (T, 8000), (U, 26640)]
@@ -48,7 +48,7 @@ def test_semi_aves(published_lists: Path) -> None:
 
 def test_semi_fungi(published_lists: Path) -> None:
     root = published_lists / "semi_fungi"
-    listed = semi_fungi.read(root, Settings(unlabelled="inout"))
+    listed = semi_fungi.read(root, Settings(unlabeled="inout"))
     assert sizes(listed) == [(L, 4141), (T, 4000), (U, 13166), (U, 64871)]
     assert [per_class(listed, position) for position in range(3)] == [(6, 78), (20, 20), (16, 276)]
     assert sizes(semi_fungi.read(root, Settings(labels="l_train"))) == [(L, 4141), (T, 4000), (U, 13166)]
@@ -66,7 +66,7 @@ def test_semi_fungi(published_lists: Path) -> None:
 
 
 def test_semi_cub(cub_lists: Path) -> None:
-    listed = semi_cub.read(cub_lists, Settings(unlabelled="inout"))
+    listed = semi_cub.read(cub_lists, Settings(unlabeled="inout"))
     assert sizes(listed) == [(L, 1000), (T, 1000), (U, 3885), (U, 5903)]
     assert [per_class(listed, position) for position in range(3)] == [(10, 10), (10, 10), (24, 40)]
     with_val = semi_cub.read(cub_lists, Settings(labels="l_train"))
@@ -82,8 +82,8 @@ def test_semi_cub(cub_lists: Path) -> None:
 
 @pytest.mark.parametrize(("name", "size"), [("semi_aves", 32599), ("semi_fungi", 17307)])
 def test_oracle_set_sizes(name: str, size: int, published_lists: Path, tmp_path: Path) -> None:
-    """All labelled and in-class unlabelled images; those of unknown classes stay unlabelled."""
-    settings = Settings(unlabelled="inout", images=str(tmp_path))
+    """All labeled and in-class unlabeled images; those of unknown classes stay unlabeled."""
+    settings = Settings(unlabeled="inout", images=str(tmp_path))
     for part in READ[name](published_lists / name, settings).parts:  # a catalog asks for one image of each list
         image = tmp_path / part.listed.paths[0]
         image.parent.mkdir(parents=True, exist_ok=True)
@@ -96,14 +96,14 @@ def test_oracle_set_sizes(name: str, size: int, published_lists: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", READ)
-def test_unlabelled_images_carry_no_label_and_splits_do_not_overlap(name: str, request: pytest.FixtureRequest) -> None:
+def test_unlabeled_images_carry_no_label_and_splits_do_not_overlap(name: str, request: pytest.FixtureRequest) -> None:
     root = (
         request.getfixturevalue("cub_lists")
         if name == "semi_cub"
         else request.getfixturevalue("published_lists") / name
     )
     for labels in ("l_train_val", "l_train"):
-        listed = READ[name](root, Settings(unlabelled="inout", labels=labels))  # type: ignore[arg-type]
+        listed = READ[name](root, Settings(unlabeled="inout", labels=labels))  # type: ignore[arg-type]
         for part in listed.parts:
             assert (part.label == UNKNOWN).all() == (part.split == U)
             assert len(set(part.listed.paths)) == len(part.listed.paths)
@@ -121,7 +121,7 @@ def test_lists_and_oracles_hold_the_same_images(published_lists: Path, name: str
     assert (listed.labels == -1).all()
 
 
-def test_labelled_and_val_make_up_the_joint_list(published_lists: Path, cub_lists: Path) -> None:
+def test_labeled_and_val_make_up_the_joint_list(published_lists: Path, cub_lists: Path) -> None:
     for folder in (published_lists / "semi_aves", cub_lists / "splits"):
         parts = [read_list(folder / f"{name}.txt") for name in ("l_train", "val")]
         assert {*parts[0].paths, *parts[1].paths} == set(read_list(folder / "l_train_val.txt").paths)
@@ -171,7 +171,7 @@ def test_replacing_the_oracle_changes_nothing_but_the_truth(tmp_path: Path, save
 def test_missing_out_list_is_named(tmp_path: Path, save_image: SaveImage) -> None:
     small_fungi(tmp_path, save_image)
     with pytest.raises(UserError, match=r"u_train_out\.txt is missing"):
-        load_catalog(f"semi_fungi:{tmp_path}", Settings(unlabelled="inout"))
+        load_catalog(f"semi_fungi:{tmp_path}", Settings(unlabeled="inout"))
 
 
 def small_aves(root: Path) -> list[str]:
@@ -190,7 +190,7 @@ def test_nested_archives_are_found_list_by_list(tmp_path: Path, save_image: Save
     for path in small_aves(tmp_path / "semi_aves"):
         nested = path if path.startswith("test") else f"{path.partition('/')[0]}/{path}"
         save_image(nested)
-    catalog = load_catalog(f"semi_aves:{tmp_path}", Settings(unlabelled="inout"))
+    catalog = load_catalog(f"semi_aves:{tmp_path}", Settings(unlabeled="inout"))
     assert all(catalog.reader.read(row).shape == (10, 12, 3) for row in range(5))
     assert catalog.paths[2] == "u_train_in/0.jpg"  # the published name, wherever the file lies
 
@@ -215,7 +215,7 @@ def test_small_cub_hides_its_labels(tmp_path: Path, save_image: SaveImage) -> No
         write(tmp_path / "splits" / f"{name}.txt", *lines)
         for line in lines:
             save_image(tmp_path / "images" / line.rpartition(" ")[0])
-    catalog = load_catalog(f"semi_cub:{tmp_path}", Settings(unlabelled="inout"))
+    catalog = load_catalog(f"semi_cub:{tmp_path}", Settings(unlabeled="inout"))
     assert catalog.class_groups == ("Albatross", "Jay")
     assert catalog.label.tolist() == [0, 1, UNKNOWN, UNKNOWN, UNKNOWN, 1]
     assert catalog.truth.tolist() == [0, 1, 1, 2, 3, 1]
@@ -223,7 +223,7 @@ def test_small_cub_hides_its_labels(tmp_path: Path, save_image: SaveImage) -> No
 
 
 @pytest.mark.parametrize(
-    ("labelled", "unlabelled", "message"),
+    ("labeled", "unlabeled", "message"),
     [
         ("003.Blue_Jay", "Blue_Jay", r"u_train_in\.txt: Blue_Jay/2\.jpg is not in a folder of a class"),
         ("003.Blue_Jay", "000.Blue_Jay", r"u_train_in\.txt: 000\.Blue_Jay/2\.jpg is not in a folder of a class"),
@@ -234,10 +234,10 @@ def test_small_cub_hides_its_labels(tmp_path: Path, save_image: SaveImage) -> No
     ],
 )
 def test_folders_of_cub_that_name_no_class_are_refused(
-    labelled: str, unlabelled: str, message: str, tmp_path: Path
+    labeled: str, unlabeled: str, message: str, tmp_path: Path
 ) -> None:
-    write(tmp_path / "l_train_val.txt", "001.Albatross/1.jpg 0", f"{labelled}/1.jpg 1")
-    write(tmp_path / "u_train_in.txt", f"{unlabelled}/2.jpg 1")
+    write(tmp_path / "l_train_val.txt", "001.Albatross/1.jpg 0", f"{labeled}/1.jpg 1")
+    write(tmp_path / "u_train_in.txt", f"{unlabeled}/2.jpg 1")
     write(tmp_path / "test.txt", "001.Albatross/3.jpg 0")
     with pytest.raises(UserError, match=message):
         semi_cub.read(tmp_path, Settings())
@@ -256,7 +256,7 @@ def small_inat(root: Path, save_image: SaveImage) -> None:
             save_image(root / line.rpartition(" ")[0])
 
 
-def test_semi_inat_scans_its_unlabelled_images(tmp_path: Path, save_image: SaveImage) -> None:
+def test_semi_inat_scans_its_unlabeled_images(tmp_path: Path, save_image: SaveImage) -> None:
     small_inat(tmp_path, save_image)
     with pytest.raises(UserError, match="unpack u_train there"):
         load_catalog(f"semi_inat:{tmp_path}")
@@ -284,4 +284,4 @@ def test_semi_inat_scans_its_unlabelled_images(tmp_path: Path, save_image: SaveI
 
 def test_semi_inat_has_no_in_setting() -> None:
     with pytest.raises(UserError, match="inout"):
-        semi_inat.Settings(unlabelled="in")
+        semi_inat.Settings(unlabeled="in")

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from semifine.data.sources.scan import IMAGE_SUFFIXES, LeftOut, folder_of_images, images_below, left_out_remark
+from semifine.data.sources.scan import IMAGE_SUFFIXES, LeftOut, folder_of_images, images_below, left_out_note
 
 
 def test_files_that_may_be_photos_are_counted(tmp_path: Path) -> None:
@@ -29,8 +29,8 @@ def test_the_documentation_names_every_extension() -> None:
 
 def test_what_is_said_of_them() -> None:
     said = "2 files are left out, since the extension is of no image that can be read: .nef 1, without one 1"
-    assert left_out_remark(Counter({".nef": 1, "": 1})) == [said]
-    assert left_out_remark(Counter()) == []
+    assert left_out_note(Counter({".nef": 1, "": 1})) == [said]
+    assert left_out_note(Counter()) == []
 
 
 def test_one_image_is_enough_wherever_in_the_list_it_is(tmp_path: Path) -> None:

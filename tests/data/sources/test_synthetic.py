@@ -13,7 +13,7 @@ from semifine.data.sources.synthetic import GENERA, Settings, draw, load
 from semifine.errors import UserError
 
 SMALL = Settings(
-    genera=4, species=3, labelled_per_class=2, unlabelled_per_class=6, val_per_class=1, test_per_class=2, image_side=32
+    genera=4, species=3, labeled_per_class=2, unlabeled_per_class=6, val_per_class=1, test_per_class=2, image_side=32
 )
 
 
@@ -41,9 +41,9 @@ def test_splits_have_the_asked_sizes() -> None:
         assert set(np.bincount(catalog.truth[catalog.rows(split)], minlength=12)) == {len(catalog.rows(split)) // 12}
 
 
-def test_unlabelled_images_hide_their_class_everywhere_but_in_truth() -> None:
+def test_unlabeled_images_hide_their_class_everywhere_but_in_truth() -> None:
     catalog = small()
-    rows = catalog.rows(Split.UNLABELLED)
+    rows = catalog.rows(Split.UNLABELED)
     assert (catalog.label[rows] == UNKNOWN).all()
     assert not any(name.split()[0] in catalog.paths[int(row)] for row in rows for name in catalog.class_names)
     # neither does their order: classes are mixed
@@ -65,11 +65,11 @@ def test_another_seed_draws_other_individuals() -> None:
     assert small().reader.fingerprint() != small(seed=1).reader.fingerprint()
 
 
-def test_more_unlabelled_images_leave_the_others_as_they_are() -> None:
-    few, many = small(), small(unlabelled_per_class=9)
-    for split in (Split.LABELLED, Split.VAL, Split.TEST):
+def test_more_unlabeled_images_leave_the_others_as_they_are() -> None:
+    few, many = small(), small(unlabeled_per_class=9)
+    for split in (Split.LABELED, Split.VAL, Split.TEST):
         np.testing.assert_array_equal(pixels(few, few.rows(split)), pixels(many, many.rows(split)))
-    assert set(few.reader.fingerprint()) < set(many.reader.fingerprint()), "the unlabelled ones neither"
+    assert set(few.reader.fingerprint()) < set(many.reader.fingerprint()), "the unlabeled ones neither"
 
 
 def test_more_genera_and_species_leave_a_class_as_it_is() -> None:
@@ -89,17 +89,17 @@ def test_the_largest_taxonomy_has_a_name_for_every_class() -> None:
 
 
 def test_imbalance_gives_a_long_tail() -> None:
-    catalog = small(unlabelled_per_class=50, imbalance=10)
-    counts = np.bincount(catalog.truth[catalog.rows(Split.UNLABELLED)])
+    catalog = small(unlabeled_per_class=50, imbalance=10)
+    counts = np.bincount(catalog.truth[catalog.rows(Split.UNLABELED)])
     assert (counts.max(), counts.min()) == (50, 5)
     assert (np.bincount(catalog.label[catalog.rows(Split.TEST)]) == 2).all(), "the test set stays balanced"
 
 
-def test_out_of_distribution_genera_join_the_unlabelled_images_only() -> None:
-    catalog = small(unlabelled="inout", ood_genera=2)
+def test_out_of_distribution_genera_join_the_unlabeled_images_only() -> None:
+    catalog = small(unlabeled="inout", ood_genera=2)
     outside = catalog.truth >= catalog.num_classes
     assert outside.sum() == 2 * 3 * 6
-    assert (catalog.split[outside] == Split.UNLABELLED).all()
+    assert (catalog.split[outside] == Split.UNLABELED).all()
     assert catalog.num_classes == 12
 
 
@@ -109,7 +109,7 @@ def test_out_of_distribution_genera_join_the_unlabelled_images_only() -> None:
         ("genera", 0),
         ("genera", 1000),
         ("species", 0),
-        ("labelled_per_class", 0),
+        ("labeled_per_class", 0),
         ("test_per_class", -1),
         ("image_side", 4),
         ("imbalance", 0.5),
@@ -118,13 +118,13 @@ def test_out_of_distribution_genera_join_the_unlabelled_images_only() -> None:
 )
 def test_impossible_settings_are_named(key: str, value: float) -> None:
     with pytest.raises(UserError, match=f"{key} is {value}"):
-        small(**{key: value, "unlabelled": "inout"})
+        small(**{key: value, "unlabeled": "inout"})
 
 
 def test_species_of_a_genus_look_alike_and_genera_do_not() -> None:
     """The mean image of a species lies nearer to its genus than to any other genus."""
-    catalog = small(labelled_per_class=40)
-    rows = catalog.rows(Split.LABELLED)
+    catalog = small(labeled_per_class=40)
+    rows = catalog.rows(Split.LABELED)
     images = pixels(catalog, rows).astype(np.float64).reshape(len(rows), -1)
     species = np.stack([images[catalog.label[rows] == label].mean(axis=0) for label in range(12)])
     genus_of = np.arange(12) // 3

@@ -55,15 +55,15 @@ def test_a_csv_of_semicolons_or_tabs(tmp_path: Path, mark: str) -> None:
 
 def test_accents_are_one_class_in_both_forms(tmp_path: Path) -> None:
     composed, decomposed = (unicodedata.normalize(form, "fée") for form in ("NFC", "NFD"))
-    lines = [f"a.png,{composed},", "b.png,b,", f"c,{decomposed},val", f"d,{decomposed},", f"e,{decomposed},unlabelled"]
+    lines = [f"a.png,{composed},", "b.png,b,", f"c,{decomposed},val", f"d,{decomposed},", f"e,{decomposed},unlabeled"]
     catalog = table(tmp_path, "path,label,split", *lines)
     assert catalog.class_names == ("b", composed)
     assert catalog.truth.tolist() == [1, 0, 1, 1, 1]
 
 
 def test_classes_that_differ_in_case_alone_are_named(tmp_path: Path) -> None:
-    remarks = table(tmp_path, "path,label", "a.png,Wren", "b.png,wren").remarks
-    assert remarks[0] == "learnt as classes of their own, though only capital letters differ: 'Wren' and 'wren'"
+    notes = table(tmp_path, "path,label", "a.png,Wren", "b.png,wren").notes
+    assert notes[0] == "learned as classes of their own, though only capital letters differ: 'Wren' and 'wren'"
 
 
 def test_missing_images_are_no_obstacle_wherever_they_are_listed(tmp_path: Path) -> None:
@@ -82,23 +82,23 @@ def test_a_pipe_is_unreadable_and_not_waited_for(tmp_path: Path) -> None:
     store = open_store(catalog, 8, tmp_path / "cache")
     assert unreadable_images(catalog, store) == [("pipe.jpg", f"{tmp_path / 'pipe.jpg'} is not a plain file")]
     with_times = load(tmp_path / "list.csv", Settings(group_by="exif-burst"))
-    assert "3 of 3 photos have no time in their EXIF" in with_times.remarks[0]
+    assert "3 of 3 photos have no time in their EXIF" in with_times.notes[0]
 
 
 def test_splits_in_all_spellings(tmp_path: Path) -> None:
-    lines = ["path,label,split", "a.png,x,labelled", "b.png,y,Labeled", "c,x,train", "d,,train", "e,,unlabeled"]
-    lines += ["f,,unlabelled", "g,x,val", "h,x,valid", "i,y,validation", "j,y,test", "k,y,"]
+    lines = ["path,label,split", "a.png,x,labeled", "b.png,y,Labeled", "c,x,train", "d,,train", "e,,unlabeled"]
+    lines += ["f,,unlabeled", "g,x,val", "h,x,valid", "i,y,validation", "j,y,test", "k,y,"]
     assert table(tmp_path, *lines).split.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 0]
 
 
-def test_labels_of_unlabelled_rows_are_hidden(tmp_path: Path) -> None:
+def test_labels_of_unlabeled_rows_are_hidden(tmp_path: Path) -> None:
     catalog = table(
         tmp_path,
         "path,label,split,truth",
-        *("a.png,x,train,", "b.png,y,train,ignored", "c,x,unlabelled,", "d,,unlabelled,y", "e,,,y", "f,,,"),
-        *("g,,unlabelled,zebra", "h,albatross,unlabelled,", "i,x,unlabelled,x"),
+        *("a.png,x,train,", "b.png,y,train,ignored", "c,x,unlabeled,", "d,,unlabeled,y", "e,,,y", "f,,,"),
+        *("g,,unlabeled,zebra", "h,albatross,unlabeled,", "i,x,unlabeled,x"),
     )
-    hidden = catalog.split == Split.UNLABELLED
+    hidden = catalog.split == Split.UNLABELED
     assert (catalog.label[hidden] == -1).all()
     assert catalog.truth[hidden].tolist() == [0, 1, 1, -1, 3, 2, 0]  # albatross 2 and zebra 3: other classes
     assert catalog.truth[:2].tolist() == [0, 1]
@@ -114,9 +114,9 @@ def test_labels_of_unlabelled_rows_are_hidden(tmp_path: Path) -> None:
         (["path,label", "a\0.png,x"], r"line 2: the path 'a\\x00\.png' holds a null character"),
         (["path,label,split", "a.png,x,dev"], "line 2: unknown split 'dev'.*validation"),
         (["path,label,split", "a.png,x,", "b.png,,test"], "line 3: an image of split 'test' needs a label"),
-        (["path,label,split", "a.png,,labelled"], "line 2: an image of split 'labelled' needs a label"),
+        (["path,label,split", "a.png,,labeled"], "line 2: an image of split 'labeled' needs a label"),
         (["path,label", "a.png,x", "b.png,y", "a.png,y"], r"line 4: a\.png has the label 'y' here but 'x' on line 2"),
-        (["path,label,split", "a.png,x,", "b.png,y,", "c,z,test"], "line 4: class 'z' has no labelled image"),
+        (["path,label,split", "a.png,x,", "b.png,y,", "c,z,test"], "line 4: class 'z' has no labeled image"),
         (["path,label", "a.png,x", "b.png,"], "at least two classes, not 1"),
         (["path,label", "no.png,x", "nil.png,y"], r"No image of .* was found, for example .*no\.png"),
         (
@@ -125,7 +125,7 @@ def test_labels_of_unlabelled_rows_are_hidden(tmp_path: Path) -> None:
         ),
         (["path,label,Label", "a.png,x,y"], r"list\.csv has two columns 'label': leave one"),
         (["path,label", 'a.png,"x', "b.png,y"], "line 3: unexpected end of data"),
-        (["path,label,split,truth", "a.png,x,unlabelled,y"], "line 2: label 'x' and truth 'y' differ"),
+        (["path,label,split,truth", "a.png,x,unlabeled,y"], "line 2: label 'x' and truth 'y' differ"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, lines: list[str], message: str) -> None:
@@ -138,7 +138,7 @@ def test_other_encodings_are_named(tmp_path: Path) -> None:
         table(tmp_path, "path,label", "Vögel.png,x", encoding="latin-1")
 
 
-def test_a_path_may_be_labelled_and_unlabelled(tmp_path: Path) -> None:
+def test_a_path_may_be_labeled_and_unlabeled(tmp_path: Path) -> None:
     assert len(table(tmp_path, "path,label", "a.png,x", "b.png,y", "a.png,", "a.png,x")) == 4
 
 
@@ -167,7 +167,7 @@ def test_rows_of_one_site_are_on_one_side(tmp_path: Path) -> None:
     site_of = {line.split(",")[0]: line.split(",")[2] for line in lines} | {"a.png": "site 1", "b.png": ""}
     held_out = {site_of[catalog.paths[row]] for row in catalog.rows(Split.VAL)}
     assert len(held_out) == 1
-    assert all(site_of[catalog.paths[row]] not in held_out for row in catalog.rows(Split.LABELLED))
-    assert all(site_of[catalog.paths[row]] not in held_out for row in catalog.rows(Split.UNLABELLED))
+    assert all(site_of[catalog.paths[row]] not in held_out for row in catalog.rows(Split.LABELED))
+    assert all(site_of[catalog.paths[row]] not in held_out for row in catalog.rows(Split.UNLABELED))
     with pytest.raises(UserError, match=r"'observer'.*path, label, Site"):
         load(file, Settings(group_by="observer"))

@@ -16,14 +16,14 @@ from .conftest import MakeCatalog, SaveImage
 
 
 def test_classes_splits_and_pixels_survive(tmp_path: Path) -> None:
-    settings = synthetic.Settings(genera=2, species=2, unlabelled_per_class=3, val_per_class=1, test_per_class=2)
+    settings = synthetic.Settings(genera=2, species=2, unlabeled_per_class=3, val_per_class=1, test_per_class=2)
     catalog = load_catalog("synthetic", settings)
     write_folder(catalog, tmp_path / "photos")
     again = folder.load(tmp_path / "photos", folder.Settings())
     assert set(again.class_names) == set(catalog.class_names)
     for split in Split:
         assert len(again.rows(split)) == len(catalog.rows(split))
-    assert (again.truth[again.rows(Split.UNLABELLED)] == UNKNOWN).all()
+    assert (again.truth[again.rows(Split.UNLABELED)] == UNKNOWN).all()
     for row in range(len(again)):
         original = int(Path(again.paths[row]).stem)
         assert np.array_equal(again.reader.read(row), catalog.reader.read(original))
@@ -35,19 +35,19 @@ def test_classes_splits_and_pixels_survive(tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path, save_image: SaveImage, make_catalog: MakeCatalog) -> Catalog:
-    """Two classes of two labelled images and two unlabelled ones, one of which is broken."""
+    """Two classes of two labeled images and two unlabeled ones, one of which is broken."""
     paths = [f"{number}.png" for number in range(6)]
     for path in paths:
         save_image(path)
     (tmp_path / "5.png").write_bytes(b"rubbish")
-    return make_catalog(paths, label=[0, 0, 1, 1, -1, -1], split=[Split.LABELLED] * 4 + [Split.UNLABELLED] * 2)
+    return make_catalog(paths, label=[0, 0, 1, 1, -1, -1], split=[Split.LABELED] * 4 + [Split.UNLABELED] * 2)
 
 
 def files_in(folder: Path) -> list[str]:
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
-def test_unreadable_unlabelled_images_are_left_out(broken: Catalog, tmp_path: Path) -> None:
+def test_unreadable_unlabeled_images_are_left_out(broken: Catalog, tmp_path: Path) -> None:
     ((path, reason),) = write_folder(broken, tmp_path / "out")
     assert path == "5.png"
     assert "not an image format" in reason
@@ -58,14 +58,14 @@ def test_unreadable_unlabelled_images_are_left_out(broken: Catalog, tmp_path: Pa
 
 
 @pytest.mark.parametrize("was_there", [False, True])
-def test_an_unreadable_labelled_image_leaves_nothing_behind_unless_it_is_skipped(
+def test_an_unreadable_labeled_image_leaves_nothing_behind_unless_it_is_skipped(
     broken: Catalog, tmp_path: Path, was_there: bool
 ) -> None:
     (tmp_path / "1.png").write_bytes(b"rubbish")
     out = tmp_path / "out"
     if was_there:
         out.mkdir()
-    with pytest.raises(UserError, match=r"labelled image 1\.png cannot be read.*skip_unreadable"):
+    with pytest.raises(UserError, match=r"labeled image 1\.png cannot be read.*skip_unreadable"):
         write_folder(broken, out)
     assert list(out.iterdir()) == [] if was_there else not out.exists()
     assert [path for path, _ in write_folder(broken, out, skip_unreadable=True)] == ["1.png", "5.png"]
@@ -75,6 +75,6 @@ def test_an_unreadable_labelled_image_leaves_nothing_behind_unless_it_is_skipped
 def test_a_class_that_cannot_be_read_at_all_is_told(broken: Catalog, tmp_path: Path) -> None:
     for number in (2, 3):
         (tmp_path / f"{number}.png").write_bytes(b"rubbish")
-    with pytest.raises(UserError, match="All labelled images of class 'class 1' are unreadable"):
+    with pytest.raises(UserError, match="All labeled images of class 'class 1' are unreadable"):
         write_folder(broken, tmp_path / "out", skip_unreadable=True)
     assert not (tmp_path / "out").exists()

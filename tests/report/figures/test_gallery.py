@@ -32,7 +32,7 @@ NAMES = {
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFacts]:
     root = tmp_path_factory.mktemp("runs")
     groups = make_groups(4, 5)
-    common = {"groups": groups, "images_per_class": 20, "unlabelled": 500}
+    common = {"groups": groups, "images_per_class": 20, "unlabeled": 500}
     return [
         read_run(write_run(root / "supervised", "supervised", top1=40.0, **common)),
         read_run(write_run(root / "fixmatch", "fixmatch", top1=50.0, **common)),
@@ -132,7 +132,7 @@ def test_matrices_have_scales_of_the_counts(runs: list[RunFacts]) -> None:
     with drawing():
         figure = draw_matrices(runs)
     assert figure is not None
-    assert figure.get_supxlabel() == "Colours follow the square root"
+    assert figure.get_supxlabel() == "Colors follow the square root"
     assert runs[2].transitions is not None
     assert runs[2].confusion is not None
     scales = figure.axes[2:]
@@ -141,7 +141,7 @@ def test_matrices_have_scales_of_the_counts(runs: list[RunFacts]) -> None:
         top = (matrix - np.diag(np.diag(matrix))).max()
         assert scale.get_xticks().tolist() == [0, round(top / 4), top]
         picture = figure.axes[scales.index(scale)].images[0]
-        assert picture.norm(top / 4) == pytest.approx(0.5), "half the colour"
+        assert picture.norm(top / 4) == pytest.approx(0.5), "half the color"
 
 
 def test_long_names_stay_on_the_paper(runs: list[RunFacts]) -> None:
@@ -169,20 +169,20 @@ def test_points_of_the_entropy_figure_are_the_images(runs: list[RunFacts]) -> No
         by_k = draw_entropy_by_k(group_runs(runs))
     assert figure is not None
     assert by_k is not None
-    facts = runs[2].samples("entropy_before", "entropy_after", "k")
+    stats = runs[2].samples("entropy_before", "entropy_after", "k")
     offsets = np.asarray(figure.axes[0].collections[0].get_offsets())
-    np.testing.assert_allclose(offsets, np.stack([facts["entropy_before"], facts["entropy_after"]], axis=1), rtol=1e-6)
-    below = 100 * np.mean(facts["entropy_after"] < facts["entropy_before"] - 1e-6)
+    np.testing.assert_allclose(offsets, np.stack([stats["entropy_before"], stats["entropy_after"]], axis=1), rtol=1e-6)
+    below = 100 * np.mean(stats["entropy_after"] < stats["entropy_before"] - 1e-6)
     assert figure.axes[0].texts[0].get_text().startswith(f"{below:.1f}\u202f%")
     line = by_k.axes[0].lines[0]
-    means = [facts["entropy_after"][facts["k"] == k].mean() for k in np.unique(facts["k"])]
+    means = [stats["entropy_after"][stats["k"] == k].mean() for k in np.unique(stats["k"])]
     np.testing.assert_allclose(line.get_ydata(), means, rtol=1e-5)
 
 
 def test_every_group_has_its_panel(tmp_path: Path) -> None:
     """More of them than fit in a row: none is left out."""
     methods = ("soc", "fixmatch", "flexmatch", "pseudo_label", "simmatch", "curriculum", "self_training")
-    groups = group_runs([read_run(write_run(tmp_path / method, method, unlabelled=60)) for method in methods])
+    groups = group_runs([read_run(write_run(tmp_path / method, method, unlabeled=60)) for method in methods])
     with drawing():
         entropies, objectives = draw_entropies(groups), draw_objectives(groups)
     assert entropies is not None

@@ -1,6 +1,6 @@
-"""Colour jitter and blur as Triton kernels: each program belongs to one picture and does what its own row says.
+"""Color jitter and blur as Triton kernels: each program belongs to one picture and does what its own row says.
 
-Every operation of the jitter changes a pixel by itself, but for contrast, which asks for the picture's mean grey at
+Every operation of the jitter changes a pixel by itself, but for contrast, which asks for the picture's mean gray at
 that moment. One kernel takes that mean, a second one goes through all slots. Pictures are (N, 3, H, H) float32 in
 0..255, channels last.
 """
@@ -14,15 +14,15 @@ import triton.language as tl
 from torch import Tensor
 
 from semifine.augment.blur import RADIUS, kernels
-from semifine.augment.color_jitter import BRIGHTNESS, CONTRAST, GREY, HUE, SATURATION, Jitter
+from semifine.augment.color_jitter import BRIGHTNESS, CONTRAST, GRAY, HUE, SATURATION, Jitter
 from semifine.augment.image_batch import CHANNELS, FloatArray, upload
 
 _BLOCK = 1024
 _NOTHING = 4
 """The operation of an empty slot."""
 _BRIGHTNESS, _CONTRAST, _SATURATION, _HUE = (tl.constexpr(code) for code in (BRIGHTNESS, CONTRAST, SATURATION, HUE))
-_RED_SHARE, _GREEN_SHARE, _BLUE_SHARE = (tl.constexpr(float(share)) for share in GREY)
-_BEFORE, _AMOUNTS, _IS_GREY, _ROW = tl.constexpr(4), tl.constexpr(8), tl.constexpr(12), tl.constexpr(13)
+_RED_SHARE, _GREEN_SHARE, _BLUE_SHARE = (tl.constexpr(float(share)) for share in GRAY)
+_BEFORE, _AMOUNTS, _IS_GRAY, _ROW = tl.constexpr(4), tl.constexpr(8), tl.constexpr(12), tl.constexpr(13)
 _RADIUS = tl.constexpr(RADIUS)
 _CHANNELS = tl.constexpr(CHANNELS)
 
@@ -34,7 +34,7 @@ def jitter(pictures: Tensor, plan: Jitter) -> Tensor:
     rows = upload({"rows": jitter_rows(plan)}, pictures.device)["rows"]
     pixels, grid = pictures.shape[-1] ** 2, _grid(pictures)
     sums, out = torch.empty(grid, device=pictures.device), torch.empty_like(pictures)
-    _sum_grey[grid](pictures, rows, sums, pixels, BLOCK=_BLOCK)
+    _sum_gray[grid](pictures, rows, sums, pixels, BLOCK=_BLOCK)
     _jitter[grid](pictures, rows, sums, out, pixels, PARTS=1 << (grid[1] - 1).bit_length(), BLOCK=_BLOCK)
     return out
 
@@ -53,11 +53,11 @@ def blur(pictures: Tensor, sigma: FloatArray) -> Tensor:
 
 
 def jitter_rows(plan: Jitter) -> FloatArray:
-    """(N, 13): the slots' operations, those of them that come before contrast, the slots' amounts, whether grey."""
+    """(N, 13): the slots' operations, those of them that come before contrast, the slots' amounts, whether gray."""
     order = np.where(plan.is_on[:, None], plan.order, _NOTHING)
     before = np.where(np.logical_or.accumulate(order == CONTRAST, axis=1), _NOTHING, order)
     amount = np.take_along_axis(plan.amount, plan.order, axis=1)
-    return np.concatenate([order, before, amount, plan.is_grey[:, None]], axis=1)
+    return np.concatenate([order, before, amount, plan.is_gray[:, None]], axis=1)
 
 
 def _grid(pictures: Tensor) -> tuple[int, int]:
@@ -66,21 +66,21 @@ def _grid(pictures: Tensor) -> tuple[int, int]:
 
 
 @triton.jit
-def _sum_grey(pictures, rows, sums, pixels, BLOCK: tl.constexpr):
-    """(N, blocks) sums of the grey that a picture's contrast meets."""
+def _sum_gray(pictures, rows, sums, pixels, BLOCK: tl.constexpr):
+    """(N, blocks) sums of the gray that a picture's contrast meets."""
     image = tl.program_id(0).to(tl.int64)
     cell = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     exists = cell < pixels
     row = rows + image * _ROW
     red, green, blue = _read(pictures + (image * pixels + cell) * _CHANNELS, exists)
     red, green, blue = _go_through(row + _BEFORE, row + _AMOUNTS, red, green, blue, 0.0)
-    total = tl.sum(tl.where(exists, _grey(red, green, blue), 0.0), axis=0)
+    total = tl.sum(tl.where(exists, _gray(red, green, blue), 0.0), axis=0)
     tl.store(sums + image * tl.num_programs(1) + tl.program_id(1), total)
 
 
 @triton.jit
 def _jitter(pictures, rows, sums, out, pixels, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """All slots, and the grey at the end."""
+    """All slots, and the gray at the end."""
     image = tl.program_id(0).to(tl.int64)
     cell = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     exists = cell < pixels
@@ -89,8 +89,8 @@ def _jitter(pictures, rows, sums, out, pixels, PARTS: tl.constexpr, BLOCK: tl.co
     mean = tl.sum(tl.load(sums + image * parts + part, mask=part < parts, other=0.0), axis=0) / pixels
     red, green, blue = _read(pictures + (image * pixels + cell) * _CHANNELS, exists)
     red, green, blue = _go_through(row, row + _AMOUNTS, red, green, blue, mean)
-    if tl.load(row + _IS_GREY) != 0:
-        red = _clamp(_grey(red, green, blue))
+    if tl.load(row + _IS_GRAY) != 0:
+        red = _clamp(_gray(red, green, blue))
         green = red
         blue = red
     _write(out + (image * pixels + cell) * _CHANNELS, red, green, blue, exists)
@@ -98,7 +98,7 @@ def _jitter(pictures, rows, sums, out, pixels, PARTS: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def _go_through(operations, amounts, red, green, blue, mean):
-    """A picture's four slots; ``mean`` is the grey of its contrast."""
+    """A picture's four slots; ``mean`` is the gray of its contrast."""
     for slot in tl.static_range(4):
         operation = tl.load(operations + slot).to(tl.int32)
         amount = tl.load(amounts + slot)
@@ -108,7 +108,7 @@ def _go_through(operations, amounts, red, green, blue, mean):
             rest = mean * (1 - amount)
             red, green, blue = _clamp(red * amount + rest), _clamp(green * amount + rest), _clamp(blue * amount + rest)
         elif operation == _SATURATION:
-            dull = _grey(red, green, blue) * (1 - amount)
+            dull = _gray(red, green, blue) * (1 - amount)
             red, green, blue = _clamp(red * amount + dull), _clamp(green * amount + dull), _clamp(blue * amount + dull)
         elif operation == _HUE:
             red, green, blue = _turned(red, green, blue, amount)
@@ -128,13 +128,13 @@ def _turned(red, green, blue, amount):
 
 @triton.jit
 def _fall(place):
-    """How far a channel lies below the largest one, by its place on the colour circle in sixths."""
+    """How far a channel lies below the largest one, by its place on the color circle in sixths."""
     k = place - 6 * tl.floor(place / 6)
     return tl.minimum(tl.maximum(tl.minimum(k, 4 - k), 0.0), 1.0)
 
 
 @triton.jit
-def _grey(red, green, blue):
+def _gray(red, green, blue):
     return red * _RED_SHARE + green * _GREEN_SHARE + blue * _BLUE_SHARE
 
 

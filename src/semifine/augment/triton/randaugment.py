@@ -33,7 +33,7 @@ X_LINE, Y_LINE, TO_SOURCE, CUTOUT, HAS_THUMBNAIL, FRAME = 0, 4, 8, 14, 18, 19
 OPERATION, RUN, IS_ASKED, MAGNITUDE, VIEW_MAP, THUMBNAIL_MAP, STEP = 0, 1, 2, 3, 4, 10, 16
 
 
-class Itinerary(NamedTuple):
+class KernelParams(NamedTuple):
     """What a plan asks of each of N images.
 
     ``frame`` (N, FRAME) float32 says where the view lies: the crop's lines, the map to the original, the cutout's
@@ -46,7 +46,7 @@ class Itinerary(NamedTuple):
     steps: FloatArray
 
 
-def make_itinerary(plan: Plan, crop: Crop, table: ImageTable, size: int, thumbnail_size: int) -> Itinerary:
+def make_kernel_params(plan: Plan, crop: Crop, table: ImageTable, size: int, thumbnail_size: int) -> KernelParams:
     """The rows of all images of ``plan``, for views and thumbnails of these sizes."""
     count, slots = plan.codes.shape
     view_maps, thumbnail_maps, to_input = scaled_maps(plan, table, thumbnail_size)
@@ -62,7 +62,7 @@ def make_itinerary(plan: Plan, crop: Crop, table: ImageTable, size: int, thumbna
     steps[..., IS_ASKED], steps[..., MAGNITUDE] = asked[:, 1:].T, plan.magnitudes.T
     steps[..., VIEW_MAP:THUMBNAIL_MAP] = view_maps.reshape(slots, count, 6)
     steps[..., THUMBNAIL_MAP:] = thumbnail_maps.reshape(slots, count, 6)
-    return Itinerary(frame, steps)
+    return KernelParams(frame, steps)
 
 
 def _asked_from(plan: Plan) -> NDArray[np.bool_]:
@@ -108,7 +108,7 @@ def _make_tables(thumbnails, tables, steps, slot, pixels, BLOCK: tl.constexpr):
     elif code == _EQUALIZE:
         new = _equalize(level, _histogram(thumbnail + channel * pixels, pixels, BLOCK))
     elif code == _CONTRAST:
-        new = blend(_mean_grey(thumbnail, pixels, BLOCK), level, magnitude)
+        new = blend(_mean_gray(thumbnail, pixels, BLOCK), level, magnitude)
     elif code == _BRIGHTNESS:
         new = (magnitude * level).to(tl.int32)
     elif code == _POSTERIZE:
@@ -131,7 +131,7 @@ def _histogram(channel, pixels, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _mean_grey(thumbnail, pixels, BLOCK: tl.constexpr):
+def _mean_gray(thumbnail, pixels, BLOCK: tl.constexpr):
     """The mean luminance, rounded."""
     total = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, pixels, BLOCK):
@@ -140,13 +140,13 @@ def _mean_grey(thumbnail, pixels, BLOCK: tl.constexpr):
         red = tl.load(thumbnail + cell, mask=exists, other=0).to(tl.int32)
         green = tl.load(thumbnail + pixels + cell, mask=exists, other=0).to(tl.int32)
         blue = tl.load(thumbnail + 2 * pixels + cell, mask=exists, other=0).to(tl.int32)
-        total += grey(red, green, blue)
+        total += gray(red, green, blue)
     return (tl.sum(total, axis=0) + pixels // 2) // pixels
 
 
 @triton.jit
 def _auto_contrast(level, counts):
-    """See ``colour.auto_contrast``."""
+    """See ``color.auto_contrast``."""
     low = tl.min(tl.where(counts > 0, level, 255), axis=0)
     high = tl.max(tl.where(counts > 0, level, 0), axis=0)
     stretched = tl.minimum(tl.maximum(level - low, 0) * 255 // tl.maximum(high - low, 1), 255)
@@ -155,7 +155,7 @@ def _auto_contrast(level, counts):
 
 @triton.jit
 def _equalize(level, counts):
-    """See ``colour.equalize``."""
+    """See ``color.equalize``."""
     running = tl.cumsum(counts, axis=0)
     total = tl.sum(counts, axis=0)
     step = tl.max(tl.where(running < total, running, 0), axis=0) // 255
@@ -164,14 +164,14 @@ def _equalize(level, counts):
 
 
 @triton.jit
-def grey(red, green, blue):
-    """See ``colour.grey``."""
+def gray(red, green, blue):
+    """See ``color.gray``."""
     return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
 
 
 @triton.jit
 def blend(dull, value, factor):
-    """See ``colour.blend``: whole levels from whole levels."""
+    """See ``color.blend``: whole levels from whole levels."""
     return ((value - dull).to(tl.float32) * factor.to(tl.float32) + dull.to(tl.float32)).to(tl.int32)
 
 
@@ -187,9 +187,9 @@ _IS_ASKED = tl.constexpr(IS_ASKED)
 _VIEW_MAP, _THUMBNAIL_MAP = tl.constexpr(VIEW_MAP), tl.constexpr(THUMBNAIL_MAP)
 
 
-def render(images: ImageBatch, itinerary: Itinerary, size: int, thumbnail_size: int) -> Tensor:
+def render(images: ImageBatch, params: KernelParams, size: int, thumbnail_size: int) -> Tensor:
     """(N, 3, size, size) float32 views of whole levels, channels last."""
-    sent = upload(itinerary._asdict(), images.device, narrow=False)
+    sent = upload(params._asdict(), images.device, narrow=False)
     frame, steps = sent["frame"], sent["steps"]
     x_line, y_line = frame[:, X_LINE:Y_LINE], frame[:, Y_LINE:TO_SOURCE]
     to_source = frame[:, TO_SOURCE:CUTOUT]
@@ -293,7 +293,7 @@ def _change(pictures, out, tables, frame, steps, slot, size, ARE_THUMBNAILS: tl.
         blue = tl.load(table + 2 * _LEVELS + blue).to(tl.int32)
     elif run == _COLOR:
         magnitude = tl.load(step + _MAGNITUDE)
-        dull = grey(red, green, blue)
+        dull = gray(red, green, blue)
         red, green, blue = blend(dull, red, magnitude), blend(dull, green, magnitude), blend(dull, blue, magnitude)
     elif run == _SHARPNESS:  # noqa: SIM102
         if not ARE_THUMBNAILS:
@@ -311,11 +311,11 @@ def _change(pictures, out, tables, frame, steps, slot, size, ARE_THUMBNAILS: tl.
 
 @triton.jit
 def _sharpened(value, at, size, inner, magnitude):
-    """See ``colour.sharpness``."""
+    """See ``color.sharpness``."""
     total = 4 * value
     for place in tl.static_range(9):
-        neighbour = at + (place // 3 - 1) * size + (place % 3 - 1)
-        total += tl.load(neighbour, mask=inner, other=0).to(tl.int32)
+        neighbor = at + (place // 3 - 1) * size + (place % 3 - 1)
+        total += tl.load(neighbor, mask=inner, other=0).to(tl.int32)
     return tl.where(inner, blend((total + 6) // 13, value, magnitude), value)
 
 

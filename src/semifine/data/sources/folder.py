@@ -18,7 +18,7 @@ from semifine.data.sources.scan import (
     images_below,
     images_directly_in,
     in_words,
-    left_out_remark,
+    left_out_note,
     subfolders,
 )
 from semifine.data.splits import BURST, FOLDER, Grouping, SplitSettings, alone, burst_groups, divide, grouped_by
@@ -27,14 +27,14 @@ from semifine.data.text_table import class_name, names_that_differ_in_case
 from semifine.errors import UserError, first_few
 
 FOLDERS = {
-    Split.LABELLED: ("labeled", "labelled"),
-    Split.UNLABELLED: ("unlabeled", "unlabelled"),
+    Split.LABELED: ("labeled", "labelled"),
+    Split.UNLABELED: ("unlabeled", "unlabelled"),
     Split.VAL: ("val", "valid", "validation"),
     Split.TEST: ("test",),
 }
 """The folders of each split, in lower case; they are found in any."""
 SPLIT_OF = {name: split for split, names in FOLDERS.items() for name in names}
-# Folders that other programs give a meaning; as classes they would be learnt without complaint.
+# Folders that other programs give a meaning; as classes they would be learned without complaint.
 NOT_CLASSES = {"train", "training", "images"}
 LAYOUT = """\
     labeled/<class name>/*.jpg      a few images of every class
@@ -51,16 +51,16 @@ class Settings(SplitSettings):
 
 
 def load(root: Path | None, settings: Settings) -> Catalog:
-    """The catalog of a folder; class ids follow the sorted names of the folders of labelled images."""
+    """The catalog of a folder; class ids follow the sorted names of the folders of labeled images."""
     assert root is not None
     folder_of = _split_folders(root)
-    labelled = folder_of.get(Split.LABELLED, ".")
-    class_names = _class_names(root, labelled)
+    labeled = folder_of.get(Split.LABELED, ".")
+    class_names = _class_names(root, labeled)
     left_out: LeftOut = Counter()
-    parts = [_classes(root, labelled, class_names, Split.LABELLED, left_out)]
-    if (unlabelled := folder_of.get(Split.UNLABELLED)) is not None:
-        images = images_below(root, unlabelled, left_out=left_out)
-        parts.append([(path, UNKNOWN, Split.UNLABELLED) for path in images])
+    parts = [_classes(root, labeled, class_names, Split.LABELED, left_out)]
+    if (unlabeled := folder_of.get(Split.UNLABELED)) is not None:
+        images = images_below(root, unlabeled, left_out=left_out)
+        parts.append([(path, UNKNOWN, Split.UNLABELED) for path in images])
     for split in (Split.VAL, Split.TEST):
         if (name := folder_of.get(split)) is not None:
             parts.append(_classes(root, name, class_names, split, left_out))
@@ -75,12 +75,12 @@ def load(root: Path | None, settings: Settings) -> Catalog:
         paths=paths,
         label=label,
         split=np.array([split for _, _, split in rows], np.uint8),
-        truth=label.copy(),  # unlabelled: -1, nothing is known
+        truth=label.copy(),  # unlabeled: -1, nothing is known
         reader=reader,
         root=root,
-        remarks=(
-            *(_unused_folders(root, labelled) if labelled != "." else []),
-            *left_out_remark(left_out),
+        notes=(
+            *(_unused_folders(root, labeled) if labeled != "." else []),
+            *left_out_note(left_out),
             *names_that_differ_in_case(class_names),
         ),
     )
@@ -100,8 +100,8 @@ def _groups(reader: FileReader, settings: Settings) -> Grouping:
 def _site(path: str) -> str | None:
     """The folders between those of split and class and the image: those of one site may lie in several classes."""
     first, *folders = path.split("/")[:-1]
-    # One folder a class has no folder of a split above that of the class, and unlabelled images have no class.
-    has_class_folder = SPLIT_OF.get(first.lower(), Split.UNLABELLED) != Split.UNLABELLED
+    # One folder a class has no folder of a split above that of the class, and unlabeled images have no class.
+    has_class_folder = SPLIT_OF.get(first.lower(), Split.UNLABELED) != Split.UNLABELED
     return "/".join(folders[1:] if has_class_folder else folders) or None
 
 
@@ -115,24 +115,24 @@ def _split_folders(root: Path) -> dict[Split, str]:
     return folder_of
 
 
-def _unused_folders(root: Path, labelled: str) -> list[str]:
-    """A remark on folders beside that of the labelled images: whoever misspells one should know."""
+def _unused_folders(root: Path, labeled: str) -> list[str]:
+    """A note on folders beside that of the labeled images: whoever misspells one should know."""
     names = [name for name in subfolders(root) if name.lower() not in SPLIT_OF and not holds_runs_alone(root / name)]
     if not names:
         return []
-    return [f"folders that are not used, since beside {labelled} their names mean nothing: {first_few(names)}"]
+    return [f"folders that are not used, since beside {labeled} their names mean nothing: {first_few(names)}"]
 
 
-def _class_names(root: Path, labelled: str) -> tuple[str, ...]:
-    folders = _class_folders(root, labelled)
+def _class_names(root: Path, labeled: str) -> tuple[str, ...]:
+    folders = _class_folders(root, labeled)
     blank = [folder for folder in folders if not class_name(folder)]
     if blank:
-        raise UserError(f"The folder '{root / labelled / blank[0]}' has a blank name: call it as its class.")
+        raise UserError(f"The folder '{root / labeled / blank[0]}' has a blank name: call it as its class.")
     names = tuple(sorted({class_name(folder) for folder in folders}))
-    if labelled == "." and (len(names) < 2 or any(name.lower() in NOT_CLASSES for name in names)):
+    if labeled == "." and (len(names) < 2 or any(name.lower() in NOT_CLASSES for name in names)):
         raise UserError(f"{root} has no folder 'labeled', nor one folder for each class. Expected:\n{LAYOUT}")
     if len(names) < 2:
-        raise UserError(f"{root / labelled} must hold at least two folders of images, one a class. Expected:\n{LAYOUT}")
+        raise UserError(f"{root / labeled} must hold at least two folders of images, one a class. Expected:\n{LAYOUT}")
     return names
 
 
@@ -157,12 +157,12 @@ def _classes(
         class_id = class_ids.get(class_name(folder))
         if class_id is None:
             raise UserError(
-                f"{root / inside / folder} is a class without labelled images: "
+                f"{root / inside / folder} is a class without labeled images: "
                 f"add some in labeled/{folder}, or remove the folder."
             )
         others: LeftOut = Counter()
         images = images_below(root, folder if inside == "." else f"{inside}/{folder}", left_out=others)
-        if not images and split == Split.LABELLED:
+        if not images and split == Split.LABELED:
             only = f" that can be read, only other files ({in_words(others)})" if others else ""
             raise UserError(f"{root / inside / folder} holds no image{only}: add one, or remove the folder.")
         rows += [(path, class_id, split) for path in images]
@@ -170,15 +170,15 @@ def _classes(
     return rows
 
 
-FOLDER_OF_SPLIT = {Split.LABELLED: "labeled", Split.UNLABELLED: "unlabeled", Split.VAL: "val", Split.TEST: "test"}
+FOLDER_OF_SPLIT = {Split.LABELED: "labeled", Split.UNLABELED: "unlabeled", Split.VAL: "val", Split.TEST: "test"}
 PARTIAL = ".partial"
 """What is not whole yet, out of sight of whoever reads the folder."""
 
 
 def write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool = False) -> list[tuple[str, str]]:
-    """Writes every image as PNG; what is hidden about unlabelled ones stays hidden. All of them, or nothing at all.
+    """Writes every image as PNG; what is hidden about unlabeled ones stays hidden. All of them, or nothing at all.
 
-    Returns path and reason of the unreadable images that are left out: the unlabelled ones, or, ``skip_unreadable``,
+    Returns path and reason of the unreadable images that are left out: the unlabeled ones, or, ``skip_unreadable``,
     any. Else such an image is a UserError.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -211,7 +211,7 @@ def _write_images(catalog: Catalog, folder: Path) -> dict[int, str]:
             continue
         split = Split(int(catalog.split[row]))
         inside = folder / FOLDER_OF_SPLIT[split]
-        if split != Split.UNLABELLED:
+        if split != Split.UNLABELED:
             inside = inside / catalog.class_names[catalog.label[row]]
         inside.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(inside / f"{row:06d}.png")

@@ -25,12 +25,12 @@ MOST_CLASSES = 1_000_000
 class Settings:
     """What can be chosen about a published dataset."""
 
-    unlabelled: Literal["in", "inout"] = field(
-        default="in", metadata={"help": "unlabelled images: of known classes only, or of other classes, too"}
+    unlabeled: Literal["in", "inout"] = field(
+        default="in", metadata={"help": "unlabeled images: of known classes only, or of other classes, too"}
     )
     labels: Literal["l_train_val", "l_train"] = field(
         default="l_train_val",
-        metadata={"help": "labelled list; with l_train the list val.txt is for validation"},
+        metadata={"help": "labeled list; with l_train the list val.txt is for validation"},
     )
     images: str | None = field(
         default=None, metadata={"help": "folder of the images; default: the root", "is_path": True}
@@ -56,8 +56,8 @@ class Part:
 
     @property
     def label(self) -> NDArray[np.int64]:
-        """What training may see: nothing of unlabelled images, whatever their list says."""
-        return np.full_like(self.truth, UNKNOWN) if self.split == Split.UNLABELLED else self.truth
+        """What training may see: nothing of unlabeled images, whatever their list says."""
+        return np.full_like(self.truth, UNKNOWN) if self.split == Split.UNLABELED else self.truth
 
 
 @dataclass(frozen=True)
@@ -123,59 +123,59 @@ def read_species(
 ) -> Listed:
     """What the lists of a data set of species say, with the truth in oracle files and the names in one of their own."""
     folder = find_lists(root, task)
-    num_classes, parts = read_labelled(folder, settings)
-    parts += read_unlabelled_with_oracle(folder, settings, num_classes)
+    num_classes, parts = read_labeled(folder, settings)
+    parts += read_unlabeled_with_oracle(folder, settings, num_classes)
     candidates = [folder / "species_names.txt", folder / names_file, folder.parent / names_file]
     names = species_names(candidates, num_classes, tidy)
     return Listed(names, genera(names), parts)
 
 
-def read_labelled(folder: Path, settings: Settings) -> tuple[int, list[Part]]:
+def read_labeled(folder: Path, settings: Settings) -> tuple[int, list[Part]]:
     """The number of classes, and the parts with labels: training list, val where chosen and present, test."""
-    labelled = read_list(folder / f"{settings.labels}.txt")
-    num_classes = _count_classes(labelled)
-    parts = [Part(labelled, Split.LABELLED, labelled.labels)]
+    labeled = read_list(folder / f"{settings.labels}.txt")
+    num_classes = _count_classes(labeled)
+    parts = [Part(labeled, Split.LABELED, labeled.labels)]
     if settings.labels == "l_train" and (folder / "val.txt").is_file():
-        parts.append(_labelled_part(folder / "val.txt", Split.VAL, num_classes))
-    parts.append(_labelled_part(folder / "test.txt", Split.TEST, num_classes))
+        parts.append(_labeled_part(folder / "val.txt", Split.VAL, num_classes))
+    parts.append(_labeled_part(folder / "test.txt", Split.TEST, num_classes))
     return num_classes, parts
 
 
-def _count_classes(labelled: ListFile) -> int:
-    present = np.unique(labelled.labels)
+def _count_classes(labeled: ListFile) -> int:
+    present = np.unique(labeled.labels)
     if not np.array_equal(present, np.arange(len(present))):
-        raise UserError(f"{labelled.file}: the labels must be 0, 1, 2, … without a gap.")
+        raise UserError(f"{labeled.file}: the labels must be 0, 1, 2, … without a gap.")
     return len(present)
 
 
-def _labelled_part(file: Path, split: Split, num_classes: int) -> Part:
+def _labeled_part(file: Path, split: Split, num_classes: int) -> Part:
     listed = read_list(file)
     outside = np.flatnonzero((listed.labels < 0) | (listed.labels >= num_classes))
     if len(outside):
         line = outside[0]
         raise UserError(
-            f"{file}, line {line + 1}: label {listed.labels[line]} has no labelled image; "
+            f"{file}, line {line + 1}: label {listed.labels[line]} has no labeled image; "
             f"labels go from 0 to {num_classes - 1}."
         )
     return Part(listed, split, listed.labels)
 
 
-def unlabelled_names(settings: Settings) -> list[str]:
-    """Names of the unlabelled lists that are wanted; with ``in`` nothing of the others is opened."""
-    return ["u_train_in"] if settings.unlabelled == "in" else ["u_train_in", "u_train_out"]
+def unlabeled_names(settings: Settings) -> list[str]:
+    """Names of the unlabeled lists that are wanted; with ``in`` nothing of the others is opened."""
+    return ["u_train_in"] if settings.unlabeled == "in" else ["u_train_in", "u_train_out"]
 
 
-def read_unlabelled_with_oracle(folder: Path, settings: Settings, num_classes: int) -> list[Part]:
-    """Unlabelled lists, with the truth from ``*_oracle.txt`` where that file is present."""
+def read_unlabeled_with_oracle(folder: Path, settings: Settings, num_classes: int) -> list[Part]:
+    """Unlabeled lists, with the truth from ``*_oracle.txt`` where that file is present."""
     parts = []
-    for name in unlabelled_names(settings):
+    for name in unlabeled_names(settings):
         listed = read_list(folder / f"{name}.txt")
         oracle = folder / f"{name}_oracle.txt"
         truth = np.full(len(listed.paths), UNKNOWN, np.int64)
         if oracle.is_file():
             truth = join_oracle(listed, read_list(oracle))
             _check_range(oracle, truth, num_classes, outside=name == "u_train_out")
-        parts.append(Part(listed, Split.UNLABELLED, truth))
+        parts.append(Part(listed, Split.UNLABELED, truth))
     return parts
 
 

@@ -79,7 +79,7 @@ def in_words(left_out: LeftOut) -> str:
     return ", ".join(f"{extension or 'without one'} {count}" for extension, count in left_out.most_common())
 
 
-def left_out_remark(left_out: LeftOut) -> list[str]:
+def left_out_note(left_out: LeftOut) -> list[str]:
     """What to say of files that are not looked at, where there are any."""
     if not left_out:
         return []

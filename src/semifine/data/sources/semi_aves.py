@@ -1,6 +1,6 @@
-"""Semi-Aves: 200 bird species with labels, 800 others among the unlabelled images.
+"""Semi-Aves: 200 bird species with labels, 800 others among the unlabeled images.
 
-Particular: unlabelled lists carry -1, the truth is in oracle files of another order; archives unpack nested.
+Particular: unlabeled lists carry -1, the truth is in oracle files of another order; archives unpack nested.
 """
 
 from __future__ import annotations

@@ -24,20 +24,20 @@ _CLASS_FOLDER = re.compile(r"(?P<number>\d{1,6})\.(?P<name>[^/]+)/")
 def read(root: Path, settings: Settings) -> Listed:
     """What the lists say; needs no images."""
     folder = lists.find_lists(root, "semi_cub", "cub")
-    num_classes, parts = lists.read_labelled(folder, settings)
+    num_classes, parts = lists.read_labeled(folder, settings)
     names = _class_names(parts[0].listed, num_classes)
-    for name in lists.unlabelled_names(settings):
+    for name in lists.unlabeled_names(settings):
         listed = lists.read_list(folder / f"{name}.txt")
         truth = [_true_class(listed.file, path, num_classes) for path in listed.paths]
-        parts.append(Part(listed, Split.UNLABELLED, np.array(truth, np.int64)))
+        parts.append(Part(listed, Split.UNLABELED, np.array(truth, np.int64)))
     # "Black footed Albatross" is an albatross: the last word stands for the kin.
     return Listed(names, tuple(name.split()[-1] for name in names), parts)
 
 
-def _class_names(labelled: ListFile, num_classes: int) -> tuple[str, ...]:
-    lines = zip(labelled.paths, labelled.labels.tolist(), strict=True)
-    name_of = {label: _class_folder(labelled.file, path)[1] for path, label in lines}
-    return lists.checked_names([name_of[label] for label in range(num_classes)], labelled.file)
+def _class_names(labeled: ListFile, num_classes: int) -> tuple[str, ...]:
+    lines = zip(labeled.paths, labeled.labels.tolist(), strict=True)
+    name_of = {label: _class_folder(labeled.file, path)[1] for path, label in lines}
+    return lists.checked_names([name_of[label] for label in range(num_classes)], labeled.file)
 
 
 def _true_class(file: Path, path: str, num_classes: int) -> int:

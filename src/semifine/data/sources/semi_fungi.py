@@ -1,4 +1,4 @@
-"""Semi-Fungi: 200 species of fungi with labels, 1194 others among the unlabelled images.
+"""Semi-Fungi: 200 species of fungi with labels, 1194 others among the unlabeled images.
 
 Particular: folder names hold spaces, some end in one; there is no validation list (l_train is l_train_val);
 species names carry a numeric id, as in ``16022_Langermannia_gigantea``.

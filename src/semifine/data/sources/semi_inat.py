@@ -1,6 +1,6 @@
-"""Semi-iNat: 810 species with labels; 313,248 unlabelled images of these and 1629 other species.
+"""Semi-iNat: 810 species with labels; 313,248 unlabeled images of these and 1629 other species.
 
-Particular: the unlabelled images have no list, the folder ``u_train`` is scanned; nothing tells known from
+Particular: the unlabeled images have no list, the folder ``u_train`` is scanned; nothing tells known from
 other species among them, so there is no truth and no ``in`` setting; names come from ``all_taxa_info.json``.
 """
 
@@ -22,23 +22,23 @@ from semifine.errors import UserError
 
 @dataclass(frozen=True)
 class Settings(lists.Settings):
-    """As for the other published datasets, but unlabelled images are always of known and other classes."""
+    """As for the other published datasets, but unlabeled images are always of known and other classes."""
 
-    unlabelled: Literal["in", "inout"] = field(
+    unlabeled: Literal["in", "inout"] = field(
         default="inout", metadata={"help": "only inout: nothing tells the known classes from the others"}
     )
 
     def __post_init__(self) -> None:
-        if self.unlabelled == "in":
+        if self.unlabeled == "in":
             raise UserError(
-                "semi_inat does not tell which unlabelled images are of known classes: set data.unlabelled to inout."
+                "semi_inat does not tell which unlabeled images are of known classes: set data.unlabeled to inout."
             )
 
 
 def read(root: Path, settings: Settings) -> Listed:
-    """What the lists say, which is nothing about unlabelled images; needs no images."""
+    """What the lists say, which is nothing about unlabeled images; needs no images."""
     folder = lists.find_lists(root, "semi_inat")
-    num_classes, parts = lists.read_labelled(folder, settings)
+    num_classes, parts = lists.read_labeled(folder, settings)
     names, groups = _names(folder / "all_taxa_info.json", num_classes)
     return Listed(names, groups, parts)
 
@@ -61,15 +61,15 @@ def _names(file: Path, num_classes: int) -> tuple[tuple[str, ...], tuple[str, ..
 def load(root: Path | None, settings: Settings) -> Catalog:
     assert root is not None
     listed = read(root, settings)
-    return lists.to_catalog("semi_inat", _with_unlabelled(listed, root, settings), root, settings)
+    return lists.to_catalog("semi_inat", _with_unlabeled(listed, root, settings), root, settings)
 
 
-def _with_unlabelled(listed: Listed, root: Path, settings: Settings) -> Listed:
+def _with_unlabeled(listed: Listed, root: Path, settings: Settings) -> Listed:
     base = Path(settings.images).expanduser().absolute() if settings.images else root
     folder = base / "u_train"
     paths = images_below(base, "u_train") if folder.is_dir() else []
     if not paths:
-        raise UserError(f"No unlabelled images were found in {folder}: unpack u_train there.")
+        raise UserError(f"No unlabeled images were found in {folder}: unpack u_train there.")
     scanned = ListFile(folder, paths, np.full(len(paths), UNKNOWN, np.int64))
-    part = Part(scanned, Split.UNLABELLED, scanned.labels)
+    part = Part(scanned, Split.UNLABELED, scanned.labels)
     return Listed(listed.class_names, listed.class_groups, [*listed.parts, part])

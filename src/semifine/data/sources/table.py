@@ -24,11 +24,11 @@ from semifine.data.text_table import (
 from semifine.errors import UserError
 
 SPLIT_WORDS = {
-    "labelled": Split.LABELLED,
-    "labeled": Split.LABELLED,
-    "train": Split.LABELLED,
-    "unlabelled": Split.UNLABELLED,
-    "unlabeled": Split.UNLABELLED,
+    "labeled": Split.LABELED,
+    "labelled": Split.LABELED,
+    "train": Split.LABELED,
+    "unlabeled": Split.UNLABELED,
+    "unlabelled": Split.UNLABELED,
     "val": Split.VAL,
     "valid": Split.VAL,
     "validation": Split.VAL,
@@ -55,7 +55,7 @@ class Row:
     path: str
     split: Split
     label: str
-    """What training may see; empty for unlabelled rows."""
+    """What training may see; empty for unlabeled rows."""
     truth: str
     """What metrics may see."""
     group: str
@@ -63,14 +63,14 @@ class Row:
 
 
 def load(root: Path | None, settings: Settings) -> Catalog:
-    """The catalog of a table; class ids follow the sorted labels of the labelled rows."""
+    """The catalog of a table; class ids follow the sorted labels of the labeled rows."""
     assert root is not None
     column = settings.group_by if settings.group_by not in (None, FOLDER, BURST) else None
     rows = list(read_rows(root, column))
     _check_duplicates(root, rows)
-    class_names = tuple(sorted({row.label for row in rows if row.split == Split.LABELLED}))
+    class_names = tuple(sorted({row.label for row in rows if row.split == Split.LABELED}))
     if len(class_names) < 2:
-        raise UserError(f"{root} must hold labelled rows of at least two classes, not {len(class_names)}.")
+        raise UserError(f"{root} must hold labeled rows of at least two classes, not {len(class_names)}.")
     class_ids = _class_ids(root, rows, class_names)
 
     folder = Path(settings.root).expanduser().absolute() if settings.root else root.parent
@@ -91,7 +91,7 @@ def load(root: Path | None, settings: Settings) -> Catalog:
         truth=np.array([class_ids[row.truth] for row in rows], np.int64),
         reader=reader,
         root=folder,
-        remarks=tuple(names_that_differ_in_case(class_names)),
+        notes=tuple(names_that_differ_in_case(class_names)),
     )
     return divide(catalog, _groups(rows, reader, settings), settings)
 
@@ -144,10 +144,10 @@ def _row(file: Path, line: int, cells: dict[str, str]) -> Row:
     if not path:
         raise UserError(f"{where}: the path is empty.")
     split = _split(where, cells.get("split", "").lower(), label)
-    if split != Split.UNLABELLED:
+    if split != Split.UNLABELED:
         return Row(line, path, split, label, truth=label, group=group)
     if label and truth and label != truth:
-        raise UserError(f"{where}: label '{label}' and truth '{truth}' differ for an unlabelled image; keep one.")
+        raise UserError(f"{where}: label '{label}' and truth '{truth}' differ for an unlabeled image; keep one.")
     return Row(line, path, split, label="", truth=truth or label, group=group)
 
 
@@ -155,15 +155,15 @@ def _split(where: str, word: str, label: str) -> Split:
     if word and word not in SPLIT_WORDS:
         raise UserError(f"{where}: unknown split '{word}'. Valid ones: {', '.join(SPLIT_WORDS)}.")
     if not label and word in ("", "train"):
-        return Split.UNLABELLED  # a training image without a label is what this library is for
-    split = SPLIT_WORDS[word] if word else Split.LABELLED
-    if not label and split != Split.UNLABELLED:
+        return Split.UNLABELED  # a training image without a label is what this library is for
+    split = SPLIT_WORDS[word] if word else Split.LABELED
+    if not label and split != Split.UNLABELED:
         raise UserError(f"{where}: an image of split '{word}' needs a label.")
     return split
 
 
 def _check_duplicates(file: Path, rows: list[Row]) -> None:
-    """The same path may come twice (labelled and unlabelled, say) but not with two labels."""
+    """The same path may come twice (labeled and unlabeled, say) but not with two labels."""
     first: dict[str, Row] = {}
     for row in rows:
         if not row.truth:
@@ -182,7 +182,7 @@ def _class_ids(file: Path, rows: list[Row], class_names: tuple[str, ...]) -> dic
     for row in rows:
         if row.label not in class_ids:
             raise UserError(
-                f"{file}, line {row.line}: class '{row.label}' has no labelled image: add one, or remove it."
+                f"{file}, line {row.line}: class '{row.label}' has no labeled image: add one, or remove it."
             )
     outside = sorted({row.truth for row in rows} - set(class_ids))
     return class_ids | {name: len(class_names) + position for position, name in enumerate(outside)}

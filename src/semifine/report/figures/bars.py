@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from semifine.report.figures.style import FULL, colour, in_lines, panels
+from semifine.report.figures.style import FULL, color, in_lines, panels
 from semifine.report.formatting import three_digits
 from semifine.report.names import RunGroup
 from semifine.runs.analysis import Interval, mean_interval, share_interval
@@ -72,7 +72,7 @@ def _draw_bars(
 ) -> None:
     """A bar for each group that has an interval, and a point for each of its runs."""
     for place, interval in intervals.items():
-        values, hue = points[place], colour(groups[place].hue)
+        values, hue = points[place], color(groups[place].hue)
         axes.barh(place, interval.mean, height=0.62, color=hue, alpha=0.8)
         low, high = max(interval.mean - interval.low, 0), max(interval.high - interval.mean, 0)
         if low or high:  # one run alone has no interval

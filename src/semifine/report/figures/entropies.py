@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semifine.report.figures.style import COLUMN, FULL, GREY, colour, in_lines, panels
+from semifine.report.figures.style import COLUMN, FULL, GRAY, color, in_lines, panels
 from semifine.report.formatting import percent
 from semifine.report.names import REFERENCES, RunGroup
 from semifine.runs.analysis import Interval, entropy_by_k, kernel_density, mass_levels, share_below_diagonal
@@ -21,7 +21,7 @@ PANELS_A_ROW = 3
 
 
 def draw_entropies(groups: Sequence[RunGroup]) -> Figure | None:
-    """A point for each unlabelled image, its density, the diagonal and the share below it; None without samples."""
+    """A point for each unlabeled image, its density, the diagonal and the share below it; None without samples."""
     shown = with_samples(groups)
     if not shown:
         return None
@@ -29,7 +29,7 @@ def draw_entropies(groups: Sequence[RunGroup]) -> Figure | None:
     figure, axes = panels(len(shown), 2.5, width, PANELS_A_ROW)
     end = max(_draw_entropies(panel, group) for panel, group in zip(axes, shown, strict=True))
     for place, panel in enumerate(axes):
-        panel.plot([0, end], [0, end], "--", color=GREY, linewidth=0.8)
+        panel.plot([0, end], [0, end], "--", color=GRAY, linewidth=0.8)
         # A little room below 0: hard labels lie there, and would be hidden by the axis.
         panel.set(xlim=(0, end), ylim=(-0.04 * end, end), xlabel="Entropy of the prediction")
         if place % PANELS_A_ROW == 0:
@@ -47,7 +47,7 @@ def _draw_entropies(axes: Axes, group: RunGroup) -> float:
     """Draws the images of one group, and returns how far its axes must reach."""
     samples = group.runs[0].samples("entropy_before", "entropy_after")
     before, after = (samples[name].astype(np.float64) for name in ("entropy_before", "entropy_after"))
-    hue = colour(group.hue)
+    hue = color(group.hue)
     # Tens of thousands of points as a picture keep the PDF small.
     axes.scatter(before, after, s=1.5, color=hue, alpha=0.25, linewidths=0, rasterized=True)
     words = f"{percent(100 * share_below_diagonal(before, after))} of the images\nbelow the diagonal"
@@ -75,7 +75,7 @@ def draw_entropy_by_k(groups: Sequence[RunGroup]) -> Figure | None:
         return None
     figure, (axes,) = panels(1, 2.2)
     for group, found in shown:
-        hue = colour(group.hue)
+        hue = color(group.hue)
         ks = sorted(found)
         axes.plot(ks, [found[k].mean for k in ks], "o-", color=hue, markersize=2.5, label=group.label)
         lows, highs = [found[k].low for k in ks], [found[k].high for k in ks]

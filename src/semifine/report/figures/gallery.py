@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 # The file's name, what draws it, and why there may be none.
 BY_GROUP: tuple[tuple[str, Callable[[Sequence[RunGroup]], Figure | None], str], ...] = (
     ("fig1-training", draw_training, "no run recorded its accuracy over training"),
-    ("fig4-objectives", draw_objectives, "the true classes of the unlabelled images are not known"),
-    ("fig5-entropies", draw_entropies, "no run gives labels to unlabelled images"),
+    ("fig4-objectives", draw_objectives, "the true classes of the unlabeled images are not known"),
+    ("fig5-entropies", draw_entropies, "no run gives labels to unlabeled images"),
     ("fig5-entropy-by-k", draw_entropy_by_k, "no run chooses a number of clusters"),
     ("tables-results", draw_results, "no run has test images"),
-    ("cost", draw_cost, "no run recorded the time of its steps with unlabelled images"),
+    ("cost", draw_cost, "no run recorded the time of its steps with unlabeled images"),
 )
 MATRICES = "fig6-matrices"
 

@@ -1,4 +1,4 @@
-"""Figure 6: the class-transition matrix beside the confusion matrix, ordered by the learnt clusters."""
+"""Figure 6: the class-transition matrix beside the confusion matrix, ordered by the learned clusters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from semifine.report.class_order import Arrangement, arrange, choose_run
 from semifine.report.figures.style import panels
 from semifine.report.formatting import shortened
-from semifine.report.sections.matrices import COLOUR_NOTE, middle_of_scale
+from semifine.report.sections.matrices import COLOR_NOTE, middle_of_scale
 from semifine.runs.run import RunFacts
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def draw_matrices(runs: Sequence[RunFacts]) -> Figure | None:
     if not present:
         return None
     figure, axes = panels(len(present), 3.6)
-    for panel, (title, colours, matrix, names, unit) in zip(axes, present, strict=True):
+    for panel, (title, colors, matrix, names, unit) in zip(axes, present, strict=True):
         assert matrix is not None
         values = matrix[np.ix_(shown.order, shown.order)]
         np.fill_diagonal(values, 0)
         top = max(1, int(values.max()))
-        _add_scale(figure, _draw(panel, values, top, shown, colours), top, unit)
+        _add_scale(figure, _draw(panel, values, top, shown, colors), top, unit)
         panel.set(title=title, xlabel=f"{names[0]} class", ylabel=f"{names[1]} class")
-    figure.supxlabel(COLOUR_NOTE, fontsize=7)
+    figure.supxlabel(COLOR_NOTE, fontsize=7)
     return figure
 
 
@@ -54,13 +54,13 @@ def _add_scale(figure: Figure, picture: AxesImage, top: int, unit: str) -> None:
     scale.outline.set_visible(False)
 
 
-def _draw(axes: Axes, values: NDArray[np.int64], top: int, shown: Arrangement, colours: str) -> AxesImage:
+def _draw(axes: Axes, values: NDArray[np.int64], top: int, shown: Arrangement, colors: str) -> AxesImage:
     from matplotlib.colors import PowerNorm
     from matplotlib.patches import Rectangle
 
     order = shown.order
     by_square_root = PowerNorm(0.5, vmin=0, vmax=top)  # a few pairs have most of the counts
-    picture = axes.imshow(np.ma.masked_equal(values, 0), cmap=colours, interpolation="none", norm=by_square_root)
+    picture = axes.imshow(np.ma.masked_equal(values, 0), cmap=colors, interpolation="none", norm=by_square_root)
     start = 0
     for members in shown.blocks:
         corner = (start - 0.5, start - 0.5)

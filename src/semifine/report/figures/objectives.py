@@ -1,4 +1,4 @@
-"""Figure 4: how the two objectives lie over the unlabelled images, for pairs of runs."""
+"""Figure 4: how the two objectives lie over the unlabeled images, for pairs of runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semifine.report.figures.style import FULL, add_legend, colour, in_lines, panels
+from semifine.report.figures.style import FULL, add_legend, color, in_lines, panels
 from semifine.report.names import RunGroup
 from semifine.runs.analysis import kernel_density, mass_levels
 from semifine.runs.run import RunFacts
@@ -56,7 +56,7 @@ def _draw_density(axes: Axes, group: RunGroup) -> None:
     samples = known_samples(group.runs[0])
     density = kernel_density(samples["z_obj1"], samples["entropy_before"])
     levels = sorted(set(mass_levels(density, SHARES)))
-    hue = colour(group.hue)
+    hue = color(group.hue)
     top = max(levels[-1] * 1.001, float(density.values.max()) * 1.001)
     axes.contourf(density.x, density.y, density.values, levels=[levels[0], top], colors=[hue], alpha=0.12)
     axes.contour(density.x, density.y, density.values, levels=levels, colors=[hue], linewidths=0.9)
@@ -65,5 +65,5 @@ def _draw_density(axes: Axes, group: RunGroup) -> None:
 def _name_groups(figure: Figure, groups: Sequence[RunGroup]) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=colour(group.hue), label=group.label) for group in groups]
+    handles = [Line2D([], [], color=color(group.hue), label=group.label) for group in groups]
     add_legend(figure, handles, "upper")

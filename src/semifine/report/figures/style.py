@@ -1,4 +1,4 @@
-"""One look for all figures: the width of a column, letters that can be read there, colours that all can tell apart."""
+"""One look for all figures: the width of a column, letters that can be read there, colors that all can tell apart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMN = 3.35
 """Inches: a column of a two-column paper."""
 FULL = 6.9
 """Inches: both columns."""
-GREY = "#6b7280"
+GRAY = "#6b7280"
 FAINT = "#d5d9de"
 LINE_LETTERS = 22
 LEGEND_LINE, LEGEND_LETTER = 0.6, 0.062
@@ -40,10 +40,10 @@ _RC = {
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": GREY,
+    "axes.edgecolor": GRAY,
     "axes.linewidth": 0.7,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
+    "xtick.color": GRAY,
+    "ytick.color": GRAY,
     "xtick.labelcolor": "#1d2126",
     "ytick.labelcolor": "#1d2126",
     "grid.color": FAINT,
@@ -56,7 +56,7 @@ _RC = {
 }
 
 
-def colour(hue: str) -> str:
+def color(hue: str) -> str:
     """A hue of the palette on white paper."""
     return HUES[hue][0]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semifine.report.figures.style import add_legend, colour, panels
+from semifine.report.figures.style import add_legend, color, panels
 from semifine.report.names import RunGroup
 from semifine.report.sections.curves import reach_to_tick, thinned
 from semifine.runs.run import Series
@@ -42,13 +42,13 @@ def draw_training(groups: Sequence[RunGroup]) -> Figure | None:
 def _draw_group(axes: Axes, group: RunGroup, name: str) -> None:
     series = [thinned(run.series[name], MAX_POINTS) for run in group.runs if name in run.series]
     if not series:
-        axes.plot([], [], group.dash, color=colour(group.hue), label=group.label)
+        axes.plot([], [], group.dash, color=color(group.hue), label=group.label)
         return
     steps, values = at_common_steps(series)
-    axes.plot(steps, values.mean(axis=0), group.dash, color=colour(group.hue), label=group.label)
+    axes.plot(steps, values.mean(axis=0), group.dash, color=color(group.hue), label=group.label)
     if len(series) > 1:
-        axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=colour(group.hue), alpha=0.18, lw=0)
-    axes.plot(steps[-1], values[:, -1].mean(), "o", color=colour(group.hue), markersize=3, clip_on=False)
+        axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=color(group.hue), alpha=0.18, lw=0)
+    axes.plot(steps[-1], values[:, -1].mean(), "o", color=color(group.hue), markersize=3, clip_on=False)
 
 
 def at_common_steps(series: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:

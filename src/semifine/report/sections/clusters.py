@@ -1,4 +1,4 @@
-"""The learnt clusters with photos, and the pairs of classes that are confused most."""
+"""The learned clusters with photos, and the pairs of classes that are confused most."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ CURVES = (
     Curve(
         "pseudo_label_accuracy",
         "Pseudo-label accuracy",
-        "How often the prediction on an unlabelled training image is its hidden true class.",
+        "How often the prediction on an unlabeled training image is its hidden true class.",
         "%",
     ),
     Curve(
@@ -56,7 +56,7 @@ CURVES = (
     Curve(
         "entropy_after",
         "Entropy of the labels",
-        "How undecided the labels of unlabelled images are after selection; 0 is a single class.",
+        "How undecided the labels of unlabeled images are after selection; 0 is a single class.",
         "",
     ),
     Curve("loss", "Loss", "What training lowers; not comparable between methods.", ""),
@@ -108,7 +108,7 @@ def _data(curve: Curve, runs: Sequence[RunFacts]) -> dict[str, Any]:
 
 
 def thinned(series: Series, limit: int = MAX_POINTS) -> Series:
-    """At most ``limit`` points, each the mean of its neighbours; the last step stays where it is."""
+    """At most ``limit`` points, each the mean of its neighbors; the last step stays where it is."""
     if len(series) <= limit:
         return series
     parts = np.array_split(np.arange(len(series)), limit)
@@ -143,8 +143,8 @@ def _draw(curve: Curve, runs: Sequence[RunFacts]) -> str:
             continue
         points = thinned(run.series[curve.series])
         marker = "o" if len(points) <= 12 else ""
-        colour = HUES[hue][0]
-        axes.plot(points.steps, points.values, dash, color=colour, marker=marker, markersize=3.5, linewidth=1.8)
+        color = HUES[hue][0]
+        axes.plot(points.steps, points.values, dash, color=color, marker=marker, markersize=3.5, linewidth=1.8)
         said.append(f"{label} ends at {decimal(float(points.values[-1]), 1)}{' ' * bool(curve.unit)}{curve.unit}")
     axes.set_xlabel("training step", color=INK)
     axes.set_ylabel(curve.unit, color=INK)

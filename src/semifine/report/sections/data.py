@@ -34,15 +34,15 @@ def _view(run: RunFacts, name: str) -> DataView:
     report = run.data_report
     numbers = (report.get("splits") or {}).items()
     splits = [count(number, f"{SPLIT_NAMES.get(name, name)} image") for name, number in numbers if number]
-    spread = report.get("labelled_per_class") or {}
+    spread = report.get("labeled_per_class") or {}
     counts = f"{count(run.num_classes, 'class', 'classes')}; {enumeration(splits)}"
     if spread:
         few, many = spread["min"], spread["max"]
-        labelled = f"{few} to {many} labelled images" if few < many else count(few, "labelled image")
-        counts += f"; {labelled} a class"
-    truth = report.get("unlabelled_truth") or {}
+        labeled = f"{few} to {many} labeled images" if few < many else count(few, "labeled image")
+        counts += f"; {labeled} a class"
+    truth = report.get("unlabeled_truth") or {}
     if truth.get("other_class"):
-        counts += f"; {count(truth['other_class'], 'unlabelled image')} of no known class"
+        counts += f"; {count(truth['other_class'], 'unlabeled image')} of no known class"
     copies = [" = ".join(map(str, group)) for group in report.get("duplicates") or []]
     problems = [*map(str, report.get("errors") or []), *map(str, report.get("warnings") or [])]
     aside = [str(path) for path in run.result.get("set_aside") or []]

@@ -1,4 +1,4 @@
-"""Does the unlabelled data help? Supervised learning under the same budget beside each method."""
+"""Does the unlabeled data help? Supervised learning under the same budget beside each method."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SENTENCES = {
     "yes": "The difference is larger than chance alone is likely to give.",
     "probably": "The difference is barely larger than chance alone is likely to give: repeat with other seeds.",
     "open": "The difference is no larger than chance alone may give.",
-    "probably not": "The unlabelled images made it worse, but by barely more than chance alone is likely to give: "
+    "probably not": "The unlabeled images made it worse, but by barely more than chance alone is likely to give: "
     "repeat with other seeds.",
-    "no": "The unlabelled images made it worse, by more than chance is likely to give.",
+    "no": "The unlabeled images made it worse, by more than chance is likely to give.",
 }
 
 
@@ -55,7 +55,7 @@ class HelpBox:
 
 
 def view_help(runs: Sequence[RunFacts], rows: Sequence[Row]) -> HelpBox:
-    """One verdict for each method with unlabelled images, against the supervised runs on the same data."""
+    """One verdict for each method with unlabeled images, against the supervised runs on the same data."""
     verdicts: list[Verdict] = []
     unequal: list[str] = []
     advice: list[Advice] = []
@@ -73,7 +73,7 @@ def view_help(runs: Sequence[RunFacts], rows: Sequence[Row]) -> HelpBox:
             where = f" on {names[places[0]]}" if len(data_sets) > 1 else ""
             unequal.append(f"the runs{where} differ in {enumeration(different)}")
     if not verdicts and not advice:
-        advice = [Advice("No run here learns from unlabelled images together with a supervised one.")]
+        advice = [Advice("No run here learns from unlabeled images together with a supervised one.")]
     return HelpBox(verdicts, unequal, advice)
 
 
@@ -112,7 +112,7 @@ def _verdict(comparison: Comparison) -> Verdict:
 
 
 def supervised_command(run: Path) -> str:
-    """Trains without unlabelled images and else as the run did, into a folder beside it."""
+    """Trains without unlabeled images and else as the run did, into a folder beside it."""
     folder = run if run.name not in ("", "..") else run.resolve()
     out = folder.with_name(f"{folder.name}-supervised")
     return shlex.join(

@@ -65,18 +65,18 @@ class RunPhotos:
             self.missing = str(error).replace(root, data_name(run)) if root else str(error)
 
     def of_classes(self) -> dict[int, list[NDArray[Any]]]:
-        """A few labelled photos of each class."""
+        """A few labeled photos of each class."""
         if self._catalog is None:
             return {}
         found: dict[int, list[NDArray[Any]]] = {}
-        for row in self._catalog.rows(Split.LABELLED):
+        for row in self._catalog.rows(Split.LABELED):
             photos = found.setdefault(int(self._catalog.label[row]), [])
             if len(photos) < MAX_PER_CLASS:
                 photos += self._read(int(row))
         return found
 
     def of_samples(self, paths: Iterable[str]) -> dict[str, str]:
-        """Data URIs of unlabelled photos by path, as far as they can be read."""
+        """Data URIs of unlabeled photos by path, as far as they can be read."""
         wanted = {path: self._rows[path] for path in paths if path in self._rows}
         pixels = {path: self._read(row) for path, row in wanted.items()}
         return {path: data_uri(found[0]) for path, found in pixels.items() if found}
@@ -85,7 +85,7 @@ class RunPhotos:
     def _rows(self) -> dict[str, int]:
         if self._catalog is None:
             return {}
-        return {str(self._catalog.paths[row]): int(row) for row in self._catalog.rows(Split.UNLABELLED)}
+        return {str(self._catalog.paths[row]): int(row) for row in self._catalog.rows(Split.UNLABELED)}
 
     def _read(self, row: int) -> list[NDArray[Any]]:
         from semifine.data.store_files import try_decode

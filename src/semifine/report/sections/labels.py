@@ -1,4 +1,4 @@
-"""Pseudo-labels that each class got over training, against the number of its labelled images."""
+"""Pseudo-labels that each class got over training, against the number of its labeled images."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class ClassShare:
     name: str
     labels: str
     """Share of the last pseudo-labels."""
-    labelled: str
-    """Share of the labelled images."""
+    labeled: str
+    """Share of the labeled images."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ClassLabelsView:
     history: str
     """Labels of each class over training, as a drawing."""
     last: str
-    """The last labels beside the labelled images, as a drawing."""
+    """The last labels beside the labeled images, as a drawing."""
     most: list[ClassShare]
     fewest: list[ClassShare]
     never: list[str]
@@ -50,27 +50,27 @@ def view_class_labels(run: RunFacts) -> ClassLabelsView | None:
     labels = run.class_labels
     if labels is None or not labels.accepted.any():
         return None
-    labelled = run.labelled_counts
+    labeled = run.labeled_counts
     share = labels.accepted[-1] / max(labels.accepted[-1].sum(), 1)
-    expected = np.full(len(share), 1 / len(share)) if labelled is None else labelled / max(labelled.sum(), 1)
+    expected = np.full(len(share), 1 / len(share)) if labeled is None else labeled / max(labeled.sum(), 1)
     order = np.argsort(share - expected, kind="stable")
-    listed = [_share(run, int(label), share, labelled) for label in order]
+    listed = [_share(run, int(label), share, labeled) for label in order]
     never = [run.class_names[label] for label in np.flatnonzero(labels.accepted[-1] == 0)]
-    rows = _rows(run, labels.accepted[-1], labelled)
+    rows = _rows(run, labels.accepted[-1], labeled)
     shares = 100 * labels.accepted / np.maximum(labels.accepted.sum(axis=1, keepdims=True), 1)
     with drawing():
-        history, last = _draw_history(rows, labels, shares), _draw_last(rows, shares, labelled)
+        history, last = _draw_history(rows, labels, shares), _draw_last(rows, shares, labeled)
     return ClassLabelsView(history, last, listed[::-1][:MAX_LISTED], listed[:MAX_LISTED], never)
 
 
-def _share(run: RunFacts, label: int, share: NDArray[np.float64], labelled: NDArray[np.int64] | None) -> ClassShare:
-    of_labelled = MISSING if labelled is None else percent(100 * labelled[label] / max(labelled.sum(), 1))
-    return ClassShare(run.class_names[label], percent(100 * share[label]), of_labelled)
+def _share(run: RunFacts, label: int, share: NDArray[np.float64], labeled: NDArray[np.int64] | None) -> ClassShare:
+    of_labeled = MISSING if labeled is None else percent(100 * labeled[label] / max(labeled.sum(), 1))
+    return ClassShare(run.class_names[label], percent(100 * share[label]), of_labeled)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The classes from top to bottom, from many labelled images to few, as both figures have them."""
+    """The classes from top to bottom, from many labeled images to few, as both figures have them."""
 
     names: list[str]
     order: NDArray[np.int64]
@@ -87,15 +87,15 @@ class _Rows:
         names = [shortened(self.names[label], NAME_LENGTH) for label in self.order] if self.named else []
         axes.set_yticks(range(len(names)), names, fontsize=LETTERS, parse_math=False)
         if not self.named:
-            axes.set_ylabel(f"{count(size, 'class', 'classes')}, most labelled images first", color=INK)
+            axes.set_ylabel(f"{count(size, 'class', 'classes')}, most labeled images first", color=INK)
         axes.tick_params(colors=INK, color=FAINT, labelcolor=INK, length=0)
         for spine in axes.spines.values():
             spine.set_color(FAINT)
         return figure, axes
 
 
-def _rows(run: RunFacts, last: NDArray[np.int64], labelled: NDArray[np.int64] | None) -> _Rows:
-    return _Rows(list(run.class_names), np.lexsort((-last, -(last if labelled is None else labelled))))
+def _rows(run: RunFacts, last: NDArray[np.int64], labeled: NDArray[np.int64] | None) -> _Rows:
+    return _Rows(list(run.class_names), np.lexsort((-last, -(last if labeled is None else labeled))))
 
 
 def _draw_history(rows: _Rows, labels: ClassLabels, shares: NDArray[np.float64]) -> str:
@@ -111,14 +111,14 @@ def _draw_history(rows: _Rows, labels: ClassLabels, shares: NDArray[np.float64])
     return to_svg(figure, f"Accepted pseudo-labels of {count(len(rows.order), 'class', 'classes')} over training.")
 
 
-def _draw_last(rows: _Rows, shares: NDArray[np.float64], labelled: NDArray[np.int64] | None) -> str:
-    """A bar for each class, and its share of the labelled images as a line."""
+def _draw_last(rows: _Rows, shares: NDArray[np.float64], labeled: NDArray[np.int64] | None) -> str:
+    """A bar for each class, and its share of the labeled images as a line."""
     figure, axes = rows.new_axes()
     place = np.arange(len(rows.order))
     axes.barh(place, shares[-1][rows.order], height=0.8, color=HUES["blue"][0])
-    if labelled is not None:
-        of_labelled = 100 * labelled[rows.order] / max(labelled.sum(), 1)
-        axes.plot(of_labelled, place, color=HUES["vermillion"][0], linewidth=1.8)
+    if labeled is not None:
+        of_labeled = 100 * labeled[rows.order] / max(labeled.sum(), 1)
+        axes.plot(of_labeled, place, color=HUES["vermillion"][0], linewidth=1.8)
     axes.set_ylim(len(place) - 0.5, -0.5)
     axes.set_xlabel("% of all", color=INK)
-    return to_svg(figure, f"Last pseudo-labels of {count(len(place), 'class', 'classes')}, and labelled images.")
+    return to_svg(figure, f"Last pseudo-labels of {count(len(place), 'class', 'classes')}, and labeled images.")

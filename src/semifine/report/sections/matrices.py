@@ -18,7 +18,7 @@ NAME_LENGTH = 26
 
 # Half way between light and dark, so that the pictures can be read on both grounds.
 BLUE, RED = (33, 136, 207), (222, 98, 30)
-COLOUR_NOTE = "Colours follow the square root"
+COLOR_NOTE = "Colors follow the square root"
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class MatrixFigure:
     title: str
     caption: str
     svg: str
-    colour: str
+    color: str
     ticks: tuple[str, str, str]
-    """Values at the start, the middle and the end of the colour scale."""
+    """Values at the start, the middle and the end of the color scale."""
 
 
 def draw_matrices(shown: Arrangement) -> list[MatrixFigure]:
@@ -45,10 +45,10 @@ def _transitions_figure(shown: Arrangement) -> MatrixFigure | None:
     top = float(values.max())
     return MatrixFigure(
         title="Class transitions in training",
-        caption="How often the prediction of an unlabelled image moved from the row\u2019s class to the column\u2019s. "
-        f"No label is needed to count this. {COLOUR_NOTE}.",
+        caption="How often the prediction of an unlabeled image moved from the row\u2019s class to the column\u2019s. "
+        f"No label is needed to count this. {COLOR_NOTE}.",
         svg=_draw(values, BLUE, shown, "Class-transition matrix", ("later", "earlier")),
-        colour=_css(BLUE),
+        color=_css(BLUE),
         ticks=("0", whole(middle) if (middle := middle_of_scale(top)) else "", count(top, "change")),
     )
 
@@ -62,15 +62,15 @@ def _mistakes_figure(shown: Arrangement) -> MatrixFigure | None:
     return MatrixFigure(
         title="Mistakes on test images",
         caption="Share of the row\u2019s test images that were taken for the column\u2019s class. "
-        f"Right answers, on the diagonal, are left out. {COLOUR_NOTE}.",
+        f"Right answers, on the diagonal, are left out. {COLOR_NOTE}.",
         svg=_draw(values, RED, shown, "Test confusion matrix", ("predicted", "true")),
-        colour=_css(RED),
+        color=_css(RED),
         ticks=("0", percent(top / 4), percent(top)),
     )
 
 
 def middle_of_scale(top: float) -> int | None:
-    """The whole number that has half the colour of ``top``; None where that would be far from a whole one."""
+    """The whole number that has half the color of ``top``; None where that would be far from a whole one."""
     return round(top / 4) if top >= 4 else None
 
 
@@ -86,7 +86,7 @@ def _off_diagonal(matrix: NDArray[np.integer | np.floating]) -> NDArray[np.float
 
 def _draw(
     values: NDArray[np.float64],
-    colour: tuple[int, int, int],
+    color: tuple[int, int, int],
     shown: Arrangement,
     title: str,
     axis_names: tuple[str, str],
@@ -96,7 +96,7 @@ def _draw(
     side = _side(len(order))
     figure = new_figure(side, side)
     axes = figure.add_subplot(facecolor="none")
-    axes.imshow(tinted(values[np.ix_(order, order)], colour), interpolation="none")
+    axes.imshow(tinted(values[np.ix_(order, order)], color), interpolation="none")
     _draw_borders(axes, shown)
     names = [shortened(shown.run.class_names[label], NAME_LENGTH) for label in order] if named else []
     places = range(len(names))
@@ -120,13 +120,13 @@ def _side(num_classes: int) -> float:
     return 6.6 if num_classes <= MAX_SIDE_BY_SIDE else 9.0
 
 
-def tinted(values: NDArray[np.float64], colour: tuple[int, int, int]) -> NDArray[np.uint8]:
+def tinted(values: NDArray[np.float64], color: tuple[int, int, int]) -> NDArray[np.uint8]:
     """(K, K, 4): more is less transparent, so that the ground of the page shows where nothing is.
 
-    By the square root, because a few pairs have most of the counts. The diagonal is grey: it is no value.
+    By the square root, because a few pairs have most of the counts. The diagonal is gray: it is no value.
     """
     picture = np.empty((*values.shape, 4), np.uint8)
-    picture[..., :3] = colour
+    picture[..., :3] = color
     picture[..., 3] = np.round(255 * np.sqrt(values / max(float(values.max()), 1e-12)))
     diagonal = np.arange(len(values))
     picture[diagonal, diagonal] = (128, 128, 128, 50)
@@ -147,5 +147,5 @@ def _draw_borders(axes: object, shown: Arrangement) -> None:
         start += size
 
 
-def _css(colour: tuple[int, int, int]) -> str:
-    return "rgb({} {} {})".format(*colour)
+def _css(color: tuple[int, int, int]) -> str:
+    return "rgb({} {} {})".format(*color)

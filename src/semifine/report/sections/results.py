@@ -45,8 +45,8 @@ COLUMNS = (
     Column("val", "Validation", "top-1, last evaluation"),
     Column("selected_on_val", "Selected on validation", "test top-1 at the best validation accuracy"),
     Column("best_on_test", "Best on test", "the paper\u2019s protocol; not an honest estimate"),
-    Column("pseudo_label_accuracy", "Pseudo-label accuracy", "unlabelled images, at the end"),
-    Column("candidates", "Candidate classes", "mean per unlabelled image"),
+    Column("pseudo_label_accuracy", "Pseudo-label accuracy", "unlabeled images, at the end"),
+    Column("candidates", "Candidate classes", "mean per unlabeled image"),
     Column("candidate_hit_rate", "Hit rate", "true class is a candidate"),
     Column("agreement", "Agreement with groups", "adjusted Rand index"),
     Column("seconds", "Time", "after start-up"),
@@ -71,18 +71,18 @@ def filled_columns(rows: Sequence[Row]) -> list[Column]:
 
 def result_cells(run: RunFacts) -> dict[str, Cell]:
     """The numbers of one run by column; a missing one is a dash."""
-    result, unlabelled = run.result, run.unlabelled
+    result, unlabeled = run.result, run.unlabeled
     numbers: dict[str, float | None] = {
         "top1": result.get("top1"),
         "top5": result.get("top5"),
         "val": (result.get("val") or {}).get("top1"),
         "selected_on_val": (result.get("selected_on_val") or {}).get("top1"),
         "best_on_test": (result.get("best_on_test") or {}).get("top1"),
-        "pseudo_label_accuracy": unlabelled.get("pseudo_label_accuracy"),
-        "candidate_hit_rate": unlabelled.get("candidate_hit_rate"),
+        "pseudo_label_accuracy": unlabeled.get("pseudo_label_accuracy"),
+        "candidate_hit_rate": unlabeled.get("candidate_hit_rate"),
     }
     cells = {key: Cell(percent(value), value) for key, value in numbers.items()}
-    size, seconds = unlabelled.get("candidates"), result.get("seconds")
+    size, seconds = unlabeled.get("candidates"), result.get("seconds")
     agreement = agreement_with_groups(run.transitions, run.class_groups)
     cells["candidates"] = Cell(decimal(size, 1), size)
     cells["agreement"] = Cell(decimal(agreement), agreement)
@@ -103,11 +103,11 @@ class OutsideRow:
 
 
 def outside_rows(runs: Sequence[RunFacts]) -> list[OutsideRow]:
-    """Two rows for each run that knows of unlabelled images of no class."""
+    """Two rows for each run that knows of unlabeled images of no class."""
     rows = []
     for run, label in zip(runs, run_labels(runs), strict=True):
         for key, which in (("in_class", "of the classes"), ("out_of_class", "of no class")):
-            means = run.unlabelled.get(key)
+            means = run.unlabeled.get(key)
             if isinstance(means, dict):
                 rows.append(
                     OutsideRow(
@@ -138,11 +138,11 @@ def _line(run: RunFacts, label: str) -> str:
 
 
 def _speed(run: RunFacts) -> str:
-    """Of the steps with unlabelled images, where some had none."""
+    """Of the steps with unlabeled images, where some had none."""
     words = []
     if run.step_seconds is not None:
-        is_part = run.labelled_only_steps and run.method not in REFERENCES
-        which = " with unlabelled images" if is_part else ""
+        is_part = run.labeled_only_steps and run.method not in REFERENCES
+        which = " with unlabeled images" if is_part else ""
         words.append(f"{with_unit(three_digits(1000 * run.step_seconds), 'ms')} a step{which}")
     if len(speeds := run.of_full_steps("images_per_second")):
         words.append(count(float(np.median(speeds)), "image") + " a second")

@@ -29,15 +29,15 @@ class Tile:
 class Summary:
     tiles: list[Tile]
     paragraphs: list[str]
-    remarks: list[str]
+    notes: list[str]
     """What a careful reader should keep in mind."""
 
 
-def summarise(runs: Sequence[RunFacts], rows: Sequence[Row]) -> Summary:
+def summarize(runs: Sequence[RunFacts], rows: Sequence[Row]) -> Summary:
     """Words and tiles for all runs; runs on different data are never compared."""
     tiles: list[Tile] = []
     paragraphs: list[str] = []
-    remarks: list[str] = []
+    notes: list[str] = []
     data_sets, names = by_data(runs), data_labels(runs)
     for places in data_sets:
         name = names[places[0]]
@@ -50,8 +50,8 @@ def summarise(runs: Sequence[RunFacts], rows: Sequence[Row]) -> Summary:
             _label_sentences(own_runs, own_rows),
         )
         paragraphs += [" ".join(sentences) for sentences in told if sentences]
-        remarks += _remarks(scores, own_runs, f" on {name}" if len(data_sets) > 1 else "")
-    return Summary(tiles, paragraphs, list(dict.fromkeys(remarks)))
+        notes += _remarks(scores, own_runs, f" on {name}" if len(data_sets) > 1 else "")
+    return Summary(tiles, paragraphs, list(dict.fromkeys(notes)))
 
 
 def _tiles(scores: Sequence[Score]) -> list[Tile]:
@@ -71,13 +71,13 @@ def _tiles(scores: Sequence[Score]) -> list[Tile]:
 def _data_sentence(runs: Sequence[RunFacts], name: str) -> str:
     run = runs[0]
     images = run.result.get("images") or {}
-    labelled, tested = images.get("labelled"), max(images_of(run, "test") for run in runs)
-    unlabelled = images.get("unlabelled") or run.unlabelled.get("images")
+    labeled, tested = images.get("labeled"), max(images_of(run, "test") for run in runs)
+    unlabeled = images.get("unlabeled") or run.unlabeled.get("images")
     parts = []
-    if labelled:
-        parts.append(count(labelled, "labelled image"))
-    if unlabelled:
-        parts.append(count(unlabelled, "unlabelled image"))
+    if labeled:
+        parts.append(count(labeled, "labeled image"))
+    if unlabeled:
+        parts.append(count(unlabeled, "unlabeled image"))
     words = f"The data \u201c{name}\u201d has {count(run.num_classes, 'class', 'classes')}"
     words += f", {enumeration(parts)} to learn from" if parts else ""
     words += f", and {count(tested, 'test image')}" if tested else ", and no test images"
@@ -97,7 +97,7 @@ def _with_spread(score: Score) -> str:
 
 
 def _told(comparison: Comparison) -> str:
-    """Whether the unlabelled images helped."""
+    """Whether the unlabeled images helped."""
     label, difference, margin = comparison.score.label, comparison.difference, comparison.margin
     digits = comparison.digits
     if comparison.verdict == "open":
@@ -106,8 +106,8 @@ def _told(comparison: Comparison) -> str:
             images = count(comparison.images, f"{comparison.score.split} image")
             chance = f"With {images}, chance alone gives up to about {margin:.{digits}f}"
         return (
-            f"{label} and supervised learning, which sees the labelled images alone, differ by "
-            f"{points(difference, digits)}. {chance}: whether the unlabelled images helped stays open."
+            f"{label} and supervised learning, which sees the labeled images alone, differ by "
+            f"{points(difference, digits)}. {chance}: whether the unlabeled images helped stays open."
         )
     side = "above" if difference > 0 else "below"
     helped = {
@@ -117,21 +117,21 @@ def _told(comparison: Comparison) -> str:
         "no": "did not help",
     }[comparison.verdict]
     return (
-        f"{label} is {abs(difference):.{digits}f} points {side} supervised learning, which sees the labelled "
-        f"images alone: here the unlabelled images {helped}."
+        f"{label} is {abs(difference):.{digits}f} points {side} supervised learning, which sees the labeled "
+        f"images alone: here the unlabeled images {helped}."
     )
 
 
 def _label_sentences(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[str]:
     """What soft labels are worth, for the first run that gives any."""
     for run, row in zip(runs, rows, strict=True):
-        facts = run.unlabelled
-        if run.method in REFERENCES or "candidate_hit_rate" not in facts or facts["candidates"] <= 1:
+        stats = run.unlabeled
+        if run.method in REFERENCES or "candidate_hit_rate" not in stats or stats["candidates"] <= 1:
             continue
         sentences = [
-            f"For an unlabelled image {row.label} keeps {decimal(facts['candidates'], 1)} candidate classes on "
-            f"average; the true one is among them for {percent(facts['candidate_hit_rate'])} of the images, and the "
-            f"single prediction is right for {percent(facts['pseudo_label_accuracy'])}."
+            f"For an unlabeled image {row.label} keeps {decimal(stats['candidates'], 1)} candidate classes on "
+            f"average; the true one is among them for {percent(stats['candidate_hit_rate'])} of the images, and the "
+            f"single prediction is right for {percent(stats['pseudo_label_accuracy'])}."
         ]
         agreement = row.cells["agreement"].value
         if agreement is not None:
@@ -144,17 +144,17 @@ def _label_sentences(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[str]
 
 
 def _remarks(scores: Sequence[Score], runs: Sequence[RunFacts], where: str) -> list[str]:
-    remarks = []
+    notes = []
     single = [score.label for score in scores if len(score.seeds) == 1]
     if single:
-        remarks.append(
+        notes.append(
             f"{enumeration(single)}: one seed. Another seed gives another number; "
             "repeat with several before relying on a small difference."
         )
     different = differences_beyond_method(runs)
     if different:
-        remarks.append(f"The runs{where} differ in more than the method: {enumeration(different)}.")
+        notes.append(f"The runs{where} differ in more than the method: {enumeration(different)}.")
     left_out = max((len(run.result.get("set_aside") or ()) for run in runs), default=0)
     if left_out:
-        remarks.append(f"{count(left_out, 'image')} could not be read and stayed out.")
-    return remarks
+        notes.append(f"{count(left_out, 'image')} could not be read and stayed out.")
+    return notes

@@ -88,10 +88,10 @@
       const run = page.runs[line.run];
       const points = line.steps.map((step, at) => [step, line.values[at]]).filter(([step]) => step >= low && step <= high);
       const path = points.map(([step, value]) => `${this.x(step).toFixed(1)},${this.y(value).toFixed(1)}`).join(" ");
-      const colour = `var(--hue-${run.hue})`;
-      draw("polyline", { points: path, stroke: colour, "stroke-dasharray": run.dash, class: "line", "data-run": line.run }, svg);
+      const color = `var(--hue-${run.hue})`;
+      draw("polyline", { points: path, stroke: color, "stroke-dasharray": run.dash, class: "line", "data-run": line.run }, svg);
       if (points.length <= 12)
-        for (const [step, value] of points) draw("circle", { cx: this.x(step), cy: this.y(value), r: 2.6, fill: colour }, svg);
+        for (const [step, value] of points) draw("circle", { cx: this.x(step), cy: this.y(value), r: 2.6, fill: color }, svg);
     }
 
     at(event) {

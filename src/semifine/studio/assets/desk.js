@@ -9,7 +9,7 @@ import { askWhichHolds, rivalsOf, saying, sentence } from "./replacing.js";
 
 const VERDICTS = ["label", "none_of_these"];
 
-export class Desk {
+export class LabelQueue {
   image = null; // what the page shows of the current image
   #underway = null;
 

@@ -2,7 +2,7 @@
 
 import { get, setRun, shownRun } from "./api.js";
 import { chooseClass } from "./classes.js";
-import { Desk } from "./desk.js";
+import { LabelQueue } from "./desk.js";
 import { find, grumble, keepingFocus, leaveFromOutside, make, toast } from "./dom.js";
 import { listen } from "./keyboard.js";
 import { toggleLookAlikes } from "./look_alikes.js";
@@ -17,7 +17,7 @@ const POLL = 1500; // milliseconds
 const PARTS = ["label", "overview", "train"];
 
 const queue = new Queue();
-const desk = new Desk(queue);
+const desk = new LabelQueue(queue);
 const zoom = new Zoom();
 const filters = find("#filters");
 let classNames = [];
@@ -110,10 +110,10 @@ function look(id) {
   return desk.look(id);
 }
 
-function showCounts({ waiting, labelled, conflict }) {
+function showCounts({ waiting, labeled, conflict }) {
   const place = find("#counts");
   const conflicts = make("a", { href: "#label", class: "conflicts", on: { click: () => filter({ state: "conflict" }) } }, `${conflict} in conflict`);
-  const now = make("p", {}, `${labelled} labelled, ${waiting} waiting`, ...(conflict ? [" · ", conflicts] : []));
+  const now = make("p", {}, `${labeled} labeled, ${waiting} waiting`, ...(conflict ? [" · ", conflicts] : []));
   if (now.textContent === place.textContent) return; // or it would be read out again and again
   keepingFocus(place, () => place.replaceChildren(...now.childNodes));
 }

@@ -36,7 +36,7 @@ function view({ classes, pairs }, filter, width) {
     classes.map((of, id) => dot(of, dots[id], () => filter({ class: id }))),
     boxes.map((box, id) => box && draw("text", { x: box.left, y: box.bottom - 4 }, classes[id].name)),
   );
-  const explained = "The larger a dot, the more doubt there is about the images that wait in its class. Colours are clusters.";
+  const explained = "The larger a dot, the more doubt there is about the images that wait in its class. Colors are clusters.";
   const rest = unnamed ? ` For want of room ${plural(unnamed, "name stands", "names stand")} in the clusters below alone.` : "";
   return [svg, make("figcaption", { class: "quiet" }, explained + rest)];
 }

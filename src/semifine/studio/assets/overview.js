@@ -1,4 +1,4 @@
-// What is learnt, what is confused, and how far people have come.
+// What is learned, what is confused, and how far people have come.
 
 import { get, photo } from "./api.js";
 import { find, keepingFocus, make, percent, plural } from "./dom.js";
@@ -17,7 +17,7 @@ export async function showOverview(filter) {
       { class: "tiles" },
       tile(all.accuracy ? `${all.accuracy.top1.toFixed(1)} %` : "–", all.accuracy ? `right on ${all.accuracy.split} images` : "no test images"),
       tile(counts.waiting, "images waiting"),
-      tile(counts.labelled, "labelled by people"),
+      tile(counts.labeled, "labeled by people"),
       tile(counts.conflict, "in conflict"),
       tile(counts.unsure + counts.none_of_these, "unsure or none of these"),
     ),
@@ -71,5 +71,5 @@ const classView = (id, of, filter) =>
     { type: "button", class: "class", on: { click: () => filter({ class: id }) }, title: `Label images that look like ${of.name}` },
     make("span", { class: "photos" }, of.photos.slice(0, 2).map((row) => make("img", { src: photo(row), alt: "", loading: "lazy" }))),
     make("span", { class: "name" }, of.name),
-    make("span", { class: "quiet" }, `${of.labelled + of.given} labelled${of.given ? ` (${of.given} new)` : ""}`),
+    make("span", { class: "quiet" }, `${of.labeled + of.given} labeled${of.given ? ` (${of.given} new)` : ""}`),
   );

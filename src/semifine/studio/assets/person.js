@@ -1,4 +1,4 @@
-// Who is labelling: asked once in each window, so that two people can share a browser.
+// Who is labeling: asked once in each window, so that two people can share a browser.
 
 import { post } from "./api.js";
 import { ask, find } from "./dom.js";

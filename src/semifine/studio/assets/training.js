@@ -26,12 +26,12 @@ export class Training {
     return { from_weights: weights.checked, iterations: steps.value ? Number(steps.value) : null };
   }
 
-  show(status, { labelled, conflict }) {
+  show(status, { labeled, conflict }) {
     find("#to-learn").textContent =
-      `${plural(labelled, "label")} will join the labelled images` +
+      `${plural(labeled, "label")} will join the labeled images` +
       (conflict ? `; ${plural(conflict, "image")} in conflict will not.` : ".");
-    find("#train-hint").hidden = labelled > 0;
-    this.#start.disabled = labelled === 0 || this.#start.ariaBusy === "true";
+    find("#train-hint").hidden = labeled > 0;
+    this.#start.disabled = labeled === 0 || this.#start.ariaBusy === "true";
     this.#showStatus(status);
   }
 
@@ -59,7 +59,7 @@ export class Training {
             make("p", { class: "quiet" }, `Top-1 accuracy on ${after.split} images. Run folder: ${run}`),
           ]
         : [make("p", {}, `Finished: ${run}. There are no test or validation images to measure it on.`)];
-    return [...numbers, ...curve(evaluations), run === shownRun() ? make("p", {}, "You are labelling with this model.") : this.#use()];
+    return [...numbers, ...curve(evaluations), run === shownRun() ? make("p", {}, "You are labeling with this model.") : this.#use()];
   }
 
   #use() {
@@ -68,7 +68,7 @@ export class Training {
       await this.onSwitch();
     };
     const start = ({ target }) => whileSaying(target, "Looking at all images …", use);
-    return make("button", { type: "button", class: "main", id: "use", on: { click: start } }, "Go on labelling with the new model");
+    return make("button", { type: "button", class: "main", id: "use", on: { click: start } }, "Go on labeling with the new model");
   }
 }
 

@@ -1,6 +1,6 @@
 """The built-in data set: drawn creatures of eight genera whose species differ in one or two marks.
 
-It needs no download, fits in memory and is fine-grained for real: a genus is told by its build and colour
+It needs no download, fits in memory and is fine-grained for real: a genus is told by its build and color
 family, its species only by shape and pattern. The name of a species says what to look for: ``Tirilla
 rostrata`` has a longer beak than ``Tirilla simplex``, ``Tirilla fasciata`` has bars on its wing, and
 ``Tirilla fascirostrata`` has both.
@@ -49,17 +49,17 @@ class Settings:
 
     genera: int = field(default=8, metadata={"help": "genera, groups of similar species"})
     species: int = field(default=5, metadata={"help": "species of each genus; classes = genera * species"})
-    labelled_per_class: int = field(default=5, metadata={"help": "labelled images of the largest class"})
-    unlabelled_per_class: int = field(default=75, metadata={"help": "unlabelled images of the largest class"})
+    labeled_per_class: int = field(default=5, metadata={"help": "labeled images of the largest class"})
+    unlabeled_per_class: int = field(default=75, metadata={"help": "unlabeled images of the largest class"})
     val_per_class: int = field(default=5, metadata={"help": "validation images of each class"})
     test_per_class: int = field(default=20, metadata={"help": "test images of each class"})
     image_side: int = field(default=48, metadata={"help": "width and height of the images in pixels"})
     imbalance: float = field(
         default=1.0,
-        metadata={"help": "long tail: largest over smallest class, in the labelled and unlabelled images"},
+        metadata={"help": "long tail: largest over smallest class, in the labeled and unlabeled images"},
     )
-    unlabelled: Literal["in", "inout"] = field(
-        default="in", metadata={"help": "'inout' adds unlabelled images of genera outside the label set"}
+    unlabeled: Literal["in", "inout"] = field(
+        default="in", metadata={"help": "'inout' adds unlabeled images of genera outside the label set"}
     )
     ood_genera: int = field(default=4, metadata={"help": "genera outside the label set that 'inout' adds"})
     seed: int = field(default=0, metadata={"help": "draws other individuals; the species stay the same"})
@@ -67,13 +67,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Genus:
-    """A build and a colour family, and the three traits whose combinations make its eight species."""
+    """A build and a color family, and the three traits whose combinations make its eight species."""
 
     name: str
     plan: Plan
     traits: tuple[str, str, str]
     build: tuple[float, float, float, float]
-    colour: tuple[float, float, float]
+    color: tuple[float, float, float]
     """Hue, saturation and value."""
     accent: float
     """Hue of beak and legs, or of the fins."""
@@ -191,8 +191,8 @@ def load(root: Path | None, settings: Settings) -> Catalog:  # noqa: ARG001 (eve
     split, truth, number = _individuals(settings)
     genus, species = np.divmod(truth, settings.species)
     keys = image_keys(np.full_like(split, settings.seed), split, genus, species, number)
-    # Unlabelled images come in the order of their keys, which tells nothing about their classes.
-    order = np.lexsort((np.where(split == Split.UNLABELLED, keys, 0), split))
+    # Unlabeled images come in the order of their keys, which tells nothing about their classes.
+    order = np.lexsort((np.where(split == Split.UNLABELED, keys, 0), split))
     split, truth, number = split[order], truth[order], number[order]
     names = [species_name(g, s) for g in GENERA[: settings.genera] for s in range(settings.species)]
     return Catalog(
@@ -200,7 +200,7 @@ def load(root: Path | None, settings: Settings) -> Catalog:  # noqa: ARG001 (eve
         class_names=tuple(names),
         class_groups=tuple(name.split()[0] for name in names),
         paths=_paths(split, truth, number, names),
-        label=np.where(split == Split.UNLABELLED, UNKNOWN, truth),
+        label=np.where(split == Split.UNLABELED, UNKNOWN, truth),
         split=split.astype(np.uint8),
         truth=truth,
         reader=SyntheticReader(genus[order], species[order], keys[order], settings.image_side),
@@ -210,11 +210,11 @@ def load(root: Path | None, settings: Settings) -> Catalog:  # noqa: ARG001 (eve
 def _individuals(settings: Settings) -> tuple[Integers, Integers, Integers]:
     """Split, class and number within the class of each image; classes outside the label set come last."""
     classes = settings.genera * settings.species
-    outside = settings.ood_genera * settings.species if settings.unlabelled == "inout" else 0
-    unlabelled = _long_tail(settings.unlabelled_per_class, classes, settings.imbalance)
+    outside = settings.ood_genera * settings.species if settings.unlabeled == "inout" else 0
+    unlabeled = _long_tail(settings.unlabeled_per_class, classes, settings.imbalance)
     per_class = {
-        Split.LABELLED: _long_tail(settings.labelled_per_class, classes, settings.imbalance),
-        Split.UNLABELLED: np.append(unlabelled, np.full(outside, settings.unlabelled_per_class)),
+        Split.LABELED: _long_tail(settings.labeled_per_class, classes, settings.imbalance),
+        Split.UNLABELED: np.append(unlabeled, np.full(outside, settings.unlabeled_per_class)),
         Split.VAL: np.full(classes, settings.val_per_class),
         Split.TEST: np.full(classes, settings.test_per_class),
     }
@@ -237,12 +237,12 @@ def _long_tail(largest: int, classes: int, imbalance: float) -> Integers:
 
 
 def _paths(split: Integers, truth: Integers, number: Integers, names: list[str]) -> list[str]:
-    """A name for each image; that of an unlabelled one holds its place only, never its class."""
+    """A name for each image; that of an unlabeled one holds its place only, never its class."""
     folders = [name.replace(" ", "_") for name in names]
-    first = int(np.searchsorted(split, Split.UNLABELLED))
+    first = int(np.searchsorted(split, Split.UNLABELED))
     return [
-        f"synthetic/unlabelled/{row - first:06d}"
-        if part == Split.UNLABELLED
+        f"synthetic/unlabeled/{row - first:06d}"
+        if part == Split.UNLABELED
         else f"synthetic/{Split(part).name.lower()}/{folders[label]}/{count:04d}"
         for row, (part, label, count) in enumerate(zip(split, truth, number, strict=True))
     ]
@@ -266,8 +266,8 @@ def draw(genus: Genus, species: Integers, keys: Keys, side: int) -> NDArray[np.u
 
 
 def _paint(genus: Genus, chance: Chance) -> Paint:
-    """The colours of a genus as they vary from creature to creature, alike for all its species."""
-    hue, saturation, value = genus.colour
+    """The colors of a genus as they vary from creature to creature, alike for all its species."""
+    hue, saturation, value = genus.color
     hues = hue + chance(-0.04, 0.04)
     main = hsv(hues, saturation * chance(0.7, 1.15), value * chance(0.85, 1.1))
     ink = hsv(hues, 0.5, chance(0.1, 0.2))
@@ -275,33 +275,33 @@ def _paint(genus: Genus, chance: Chance) -> Paint:
     return Paint(
         main=main,
         dark=main * chance(0.6, 0.72),
-        light=_towards_white(main, chance(0.3, 0.55)),
+        light=_toward_white(main, chance(0.3, 0.55)),
         accent=hsv(genus.accent + chance(-0.03, 0.03), chance(0.5, 0.8), chance(0.75, 0.95)),
-        mark=_towards_white(main, fade) if genus.marks == "pale" else main * (1 - fade),
+        mark=_toward_white(main, fade) if genus.marks == "pale" else main * (1 - fade),
         ink=ink,
     )
 
 
-def _towards_white(colour: Array, share: Array) -> Array:
-    return colour + (1 - colour) * share
+def _toward_white(color: Array, share: Array) -> Array:
+    return color + (1 - color) * share
 
 
 def _check(settings: Settings) -> None:
     """Refuse what cannot be drawn, by key, value and range."""
-    if settings.unlabelled not in ("in", "inout"):
-        raise UserError(f"synthetic: unlabelled is {settings.unlabelled!r}, but must be 'in' or 'inout'.")
+    if settings.unlabeled not in ("in", "inout"):
+        raise UserError(f"synthetic: unlabeled is {settings.unlabeled!r}, but must be 'in' or 'inout'.")
     ranges: dict[str, tuple[float, float]] = {
         "genera": (1, len(GENERA)),
         "species": (1, len(SPECIES_TRAITS)),
-        "labelled_per_class": (1, 100_000),
-        "unlabelled_per_class": (0, 100_000),
+        "labeled_per_class": (1, 100_000),
+        "unlabeled_per_class": (0, 100_000),
         "val_per_class": (0, 100_000),
         "test_per_class": (0, 100_000),
         "image_side": (16, 512),
         "imbalance": (1, 1000),
         "seed": (0, 2**63 - 1),
     }
-    if settings.unlabelled == "inout":  # the last genus stays free for at least one outside the label set
+    if settings.unlabeled == "inout":  # the last genus stays free for at least one outside the label set
         ranges["genera"] = (1, len(GENERA) - 1)
         ranges["ood_genera"] = (1, len(GENERA) - settings.genera)
     for key, (low, high) in ranges.items():

@@ -64,7 +64,7 @@ def hsv(hue: Number, saturation: Number, value: Array) -> Array:
 
 
 def backdrop(side: int, chance: Chance) -> Array:
-    """(images, 3, pixels): a gradient with soft blobs and a ripple, all of random muted colours.
+    """(images, 3, pixels): a gradient with soft blobs and a ripple, all of random muted colors.
 
     Each ingredient is the product of a vertical and a horizontal profile, so that one matrix product draws
     them all.
@@ -73,7 +73,7 @@ def backdrop(side: int, chance: Chance) -> Array:
     base = hsv(chance(0, 1), chance(0.05, 0.45), chance(0.45, 0.9))
     flat = np.ones((len(base), side), np.float32)
 
-    def grey_and_hue() -> Array:
+    def gray_and_hue() -> Array:
         return chance(-0.12, 0.12) + np.concatenate([chance(-0.1, 0.1) for _ in "rgb"], axis=1)
 
     def blob() -> Array:
@@ -82,12 +82,12 @@ def backdrop(side: int, chance: Chance) -> Array:
     def wave() -> Array:
         return np.sin(axis * chance(2, 14) + chance(0, 6))
 
-    tints = [base, grey_and_hue(), grey_and_hue(), grey_and_hue() * 0.2]
+    tints = [base, gray_and_hue(), gray_and_hue(), gray_and_hue() * 0.2]
     down = [flat, flat * axis, flat, wave()]
     across = [flat, flat, flat * axis, wave()]
     for _ in range(4):
-        colour = hsv(chance(0, 1), chance(0.1, 0.5), chance(0.3, 1.0))
-        tints.append((colour - base) * chance(0.3, 0.9))
+        color = hsv(chance(0, 1), chance(0.1, 0.5), chance(0.3, 1.0))
+        tints.append((color - base) * chance(0.3, 0.9))
         down.append(blob())
         across.append(blob())
     tinted = np.stack(tints, axis=2)[:, :, None, :] * np.stack(down, axis=2)[:, None]
@@ -113,7 +113,7 @@ class Canvas:
         self._both_sides = np.abs(self.x)
         self._pixel = 2 / (size * side)
         self._opacities: list[Array] = []
-        self._colours: list[Array] = []
+        self._colors: list[Array] = []
         self._outline: Array | None = None
 
     def move(self, x: float, y: float) -> None:
@@ -180,7 +180,7 @@ class Canvas:
     def lay(
         self,
         distance: Array,
-        colour: Array,
+        color: Array,
         shown: Number = 1.0,
         within: Array | None = None,
         soft: float = 0.0,
@@ -192,19 +192,19 @@ class Canvas:
         if outlined:
             self._outline = distance if self._outline is None else np.minimum(self._outline, distance)
         self._opacities.append(self._cover(distance, soft) * shown)
-        self._colours.append(colour)
+        self._colors.append(color)
 
     def picture(self, background: Array, ink: Array) -> Array:
         """(images, 3, pixels): the shapes over the background, with a thin line around the creature."""
-        opacities, colours = self._opacities, self._colours
+        opacities, colors = self._opacities, self._colors
         if self._outline is not None:
-            opacities, colours = [self._cover(self._outline - 0.035), *opacities], [ink, *colours]
+            opacities, colors = [self._cover(self._outline - 0.035), *opacities], [ink, *colors]
         weights = np.empty((len(ink), len(opacities), background.shape[2]), np.float32)
         see_through = np.ones_like(opacities[0])
         for layer in reversed(range(len(opacities))):
             np.multiply(opacities[layer], see_through, out=weights[:, layer])
             see_through -= weights[:, layer]
-        return np.stack(colours, axis=2) @ weights + see_through[:, None] * background
+        return np.stack(colors, axis=2) @ weights + see_through[:, None] * background
 
     def _offset(self, x: Number, y: Number, mirrored: bool) -> tuple[Array, Array]:
         return (self._both_sides if mirrored else self.x) - x, self.y - y
@@ -233,7 +233,7 @@ def _length(dx: Array, dy: Array, scale: Number) -> Array:
 
 @dataclass(frozen=True)
 class Paint:
-    """The colours of a batch of creatures, each (images, 3)."""
+    """The colors of a batch of creatures, each (images, 3)."""
 
     main: Array
     dark: Array
@@ -412,7 +412,7 @@ def _eye(c: Canvas, x: Number, y: Number, paint: Paint, traits: Traits) -> None:
 
 
 def _eyespot(c: Canvas, x: Number, y: Number, paint: Paint, shown: Array, mirrored: bool = False) -> None:
-    """A disc in the colour of the marks with a centre of the opposite tone."""
-    centre = np.where(paint.mark.mean(axis=1, keepdims=True) < 0.5, paint.light, paint.ink)
+    """A disc in the color of the marks with a center of the opposite tone."""
+    center = np.where(paint.mark.mean(axis=1, keepdims=True) < 0.5, paint.light, paint.ink)
     c.lay(c.ellipse(x, y, 0.15, 0.15, mirrored=mirrored), paint.mark, shown)
-    c.lay(c.ellipse(x, y, 0.07, 0.07, mirrored=mirrored), centre, shown)
+    c.lay(c.ellipse(x, y, 0.07, 0.07, mirrored=mirrored), center, shown)

@@ -1,7 +1,7 @@
 """How long a step of the soft label selector takes, and how much memory its state needs.
 
-    python benchmarks/heart.py                       # CPU, and CUDA where present
-    python benchmarks/heart.py --classes 200 --device cpu --out benchmarks/results
+    python benchmarks/soc_core.py                       # CPU, and CUDA where present
+    python benchmarks/soc_core.py --classes 200 --device cpu --out benchmarks/results
 
 The window is full: samples hop within planted families of similar classes, with some stray predictions, as in training.
 One step is what a training loop calls: ``selector(probs, index)``, i.e. tracking, clustering, selection.
@@ -261,7 +261,7 @@ def print_measurement(line: Measurement) -> None:
 
 def hardware(device: torch.device) -> dict[str, object]:
     """What the numbers were measured on."""
-    facts: dict[str, object] = {
+    stats: dict[str, object] = {
         "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -269,8 +269,8 @@ def hardware(device: torch.device) -> dict[str, object]:
         "torch": torch.__version__,
     }
     if device.type == "cuda":
-        facts |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
-    return facts
+        stats |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+    return stats
 
 
 def processor_name() -> str:
@@ -288,7 +288,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both, where CUDA is present")
     parser.add_argument("--batch", type=int, default=160)
     parser.add_argument("--window", type=int, default=5120)
-    parser.add_argument("--samples", type=int, default=26_640, help="unlabelled images; default: Semi-Aves")
+    parser.add_argument("--samples", type=int, default=26_640, help="unlabeled images; default: Semi-Aves")
     parser.add_argument("--steps", type=int, default=100, help="measured steps")
     parser.add_argument("--warmup", type=int, default=20, help="steps before, in which the medoids settle")
     parser.add_argument("--seconds", type=float, default=60, help="at most, for the steps of one line")

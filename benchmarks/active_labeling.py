@@ -1,12 +1,12 @@
-"""Simulated labelling: accuracy after labels in the studio's order against as many random ones, over several seeds.
+"""Simulated labeling: accuracy after labels in the studio's order against as many random ones, over several seeds.
 
 A run is trained; then images are answered with their hidden truth, as a person would; then training goes on from the
 run's weights with these labels, as the studio's page does it, or anew (--from-start). An image of no known class costs
 an answer and brings no label. The same with random images, and with none, is the comparison. What is finished in --runs
 is not trained again: seeds can be computed side by side, by a command each, and tabled by another that names them all.
 
-    python benchmarks/active_labelling.py semi_cub:PATH --preset lite0-imagenet --answers 200 --seeds 0 1 2 \
-        --runs runs/active --out benchmarks/results/active-labelling-semi-cub.json
+    python benchmarks/active_labeling.py semi_cub:PATH --preset lite0-imagenet --answers 200 --seeds 0 1 2 \
+        --runs runs/active --out benchmarks/results/active-labeling-semi-cub.json
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy as np
 from semifine.cli.main import main as semifine
 from semifine.data.label_log import LabelLog
 from semifine.studio.jobs import Request, training_command
-from semifine.studio.queue import Desk, Said
-from semifine.studio.snapshot import Insight, gain_insight
+from semifine.studio.queue import LabelQueue, Said
+from semifine.studio.snapshot import ModelSnapshot, take_snapshot
 
 WAYS = ("none", "random", "studio")
 
@@ -43,33 +43,33 @@ def train(arguments: list[str], out: Path) -> dict[str, Any]:
     return result
 
 
-def give_answers(insight: Insight, way: str, answers: int, seed: int, file: Path) -> dict[str, int]:
+def give_answers(snapshot: ModelSnapshot, way: str, answers: int, seed: int, file: Path) -> dict[str, int]:
     """Answers images in the given order with their truth, through the desk that the page uses."""
     log = LabelLog(file)
-    desk = Desk(insight, log)
-    order = insight.orders["worth"]
+    label_queue = LabelQueue(snapshot, log)
+    order = snapshot.orders["worth"]
     if way == "random":
         order = np.random.default_rng(seed).permutation(len(order))
     chosen = [] if way == "none" else order[:answers].tolist()
     on_short_list = 0
     for place in chosen:
-        truth = int(insight.catalog.truth[insight.rows[place]])
-        known = 0 <= truth < len(insight.class_names)
-        on_short_list += known and truth in insight.short_list(place)
-        if desk.standing(place).last:
+        truth = int(snapshot.catalog.truth[snapshot.rows[place]])
+        known = 0 <= truth < len(snapshot.class_names)
+        on_short_list += known and truth in snapshot.short_list(place)
+        if label_queue.current_label(place).last:
             continue  # answered by an earlier attempt
         if known:
-            desk.say(Said("simulated", "label", [place], [0], insight.class_names[truth]))
+            label_queue.say(Said("simulated", "label", [place], [0], snapshot.class_names[truth]))
         else:
-            desk.say(Said("simulated", "none_of_these", [place], [0]))
-    wrong = [insight.prediction[place] != insight.catalog.truth[insight.rows[place]] for place in chosen]
+            label_queue.say(Said("simulated", "none_of_these", [place], [0]))
+    wrong = [snapshot.prediction[place] != snapshot.catalog.truth[snapshot.rows[place]] for place in chosen]
     log.close()
     return {
         "answers": len(chosen),
-        "labels": len(desk.given_labels()),
+        "labels": len(label_queue.given_labels()),
         "model_was_wrong": int(sum(wrong)),
         "on_short_list": on_short_list,
-        "classes_reached": len({name for _, name in desk.given_labels()}),
+        "classes_reached": len({name for _, name in label_queue.given_labels()}),
     }
 
 
@@ -86,12 +86,12 @@ def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[di
     arguments = ["train", options.data, "--seed", str(seed), "--out", str(first), *extra]
     arguments += ["--preset", options.preset] if options.preset else []
     trained = train(arguments, first)
-    insight = gain_insight(first, "auto")
+    snapshot = take_snapshot(first, "auto")
     found = [{"seed": seed, "way": "before", "top1": trained["top1"], "top5": trained["top5"]}]
     # Trained anew without labels, the first run would come out again.
     for way in WAYS[1:] if options.from_start else WAYS:
         out, file = options.runs / f"{way}-{seed}", options.runs / f"{way}-{seed}.db"
-        given = give_answers(insight, way, options.answers, seed, file)
+        given = give_answers(snapshot, way, options.answers, seed, file)
         request = Request(from_weights=not options.from_start, iterations=options.more_steps)
         _, _, _, *arguments = training_command(first, out, file, request)
         after = train(arguments, out)
