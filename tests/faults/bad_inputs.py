@@ -15,7 +15,7 @@ from pathlib import Path
 
 from semifine.cli.main import main
 from semifine.config import TrainSettings
-from semifine.config.fields import field_names
+from semifine.fields import field_names
 from tests.faults.bad_files import (
     bomb,
     encoded,

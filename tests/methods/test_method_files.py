@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import torch
 
-from semifine.config.fields import setting
+from semifine.fields import setting
 from semifine.methods.base import Method
 from semifine.methods.supervised import Supervised
 

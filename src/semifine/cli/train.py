@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semifine.cli.main import INTERRUPTED, STARTED, Parser
-from semifine.config.fields import describe_type, type_hints
 from semifine.config.resolve import read_run_settings, resolve
 from semifine.config.train_settings import RunSettings, TrainSettings
 from semifine.config.yaml_files import flatten, read_preset, read_settings_file
 from semifine.errors import UserError
+from semifine.fields import describe_type, type_hints
 from semifine.methods import absolute_name
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from semifine.config.fields import build, field_names, unknown_key
 from semifine.config.train_settings import RunSettings, TrainSettings
 from semifine.config.yaml_files import flatten, read_begun_settings, source_defaults
 from semifine.errors import UserError
+from semifine.fields import build, field_names, unknown_key
 
 if TYPE_CHECKING:
     from semifine.config.autotune import Suggestions

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
 
-from semifine.config.fields import setting
 from semifine.errors import UserError
+from semifine.fields import setting
 
 
 @dataclass(frozen=True)

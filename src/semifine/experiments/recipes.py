@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from semifine.config.fields import build
 from semifine.config.yaml_files import PRESETS
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import load_catalog, resolve, settings_class
 from semifine.errors import UserError
+from semifine.fields import build
 
 FOLDER = PRESETS.parent / "experiments"
 

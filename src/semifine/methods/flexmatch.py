@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from semifine.config.fields import setting
 from semifine.distributed import gather, last_of_each
+from semifine.fields import setting
 from semifine.methods.base import DataInfo, PseudoLabels, hard_pseudo_labels
 from semifine.methods.fixmatch import FixMatch
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from semifine.config.fields import setting
 from semifine.distributed import gather, world_size
 from semifine.errors import UserError
+from semifine.fields import setting
 from semifine.losses import contrast_logits, contrastive_loss
 from semifine.methods.base import Batch, DataInfo, Method, Progress, StepResult
 from semifine.methods.components import RingBuffer

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from semifine.config.fields import setting
+from semifine.fields import setting
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.methods.base import Batch, DataInfo, Method, Progress, PseudoLabels, StepResult, predicted_probabilities
 from semifine.models.forward import Networks

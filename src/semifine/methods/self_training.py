@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from semifine.config.fields import setting
 from semifine.errors import UserError
+from semifine.fields import setting
 from semifine.losses import distillation_loss, supervised_cross_entropy
 from semifine.methods.base import (
     Batch,

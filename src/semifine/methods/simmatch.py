@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from semifine.config.fields import setting
 from semifine.distributed import gather, last_of_each
+from semifine.fields import setting
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.methods.base import (
     Batch,

@@ -10,8 +10,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from semifine.config.fields import setting
 from semifine.errors import UserError
+from semifine.fields import setting
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.methods.base import Batch, DataInfo, Method, Progress, PseudoLabels, StepResult, predicted_probabilities
 from semifine.models.forward import Networks, Output

@@ -97,8 +97,8 @@ class RunPhotos:
 
 def _open_catalog(run: RunFacts) -> Catalog:
     """The data as the run's settings name it, if its classes are still those of the run."""
-    from semifine.config.fields import build
     from semifine.data import sources
+    from semifine.fields import build
 
     named: Any = run.settings.get("data")
     if not isinstance(named, Mapping) or "source" not in named:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semifine.config.fields import build, convert, describe_type, setting
 from semifine.errors import UserError
+from semifine.fields import build, convert, describe_type, setting
 
 
 @dataclass(frozen=True)
