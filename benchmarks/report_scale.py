@@ -27,8 +27,8 @@ from PIL import Image
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from semifine.data.catalog import Split
-from semifine.data.sources import load_catalog
+from semifine.data.catalog import Split  # noqa: E402
+from semifine.data.sources import load_catalog  # noqa: E402
 from tests.runs.fake_runs import make_groups, planted_counts, write_run  # noqa: E402
 
 LABELED = 5

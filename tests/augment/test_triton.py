@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from semifine.augment.triton.randaugment import CODE, HAS_THUMBNAIL, IS_ASKED, make_kernel_params
+from semifine.augment.randaugment import HAS_THUMBNAIL, IS_ASKED, make_kernel_params
+from semifine.augment.triton.randaugment import CODE
 from tests.augment.view_helpers import make_batch, make_crop, make_plan, smooth_picture
 
 PROGRAM = """

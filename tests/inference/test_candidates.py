@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from semifine.data.catalog import Split
-from semifine.inference.prediction import ClassClusters, most_probable
+from semifine.inference.calibration import ClassClusters, most_probable
 from semifine.inference.run import Run
 from semifine.soft_labels import SoftLabelSelector
 

@@ -12,9 +12,9 @@ import pytest
 
 from semifine.data.parallel import IN_FLIGHT_PER_WORKER
 from semifine.inference.calibration import Logits
-from semifine.inference.pipeline import BATCHES_AHEAD, GROUPS_AHEAD, Group, answer, decode_batches
+from semifine.inference.pipeline import BATCHES_AHEAD, GROUPS_AHEAD, answer
 from semifine.inference.prediction import ModelMetadata
-from semifine.inference.preprocess import CpuPreprocessor, Pixels
+from semifine.inference.preprocess import CpuPreprocessor, Group, Pixels, decode_batches
 
 KNOWN = ModelMetadata(("a", "b"), 2, 2, (0.0,) * 3, (1.0,) * 3, "none")  # type: ignore[arg-type]
 SIGHT = CpuPreprocessor(KNOWN)

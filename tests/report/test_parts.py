@@ -29,7 +29,8 @@ from semifine.report.formatting import (
     shortened,
     three_digits,
 )
-from semifine.report.names import data_labels, group_runs, run_labels
+from semifine.report.names import data_labels, run_labels
+from semifine.report.scores import group_runs
 from semifine.report.sections.curves import draw_curves, legend, thinned, ticks_up_to
 from semifine.report.sections.images import BUDGET, SIDE, data_uri, encode_examples
 from semifine.report.sections.matrices import draw_matrices, middle_of_scale, tinted

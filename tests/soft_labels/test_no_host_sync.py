@@ -55,7 +55,7 @@ def test_the_watch_notices():
     ids=str,
 )
 def test_a_step_looks_at_no_value(options, monkeypatch):
-    for done_on_a_cpu_only in ("transitions._check_range", "selection.check_probabilities"):
+    for done_on_a_cpu_only in ("transitions._check_range", "selector.check_probabilities"):
         monkeypatch.setattr(f"semifine.soft_labels.{done_on_a_cpu_only}", lambda *_: None)
     selector = SoftLabelSelector(K, M, host_sync=False, **{"alpha": 2.0, **options, "window": 4})
     for probs, index in random_stream(7, 6, M, K, torch.Generator().manual_seed(0)):

@@ -10,16 +10,19 @@ import pytest
 from PIL import Image
 
 from semifine.data.label_log import LabelLog
-from semifine.studio.queue import LabelQueue, Said, Wanted, cluster_by_cluster, most_worth, uncertainty
+from semifine.studio.queue import LabelQueue, Said, Wanted
 from semifine.studio.schemas import show_image
 from semifine.studio.snapshot import (
     ModelSnapshot,
+    cluster_by_cluster,
     comparable,
+    most_worth,
     nearest,
     positions,
     soft_confusion,
     spread_out,
     take_snapshot,
+    uncertainty,
 )
 from tests.studio.runs import run_on
 

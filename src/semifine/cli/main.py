@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_verb(verb: str, arguments: list[str]) -> int:
     if verb not in VERBS:
         raise UserError(f"Unknown command '{verb}'. Valid ones: {', '.join(VERBS)}.")
-    module = import_module(f"semifine.cli.{verb}_command")
+    module = import_module(f"semifine.cli.{verb}")
     return int(module.run(arguments) or 0)
 
 

@@ -203,7 +203,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _calibrate(out: Path, settings: RunSettings, display: Display) -> None:
     """Now, since the photos may lie elsewhere, or nowhere, when the run is used."""
-    from semifine.inference.run import DivergedError, load
+    from semifine.inference.run import load
+    from semifine.inference.view_classifier import DivergedError
 
     run = load(out, device=settings.train.device)
     if not run.network.num_classes:

@@ -25,8 +25,8 @@ from semifine.files import damage_told
 from semifine.inference.calibration import softmax
 from semifine.inference.onnx_model import METADATA, OnnxModel
 from semifine.inference.prediction import ModelMetadata
-from semifine.inference.run import Run, pictures
-from semifine.inference.view_classifier import ViewClassifier
+from semifine.inference.run import Run
+from semifine.inference.view_classifier import ViewClassifier, pictures
 from semifine.models.classifier import create_classifier
 
 Format = Literal["onnx", "torch", "safetensors"]

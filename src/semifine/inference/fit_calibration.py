@@ -18,8 +18,9 @@ from semifine.data.store_files import try_decode
 from semifine.errors import UserError
 from semifine.files import write_atomically
 from semifine.inference.calibration import FEWEST_IMAGES, Calibration, calibrate
-from semifine.inference.pipeline import answer, decode_batches
-from semifine.inference.run import DivergedError, check_finite, try_out
+from semifine.inference.pipeline import answer
+from semifine.inference.preprocess import decode_batches
+from semifine.inference.view_classifier import DivergedError, check_finite, try_out
 
 if TYPE_CHECKING:
     from semifine.inference.run import Run

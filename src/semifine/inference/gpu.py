@@ -18,9 +18,8 @@ from semifine.augment.image_batch import CHANNELS, ImageTable, image_batch
 from semifine.data.decode import Pixels, decode_or_reason, shrunk_size
 from semifine.data.decode_pool import Reasons, decode_in_processes, processes_can_share
 from semifine.data.decode_worker import Packed, pack
-from semifine.inference.pipeline import Group, decode_batches, several
 from semifine.inference.prediction import ModelMetadata
-from semifine.inference.preprocess import oversampling
+from semifine.inference.preprocess import Group, decode_batches, oversampling, several
 from semifine.inference.view_classifier import ViewClassifier
 
 MOST_PIXELS = 1_000_000

@@ -16,8 +16,9 @@ from typing import NoReturn
 from semifine.data.parallel import usable_cores
 from semifine.errors import UserError
 from semifine.inference.model import Model
-from semifine.inference.pipeline import answer, several
+from semifine.inference.pipeline import answer
 from semifine.inference.prediction import Prediction, PredictOptions, predict_from_logits
+from semifine.inference.preprocess import several
 from semifine.inference.tables import ROWS, Journal, Record, as_record, check_suffix, put_in_place, table_rows
 
 

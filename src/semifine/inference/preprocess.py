@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from math import ceil
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from semifine.data.decode import Pixels, decode_or_reason
-from semifine.inference.pipeline import Group, decode_batches
+from semifine.data.parallel import map_in_order, usable_cores
 from semifine.inference.prediction import ModelMetadata
+
+ItemT = TypeVar("ItemT")
+
+
+class Group(NamedTuple):
+    """Some images: the readable ones gathered, and of each why it is not among them, if so."""
+
+    gathered: Any
+    reasons: Sequence[str | None]
+
+
+def decode_batches(
+    items: Iterable[ItemT],
+    decode: Callable[[ItemT], Pixels | str],
+    preprocessor: Preprocessor,
+    workers: int | None = None,
+) -> Iterator[Group]:
+    """Items of any kind, in order; ``decode`` gives one's pixels, or the reason why there are none."""
+    Image.init()  # loads Pillow's formats once, before threads could meet over it
+
+    def gathered(some: Sequence[ItemT]) -> Group:
+        decoded = [decode(item) for item in some]
+        reasons = [pixels if isinstance(pixels, str) else None for pixels in decoded]
+        return Group(preprocessor.gather([pixels for pixels in decoded if not isinstance(pixels, str)]), reasons)
+
+    at_work = workers or usable_cores()
+    return map_in_order(gathered, several(items, preprocessor.together), at_work, in_flight=2 * at_work)
+
+
+def several(items: Iterable[ItemT], count: int) -> Iterator[list[ItemT]]:
+    """Lists of that many items; the last may be shorter."""
+    rest = iter(items)
+    while some := list(islice(rest, count)):
+        yield some
+
 
 # Both as views/maker.py has them; a test compares the two.
 LARGEST_SHRINK = 1.5

@@ -24,23 +24,14 @@ from semifine.data.store import ImageStore
 from semifine.errors import UserError
 from semifine.files import damage_told
 from semifine.inference import pipeline
-from semifine.inference.calibration import Calibration, Logits
+from semifine.inference.calibration import Calibration, Chosen, ClassClusters, Probabilities, candidates
 from semifine.inference.fit_calibration import calibration_of, weights_identity
 from semifine.inference.gpu import GpuNetwork, GpuPreprocessor
 from semifine.inference.pipeline import ImageInput, gather_given
-from semifine.inference.prediction import (
-    Chosen,
-    ClassClusters,
-    ModelMetadata,
-    Prediction,
-    PredictOptions,
-    Probabilities,
-    candidates,
-    predict_from_logits,
-)
+from semifine.inference.prediction import ModelMetadata, Prediction, PredictOptions, predict_from_logits
 from semifine.inference.preprocess import CpuPreprocessor, Preprocessor
 from semifine.inference.taxonomy import read_taxonomy
-from semifine.inference.view_classifier import ViewClassifier
+from semifine.inference.view_classifier import ViewClassifier, check_finite
 from semifine.models.classifier import normalization
 from semifine.models.forward import micro_batch_size
 from semifine.runs.folder import RunFolder
@@ -48,45 +39,6 @@ from semifine.training.devices import inference_device
 from semifine.training.evaluate import Evaluator, accuracy
 from semifine.training.init_weights import load_trained
 from semifine.training.progress import Display
-
-
-def pictures(count: int, size: int) -> Pixels:
-    """(count, size, size, 3) levels, smooth to noisy, since noise alone excites few features; always the same ones."""
-    random = np.random.default_rng(count)
-    drawn = []
-    for _ in range(count):
-        cells = int(random.integers(2, size + 1))
-        coarse = random.integers(0, 256, (cells, cells, 3), np.uint8)
-        places = np.arange(size) * cells // size
-        drawn.append(coarse[np.ix_(places, places)])
-    return np.stack(drawn)
-
-
-PICTURES = 5
-
-
-class DivergedError(UserError):
-    """The weights are of no use, unlike data that cannot be found, without which a run still predicts."""
-
-
-def check_finite(logits: Logits, folder: Path) -> None:
-    """Refuses the weights of the run in a folder by what they answered."""
-    if not np.isfinite(logits).all():
-        raise DivergedError(
-            f"The weights of {folder} give no finite numbers (the training diverged): train again with a lower --lr."
-        )
-
-
-@torch.inference_mode()
-def try_out(run: Run) -> None:
-    """Refuses weights that answer a few pictures without finite numbers; all of them may be finite themselves.
-
-    In float32, and not by ``run.logits``: on a GPU such pictures could change its number format for good.
-    """
-    views = torch.from_numpy(pictures(PICTURES, run.settings.image_size)).to(run.device)
-    _, logits, _ = ViewClassifier(run.network).to(run.device)(views)
-    check_finite(logits.cpu().numpy(), run.folder.path)
-
 
 BATCH = 256
 

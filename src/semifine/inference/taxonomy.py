@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from semifine.data.text_table import class_name
 from semifine.errors import UserError
-from semifine.inference.prediction import Probabilities
+from semifine.inference.calibration import Probabilities
 
 DELIMITERS = (",", ";", "\t")
 """Of cells; the first one that stands in the header."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from semifine.report.formatting import MISSING, NO_BREAK_SPACE, method_name
-from semifine.report.scores import what_was_computed
 from semifine.report.sections.settings import SettingRow, flat, settings_rows
-from semifine.report.style import run_styles
 from semifine.runs.run import RunFacts
 
 
@@ -96,33 +93,3 @@ def labels_over_seeds(methods: Sequence[str], firsts: Sequence[str]) -> list[str
     """Of sets of runs: the method's label where one set has it, else the label of the set's first run."""
     sets = Counter(methods)
     return [method if sets[method] == 1 else first for method, first in zip(methods, firsts, strict=True)]
-
-
-@dataclass(frozen=True)
-class RunGroup:
-    """The runs, what they are called together, and how they are drawn."""
-
-    label: str
-    hue: str
-    dash: str
-    runs: list[RunFacts]
-
-    @property
-    def method(self) -> str:
-        return self.runs[0].method
-
-
-def group_runs(runs: Sequence[RunFacts]) -> list[RunGroup]:
-    """One group for each set of settings, in the order of the runs."""
-    members: dict[object, list[int]] = {}
-    for place, run in enumerate(runs):
-        members.setdefault(what_was_computed(run), []).append(place)
-    groups = list(members.values())
-    firsts = [places[0] for places in groups]
-    styles = run_styles([runs[place].method for place in firsts])
-    methods, names = method_labels(runs), run_labels(runs)
-    labels = labels_over_seeds([methods[place] for place in firsts], [names[place] for place in firsts])
-    return [
-        RunGroup(label, hue, dash, [runs[place] for place in places])
-        for label, (hue, dash), places in zip(labels, styles, groups, strict=True)
-    ]

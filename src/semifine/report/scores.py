@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from semifine.report.formatting import digits_that_tell_apart
-from semifine.report.names import BASELINE, REFERENCES, labels_over_seeds
+from semifine.report.names import BASELINE, REFERENCES, labels_over_seeds, method_labels, run_labels
 from semifine.report.sections.results import Row
 from semifine.report.sections.settings import flat, is_beside_the_point
+from semifine.report.style import run_styles
 from semifine.runs.analysis import Z_975
 from semifine.runs.run import RunFacts
 
@@ -148,3 +149,33 @@ def _variance(accuracy: float, images: int) -> float:
     """
     share = (accuracy * images / 100 + 2) / (images + 4)
     return 100**2 * share * (1 - share) / (images + 4)
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """The runs, what they are called together, and how they are drawn."""
+
+    label: str
+    hue: str
+    dash: str
+    runs: list[RunFacts]
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+
+def group_runs(runs: Sequence[RunFacts]) -> list[RunGroup]:
+    """One group for each set of settings, in the order of the runs."""
+    members: dict[object, list[int]] = {}
+    for place, run in enumerate(runs):
+        members.setdefault(what_was_computed(run), []).append(place)
+    groups = list(members.values())
+    firsts = [places[0] for places in groups]
+    styles = run_styles([runs[place].method for place in firsts])
+    methods, names = method_labels(runs), run_labels(runs)
+    labels = labels_over_seeds([methods[place] for place in firsts], [names[place] for place in firsts])
+    return [
+        RunGroup(label, hue, dash, [runs[place] for place in places])
+        for label, (hue, dash), places in zip(labels, styles, groups, strict=True)
+    ]

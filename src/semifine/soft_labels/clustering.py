@@ -111,7 +111,7 @@ def may_host_look(device: torch.device, num_classes: int) -> bool:
     """Whether stopping early is worth a look of the host at the values, where the caller leaves it open.
 
     On a CPU it costs nothing. On a GPU the host would wait, so with some hundred classes all rounds run instead; with
-    thousands of classes the rounds cost far more than the wait, unless triton_kernels know by themselves when to stop. A CUDA
+    thousands of classes the rounds cost far more than the wait, unless the kernels know by themselves when to stop. A CUDA
     graph being captured allows no look.
     """
     if device.type == "cpu":
@@ -124,7 +124,7 @@ def may_host_look(device: torch.device, num_classes: int) -> bool:
 
 @functools.cache
 def has_kernels(device: torch.device) -> bool:
-    """Whether Triton is there, which compiles the triton_kernels; as in ``views.sampling``, which soft_labels cannot see."""
+    """Whether Triton is there, which compiles the kernels."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 

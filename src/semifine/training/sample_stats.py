@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,11 +16,13 @@ from semifine.config import TrainSettings
 from semifine.data.catalog import Catalog, PathColumn, Split
 from semifine.distributed import gather, last_of_each
 from semifine.methods.base import Method, PseudoLabels
-from semifine.training.evaluate import Evaluator
 
 SMALL = 0.1
 """Of the images trained on since the evaluation before. A look at an image costs about a quarter of training on it, a
 row of the table about 70 bytes: a run becomes about 3 % longer at most, and 50,000 steps leave about 70 MB at most."""
+
+if TYPE_CHECKING:
+    from semifine.training.evaluate import Evaluator
 
 
 def keep_sample_stats(settings: TrainSettings, unlabeled: int, learns_from_unlabeled: bool) -> bool:

@@ -18,7 +18,7 @@ from semifine.report.figures.matrices import draw_matrices
 from semifine.report.figures.objectives import draw_objectives, known_samples
 from semifine.report.figures.style import drawing
 from semifine.report.figures.training import draw_training
-from semifine.report.names import group_runs
+from semifine.report.scores import group_runs
 from semifine.runs.run import RunFacts, Series, read_run
 from tests.runs.fake_runs import make_groups, planted_counts, write_run
 

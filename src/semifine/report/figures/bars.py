@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from semifine.report.figures.style import FULL, color, in_lines, panels
 from semifine.report.formatting import three_digits
-from semifine.report.names import RunGroup
+from semifine.report.scores import RunGroup
 from semifine.runs.analysis import Interval, mean_interval, share_interval
 from semifine.runs.run import RunFacts
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from semifine.report.figures.style import COLUMN, FULL, GRAY, color, in_lines, panels
 from semifine.report.formatting import percent
-from semifine.report.names import REFERENCES, RunGroup
+from semifine.report.names import REFERENCES
+from semifine.report.scores import RunGroup
 from semifine.runs.analysis import Interval, entropy_by_k, kernel_density, mass_levels, share_below_diagonal
 
 if TYPE_CHECKING:

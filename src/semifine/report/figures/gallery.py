@@ -13,7 +13,7 @@ from semifine.report.figures.matrices import draw_matrices
 from semifine.report.figures.objectives import draw_objectives
 from semifine.report.figures.style import SIGNATURE, drawing, files_of, save
 from semifine.report.figures.training import draw_training
-from semifine.report.names import RunGroup, group_runs
+from semifine.report.scores import RunGroup, group_runs
 from semifine.runs.run import RunFacts
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semifine.report.figures.style import FULL, add_legend, color, in_lines, panels
-from semifine.report.names import RunGroup
+from semifine.report.scores import RunGroup
 from semifine.runs.analysis import kernel_density, mass_levels
 from semifine.runs.run import RunFacts
 

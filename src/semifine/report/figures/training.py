@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semifine.report.figures.style import add_legend, color, panels
-from semifine.report.names import RunGroup
+from semifine.report.scores import RunGroup
 from semifine.report.sections.curves import reach_to_tick, thinned
 from semifine.runs.run import Series
 

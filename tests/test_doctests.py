@@ -1,0 +1,25 @@
+"""The examples in docstrings run as they stand."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+def modules_with_examples() -> list[str]:
+    """Names of the modules whose docstrings hold examples."""
+    files = [file for file in sorted(SOURCE.rglob("*.py")) if ">>>" in file.read_text(encoding="utf-8")]
+    return [".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for file in files]
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert failed == 0, f"run 'python -m doctest -v' on {name}"
+    assert tried > 0, f"{name} has '>>>' outside of a docstring"
