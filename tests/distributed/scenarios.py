@@ -32,7 +32,7 @@ STEPS = 50
 STOP = 20
 """After so many steps runs are stopped, fail or are killed."""
 SECONDS_TO_END = 60
-"""The time within which the others end when one process fails, as docs/multi_gpu.md says."""
+"""The time within which the others end when one process fails, as docs/how-to/several_gpus.md says."""
 # Without batch norm and with small steps: what is left are rounding errors. The test images
 # fill no whole number of batches, and cannot be dealt out evenly.
 NETWORK = {

@@ -14,7 +14,7 @@ import torch
 from semifine.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -51,8 +51,8 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_python_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for block in blocks(ROOT / "docs" / "python.md", "python"):
-        exec(compile(block, "docs/python.md", "exec"), names)
+    for block in blocks(ROOT / "docs" / "how-to" / "python.md", "python"):
+        exec(compile(block, "docs/how-to/python.md", "exec"), names)
 
 
 def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.Monk
     from semifine.training.progress import Display
     from tests.conftest import tiny_settings
 
-    write_files(ROOT / "docs" / "add_a_method.md", tmp_path)
+    write_files(ROOT / "docs" / "how-to" / "add_a_method.md", tmp_path)
     monkeypatch.setattr(semifine.methods, "__path__", [*semifine.methods.__path__, str(tmp_path)])
     settings = tiny_settings("balanced_soft", method__weight=0.5)
     result = train(settings, tmp_path / "run", display=Display(quiet=True))

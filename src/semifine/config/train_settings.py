@@ -27,7 +27,7 @@ class TrainSettings:
     pretrained: bool = setting(False, "start from ImageNet weights (installed ones, else timm's)")
     weights: str | None = setting(
         None,
-        "start from the weights in this file or run folder, see docs/weights.md; default: fresh ones",
+        "start from the weights in this file or run folder, see docs/how-to/starting_weights.md; default: fresh ones",
         is_path=True,
     )
     weights_head: Literal["auto", "keep", "fresh"] = setting(

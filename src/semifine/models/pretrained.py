@@ -258,7 +258,7 @@ def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
 
 
 def load_weights_file(classifier: Classifier, path: Path, keep_head: bool) -> LoadReport:
-    """Weights of another training; docs/weights.md says whose files are understood."""
+    """Weights of another training; docs/how-to/starting_weights.md says whose files are understood."""
     return take_weights(classifier, read_state_dict(path), str(path), keep_head)
 
 

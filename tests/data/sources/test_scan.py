@@ -22,7 +22,7 @@ def test_files_that_may_be_photos_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_documentation_names_every_extension() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "data.md").read_text(encoding="utf-8")
     _, _, images = page.partition("## Images")
     assert re.findall(r"`(\.\w+)`", images) == list(IMAGE_SUFFIXES)
 
