@@ -1,9 +1,9 @@
-# Everything a newcomer needs: `make demo` and `make test` install what they use.
+# `make demo` and `make test` install what they need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo test check format lock clean
+.PHONY: install demo test check docs format lock clean
 
 install: $(VENV)/.installed
 
@@ -17,7 +17,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/semifine demo --out demo
 
-# A file's tests share what they train, so they stay in one process; in the order of names, the long ones are not last.
+# Tests of one file share trained runs, so a file stays in one process. Files run in order of their names, which
+# starts the slow ones early.
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -26,13 +27,18 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell .ci benchmarks docs src tests Makefile *.cff *.md *.toml
 	$(BIN)/python .ci/audit.py
+
+# Writes the generated reference pages, builds the site in build/site and checks its links.
+docs: install
+	$(BIN)/python .ci/build_docs.py
 
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The versions of development: what a fresh install resolves to today.
+# Writes constraints.txt: the versions that a new installation resolves to today.
 lock: install
 	$(BIN)/python .ci/lock.py
 

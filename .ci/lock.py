@@ -1,6 +1,6 @@
-"""Writes constraints.txt: the versions that a fresh development install resolves to today.
+"""Writes constraints.txt: the versions that a new development installation resolves to today.
 
-Packages that exist for one kind of machine only follow torch and are left out.
+Leaves out packages for one platform only; their versions follow from torch.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LEFT_OUT = re.compile(r"nvidia-.*|cuda-.*|triton|semifine")
-HEADER = "# Versions for development, written by 'make lock'; users get what pyproject.toml allows.\n"
+EXCLUDED = re.compile(r"nvidia-.*|cuda-.*|triton|semifine")
+HEADER = "# Versions for development, written by 'make lock'. Users get any version that pyproject.toml allows.\n"
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "pip", "install", *options, ".[dev]"], cwd=ROOT, check=True)
         packages = [item["metadata"] for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
     pins = {package["name"].lower().replace("_", "-"): package["version"] for package in packages}
-    lines = [f"{name}=={version}\n" for name, version in sorted(pins.items()) if not LEFT_OUT.fullmatch(name)]
+    lines = [f"{name}=={version}\n" for name, version in sorted(pins.items()) if not EXCLUDED.fullmatch(name)]
     (ROOT / "constraints.txt").write_text(HEADER + "".join(lines), encoding="utf-8")
 
 

@@ -112,8 +112,8 @@ def test_an_empty_batch_gives_no_views(maker: AugmentPipeline, view: str) -> Non
 
 
 def test_unknown_view_names_the_known_ones(maker: AugmentPipeline) -> None:
-    with pytest.raises(UserError, match=r"no view 'stong'.*strong, test, weak"):
-        maker("stong", ROWS, step=0, stream="s")
+    with pytest.raises(UserError, match=r"no view 'stong'.*strong, test, weak"):  # codespell:ignore stong
+        maker("stong", ROWS, step=0, stream="s")  # codespell:ignore stong
 
 
 def test_row_outside_the_store_is_an_error(maker: AugmentPipeline) -> None:

@@ -82,9 +82,9 @@ def test_presets_read_expert_initialization_as_paper_and_released_code_do() -> N
 @pytest.mark.parametrize(
     ("layer", "part"),
     [
-        ({"method.alhpa": 5}, "Did you mean 'method.alpha'?"),
+        ({"method.alhpa": 5}, "Did you mean 'method.alpha'?"),  # codespell:ignore alhpa
         ({"method.name": "fixmatch", "method.alpha": 5}, "Unknown setting 'method.alpha'"),
-        ({"iteratoins": 5}, "Did you mean 'iterations'?"),
+        ({"iteratoins": 5}, "Did you mean 'iterations'?"),  # codespell:ignore iteratoins
         ({"views.size": 5}, "Unknown setting 'views.size'"),
         ({"method.name": "sock"}, "Unknown method 'sock'. Valid ones: "),
         ({"data.source": "nowhere"}, "nowhere"),

@@ -177,7 +177,7 @@ def test_list_shows_names(kind: str, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["trian"], "Unknown command 'trian'"),
+        (["trian"], "Unknown command 'trian'"),  # codespell:ignore trian
         (["train"], "--out"),
         (["train", "--out", "x", "--itertions", "5"], "Did you mean '--iterations'?"),
         (["train", "--out", "x", "--iterations", "many"], "iterations must be a whole number"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HUES = {
     "black": ("#1b1b1b", "#f0f0f0"),
     "blue": ("#0072b2", "#4fb0f0"),
-    "vermillion": ("#d55e00", "#f28543"),
+    "vermilion": ("#d55e00", "#f28543"),
     "green": ("#009e73", "#2cc79b"),
     "orange": ("#e69f00", "#f2b632"),
     "purple": ("#cc79a7", "#e39cc4"),
@@ -30,7 +30,7 @@ METHOD_STYLES = {
     "supervised": ("black", "-"),
     "oracle": ("black", ":"),
     "soc": ("blue", "-"),
-    "fixmatch": ("vermillion", "-"),
+    "fixmatch": ("vermilion", "-"),
     "flexmatch": ("orange", "-"),
     "pseudo_label": ("green", "-"),
     "curriculum": ("green", "--"),
@@ -38,7 +38,7 @@ METHOD_STYLES = {
     "self_training": ("sky", "-"),
     "moco": ("sky", "--"),
 }
-SPARE_HUES = ("vermillion", "green", "orange", "purple", "sky")
+SPARE_HUES = ("vermilion", "green", "orange", "purple", "sky")
 DASHES = ("-", "--", "-.", ":")
 DASH_ARRAYS = {"-": "none", "--": "6 3", "-.": "6 3 1.5 3", ":": "1.5 3"}
 

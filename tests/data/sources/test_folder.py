@@ -43,7 +43,8 @@ def test_the_whole_layout(tmp_path: Path, save_image: SaveImage) -> None:
 
 
 def test_folder_names_of_unlabeled_images_do_not_leak(tmp_path: Path, save_image: SaveImage) -> None:
-    for path in ("labelled/a/1.png", "labelled/b/1.png", "unlabelled/a/2.png", "unlabelled/b/2.png"):
+    british = ("labelled/a/1.png", "labelled/b/1.png", "unlabelled/a/2.png")  # codespell:ignore labelled,unlabelled
+    for path in (*british, "unlabelled/b/2.png"):  # codespell:ignore unlabelled
         save_image(path)
     catalog = load(tmp_path, Settings())
     hidden = catalog.rows(Split.UNLABELED)
@@ -93,7 +94,10 @@ def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_i
         (["labeled/a/1.png", "labeled/b/1.png", "val/c/1.png"], "val/c is a class without labeled images"),
         (["labeled/a/1.png", "labeled/b/x.txt"], "labeled/b holds no image"),
         (["labeled/a/1.png", "labeled/b/1.png", "labeled/1.png"], r"labeled/1\.png is in no class"),
-        (["labeled/a/1.png", "labelled/b/1.png"], "both labeled and labelled, which mean the same: keep one"),
+        (
+            ["labeled/a/1.png", "labelled/b/1.png"],  # codespell:ignore labelled
+            "both labeled and labelled, which mean the same: keep one",  # codespell:ignore labelled
+        ),
         (["a/1.png", "b/1.png", "Test/a/1.png", "test/a/2.png"], "both Test and test, which mean the same"),
         (["labeled/a/1.png", "labeled/b/1.png", "val/a/1.png", "Validation/a/2.png"], "both Validation and val"),
         (["labeled/a/1.png", "labeled/  /1.png"], "labeled/  ' has a blank name"),

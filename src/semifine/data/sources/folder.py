@@ -27,7 +27,7 @@ from semifine.data.text_table import class_name, names_that_differ_in_case
 from semifine.errors import UserError, first_few
 
 FOLDERS = {
-    Split.LABELED: ("labeled", "labelled"),
+    Split.LABELED: ("labeled", "labelled"),  # codespell:ignore labelled
     Split.UNLABELED: ("unlabeled", "unlabelled"),
     Split.VAL: ("val", "valid", "validation"),
     Split.TEST: ("test",),

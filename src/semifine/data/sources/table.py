@@ -25,7 +25,7 @@ from semifine.errors import UserError
 
 SPLIT_WORDS = {
     "labeled": Split.LABELED,
-    "labelled": Split.LABELED,
+    "labelled": Split.LABELED,  # codespell:ignore labelled
     "train": Split.LABELED,
     "unlabeled": Split.UNLABELED,
     "unlabelled": Split.UNLABELED,

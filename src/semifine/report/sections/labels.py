@@ -118,7 +118,7 @@ def _draw_last(rows: _Rows, shares: NDArray[np.float64], labeled: NDArray[np.int
     axes.barh(place, shares[-1][rows.order], height=0.8, color=HUES["blue"][0])
     if labeled is not None:
         of_labeled = 100 * labeled[rows.order] / max(labeled.sum(), 1)
-        axes.plot(of_labeled, place, color=HUES["vermillion"][0], linewidth=1.8)
+        axes.plot(of_labeled, place, color=HUES["vermilion"][0], linewidth=1.8)
     axes.set_ylim(len(place) - 0.5, -0.5)
     axes.set_xlabel("% of all", color=INK)
     return to_svg(figure, f"Last pseudo-labels of {count(len(place), 'class', 'classes')}, and labeled images.")
