@@ -19,7 +19,7 @@ class PageReader(HTMLParser):
         self.texts: list[str] = []
         self.rows: list[dict[str, str]] = []
         self._column: str | None = None
-        self.loader(html)
+        self.feed(html)
         self.close()
         assert self.open == [], f"not closed: {self.open}"
 
