@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from semifine.config import resolve
+from semifine.errors import Interrupted
 from semifine.training.fit import train
-from semifine.training.interruption import Interrupted
 from semifine.training.progress import Display
 
 SETTINGS = {

@@ -1,30 +1,78 @@
-"""Lists in sentences."""
+"""The failures that end a command, each with its exit code."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 
 class UserError(ValueError):
-    """Wrong input: one sentence that names the file or key and says what to do.
+    """Wrong input. The message is one sentence that names the file or key and the remedy.
 
-    The command line prints the sentence and exits with code 2, without a traceback.
+    The command line prints the message without a traceback and exits with ``exit_code``.
     """
 
-
-NO_MEMORY = "does not suffice"
-"""How a run says that memory is exhausted; who runs several at once listens for it."""
+    exit_code: ClassVar[int] = 2
 
 
-def exhausted_memory(error: BaseException) -> str | None:
-    """Whose memory did not suffice, where an error means that; torch has no kind of error for most of them."""
+class OutOfMemory(UserError):
+    """GPU or host memory is exhausted. A run may succeed when no other run shares the memory.
+
+    Example:
+        >>> raise OutOfMemory("GPU", "lower --batch-size")
+        Traceback (most recent call last):
+        semifine.errors.OutOfMemory: Out of GPU memory: lower --batch-size.
+    """
+
+    exit_code = 3
+
+    def __init__(self, memory: Literal["GPU", "host"], remedy: str) -> None:
+        super().__init__(f"Out of {memory} memory: {remedy}.")
+
+
+class Interrupted(Exception):
+    """A signal stopped the run, and the run saved its state.
+
+    Args:
+        signal_number: The signal, such as ``signal.SIGTERM``.
+
+    Example:
+        >>> Interrupted(signal.SIGTERM).exit_code
+        143
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal.Signals(signal_number).name)
+        self.signal_number = signal_number
+
+    @property
+    def exit_code(self) -> int:
+        """128 + signal number, as shells expect."""
+        return 128 + self.signal_number
+
+
+def exhausted_memory(error: BaseException) -> Literal["GPU", "host"] | None:
+    """The kind of memory that an error reports as exhausted, or None for other errors.
+
+    PyTorch has no exception class for most of these errors, so the message decides.
+
+    Example:
+        >>> exhausted_memory(RuntimeError("CUDA error: out of memory"))
+        'GPU'
+    """
     text = str(error)
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text or "Cannot allocate memory" in text:
-        return "this machine"
+        return "host"
     is_gpu = isinstance(error, RuntimeError) and ("out of memory" in text or "STATUS_ALLOC_FAILED" in text)
-    return "the GPU" if is_gpu else None
+    return "GPU" if is_gpu else None
 
 
 def first_few(names: Sequence[str], most: int = 3) -> str:
-    """``a, b, c, …``: a note is read, a list of hundreds is not."""
+    """The first names separated by commas, with an ellipsis if there are more.
+
+    Example:
+        >>> first_few(["ant", "bee", "fly", "wasp"])
+        'ant, bee, fly, …'
+    """
     return ", ".join([*names[:most], *(["…"] if len(names) > most else [])])

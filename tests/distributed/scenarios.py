@@ -20,11 +20,10 @@ from typing import Any
 
 import torch
 
-from semifine.errors import UserError
+from semifine.errors import Interrupted, UserError
 from semifine.methods import method_names
 from semifine.methods.soc import SoC
 from semifine.training.fit import train
-from semifine.training.interruption import Interrupted
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings, tiny_teacher
 

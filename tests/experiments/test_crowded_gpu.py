@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import pytest
 
-from semifine.errors import NO_MEMORY
+from semifine.errors import OutOfMemory, UserError
 from semifine.experiments import scheduler
 from semifine.experiments.scheduler import Job, State, run_jobs
 from semifine.experiments.stages import Stage
@@ -21,15 +21,16 @@ Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 """
 
 
+SENTENCE = f"semifine: {OutOfMemory('GPU', 'lower --batch-size')}\n"
+
+
 class Machine:
     """Holds the memory that the pretended runs share."""
 
-    def __init__(
-        self, memory: int, words: str = f"semifine: The memory of the GPU {NO_MEMORY}: lower --batch-size.\n"
-    ) -> None:
+    def __init__(self, memory: int, words: str = SENTENCE) -> None:
         self.memory = memory
         self.words = words
-        self.exit_code = 2
+        self.exit_code = OutOfMemory.exit_code
         self.sizes: dict[str, int] = {}
         self.alive: list[Run] = []
         self.most_at_once = 0
@@ -74,7 +75,7 @@ def play(machine: Machine, names: list[str], out: Path, monkeypatch: pytest.Monk
     return jobs, said
 
 
-@pytest.mark.parametrize("words", [f"semifine: The memory of the GPU {NO_MEMORY}: lower --batch-size.\n", CUDA_ERROR])
+@pytest.mark.parametrize("words", [SENTENCE, CUDA_ERROR])
 def test_a_run_without_memory_waits_and_runs_with_fewer(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ def test_what_the_system_kills_beside_others_waits_too(tmp_path: Path, monkeypat
 
 def test_another_failure_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(memory=3, words="semifine: the loss is not finite\n")
+    machine.exit_code = UserError.exit_code
     machine.sizes["bad"] = 3
     jobs, said = play(machine, ["bad", "a"], tmp_path, monkeypatch)
     assert [job.state for job in jobs] == [State.FAILED, State.DONE]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from semifine.errors import Interrupted
 from semifine.experiments.grid_view import GridView
 from semifine.experiments.scheduler import Job, State, run_jobs, unique_jobs
 from semifine.experiments.stages import Stage
-from semifine.training.interruption import Interrupted
 from tests.conftest import tiny_settings
 
 ON_CPU = ("--device", "cpu")

@@ -17,9 +17,8 @@ from safetensors.torch import load_file
 
 from semifine.config import RunSettings, resolve
 from semifine.data.store_files import PIXELS
-from semifine.errors import UserError
+from semifine.errors import Interrupted, UserError
 from semifine.training.fit import train
-from semifine.training.interruption import Interrupted
 from semifine.training.progress import Display
 
 Change = Callable[[Path, Path], None]

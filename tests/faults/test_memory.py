@@ -1,4 +1,4 @@
-"""Memory of the machine that does not suffice; for that of the GPU see test_damaged_runs.py."""
+"""Out of host memory; see test_damaged_runs.py for GPU memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from semifine.cli.main import main
-from semifine.errors import UserError
+from semifine.errors import OutOfMemory
 from semifine.methods.fixmatch import FixMatch
 from semifine.training.fit import train
 from semifine.training.progress import Display
@@ -32,16 +32,16 @@ def full_pinned_memory(*_: object) -> None:
 @pytest.mark.parametrize(
     ("exhausted", "sentence"),
     [
-        (too_large_a_tensor, "The memory of this machine does not suffice: lower --batch-size, .* --store disk"),
-        (too_large_an_array, "The memory of this machine does not suffice: lower --batch-size, .* --store disk"),
-        (full_pinned_memory, "The memory of the GPU does not suffice: lower --batch-size, .* --store host"),
+        (too_large_a_tensor, "Out of host memory: lower --batch-size, .* --store disk"),
+        (too_large_an_array, "Out of host memory: lower --batch-size, .* --store disk"),
+        (full_pinned_memory, "Out of GPU memory: lower --batch-size, .* --store host"),
     ],
 )
 def test_a_training_says_what_to_lower(
     exhausted: Callable[..., None], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FixMatch, "forward", exhausted)
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(OutOfMemory, match=sentence):
         train(tiny_settings("fixmatch"), tmp_path / "run", display=Display(quiet=True))
 
 
@@ -58,5 +58,5 @@ def test_no_command_answers_with_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("semifine.cli.list.run", too_large_a_tensor)
-    assert main(["list"]) == 2
-    assert "The memory of this machine does not suffice" in capsys.readouterr().err
+    assert main(["list"]) == OutOfMemory.exit_code
+    assert "Out of host memory" in capsys.readouterr().err

@@ -18,11 +18,10 @@ from semifine.augment import AugmentPipeline
 from semifine.data import dataset as dataset_module
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import load_catalog
-from semifine.errors import UserError
+from semifine.errors import Interrupted, UserError
 from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
 from semifine.training.fit import train
-from semifine.training.interruption import Interrupted
 from semifine.training.loader import BatchLoader
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer

@@ -13,9 +13,8 @@ import torch
 import semifine
 import semifine.methods
 from semifine.cli.main import main
-from semifine.errors import UserError
+from semifine.errors import Interrupted, UserError
 from semifine.methods import absolute_name, method_class
-from semifine.training.interruption import Interrupted
 from semifine.training.trainer import Trainer
 from tests.conftest import FEW_IMAGES
 from tests.distributed.process_runs import ENVIRONMENT

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from semifine import UserError
+from semifine.errors import Interrupted
 from semifine.runs.folder import RunFolder
 from semifine.training import loggers as loggers_module
 from semifine.training.fit import train
-from semifine.training.interruption import Interrupted
 from semifine.training.loggers import Loggers, chosen_loggers
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from semifine.errors import Interrupted
 from semifine.runs.folder import RunFolder
 from semifine.training import progress
 from semifine.training.devices import peak_gpu_bytes
 from semifine.training.fit import train
-from semifine.training.interruption import Interrupted, StopRequest
+from semifine.training.interruption import StopRequest
 from semifine.training.progress import Display, TimeSpent
 from tests.conftest import tiny_settings
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from semifine.cli.main import INTERRUPTED, Parser, add_device
+from semifine.cli.main import Parser, add_device
+from semifine.errors import Interrupted
 
 METHODS = ("supervised", "soc")
 
@@ -34,7 +35,6 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.config import resolve
     from semifine.report import write_page
     from semifine.training.fit import train
-    from semifine.training.interruption import Interrupted
     from semifine.training.progress import Display
 
     common = {"seed": options.seed, "device": options.device}
@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
             results[method] = train(settings, options.out / method, resume=True, display=display)
         except Interrupted as stop:
             display.say(f"Stopped by {stop} and saved; the same command goes on.")
-            return INTERRUPTED + stop.signal_number
+            raise
     runs = [options.out / method for method in METHODS]
     page = write_page(runs, options.out / "index.html", title="semifine on its embedded data set")
     _print_table(runs, results)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.main import INTERRUPTED, Parser, add_device
+from semifine.cli.main import Parser, add_device
 from semifine.cli.train import split_dotted
-from semifine.errors import UserError
+from semifine.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
     from semifine.experiments.recipes import Conditions
@@ -111,7 +111,6 @@ def run(arguments: Sequence[str]) -> int:
 
     from semifine.experiments.scheduler import Job, State, run_jobs
     from semifine.files import write_json
-    from semifine.training.interruption import Interrupted
 
     name, stages = _plan(options)
     jobs = [Job(stage, options.out.absolute()) for stage in stages]
@@ -129,7 +128,7 @@ def run(arguments: Sequence[str]) -> int:
         run_jobs(jobs, at_once=1, options=ways_of_training(options), on_change=tell)
     except Interrupted as stop:
         print(f"Stopped by {stop} and saved; the same command goes on.")
-        return INTERRUPTED + stop.signal_number
+        raise
     failed = next((job for job in jobs if job.state is State.FAILED), None)
     if failed is not None:
         raise UserError(f"The stage {failed.stage.name} failed: {failed.reason} ({failed.log} has more.)")

@@ -1,4 +1,4 @@
-"""The command line. Each verb is a file of this folder; heavy imports wait until a verb needs them."""
+"""The command line: one module per verb. Slow imports wait until a verb needs them."""
 
 from __future__ import annotations
 
@@ -12,49 +12,46 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from semifine.errors import NO_MEMORY, UserError, exhausted_memory
+from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.version import __version__
 
 STARTED = time.perf_counter()
 
-# Threads of torch's CPU code wait for each other by spinning. Where another program wants the same cores, a step
-# then takes up to twenty times as long; a short spin costs nothing where cores are free.
+# OpenMP threads wait for each other by spinning. If another program uses the same cores, spinning makes a step up to
+# twenty times slower. A short spin costs nothing on free cores.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 VERBS = {
-    "demo": "train on the embedded data set and write a result page",
-    "prepare": "decode a data set once and report what is in it",
+    "demo": "train on the built-in data set and write a report",
+    "prepare": "decode a data set and report what it contains",
     "train": "train a classifier from a few labeled and many unlabeled images",
-    "ray": "train in the workers of a Ray cluster",
-    "experiment": "train by a published recipe of one or several stages",
-    "reproduce": "run the paper's comparison and print its tables",
-    "studio": "label what a run is unsure of, on a page in the browser",
-    "evaluate": "measure a trained classifier on its test or validation images",
-    "predict": "say what is in images, how sure that is, and what else they could be",
-    "export": "write a trained classifier as one file for other programs",
-    "report": "write a page about finished runs, and the figures of the paper",
-    "doctor": "say what is installed, what devices there are, and what would go wrong",
-    "list": "show methods, datasets, backbones, presets or experiments",
+    "ray": "train on the workers of a Ray cluster",
+    "experiment": "train with a published recipe, which may have several stages",
+    "reproduce": "run the paper's experiments and print its tables",
+    "studio": "label uncertain images in the browser",
+    "evaluate": "measure accuracy on test or validation images",
+    "predict": "classify images, with calibrated confidence",
+    "export": "write a trained classifier as an ONNX file",
+    "report": "write an HTML report of finished runs, and the paper's figures",
+    "doctor": "check the installation, the devices and the disk space",
+    "list": "list methods, data sets, backbones, presets or experiments",
 }
-
-# 128 + signal number is what shells expect of an interrupted program
-INTERRUPTED = 128
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose mistakes are one sentence, like every other mistake of a user."""
+    """An ``ArgumentParser`` that raises ``UserError`` instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         sentence = message[0].upper() + message[1:]
         raise UserError(f"{sentence}. '{self.prog} --help' shows the options.")
 
 
-def add_device(parser: argparse.ArgumentParser, doing: str) -> None:
+def add_device(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
         default="auto",
-        help=f"where to {doing}; auto: on a GPU where there is one (default: auto)",
+        help=f"device to {verb} on; auto uses a GPU if available (default: auto)",
     )
 
 
@@ -63,57 +60,72 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         choices=("last", "best_val"),
         default="last",
-        help="weights of the last step, or of the best validation accuracy (default: last)",
+        help="weights of the last step or of the best validation accuracy (default: last)",
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a verb; returns 0, or 2 for a user's mistake, or 128 + n when stopped by signal n."""
+    """Runs a verb and returns the exit code.
+
+    Returns:
+        0 on success, the ``exit_code`` of a ``UserError``, or 128 + n if signal n stopped the command. ``reproduce``
+        returns 1 if a run failed.
+
+    Example:
+        >>> main(["--version"])  # doctest: +ELLIPSIS
+        semifine ...
+        0
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(help_text(), flush=True)
-            return 0
-        if arguments[0] in ("-V", "--version"):
-            print(f"semifine {__version__}", flush=True)
-            return 0
-        return _run_verb(arguments[0], arguments[1:])
+        return _dispatch(arguments)
     except UserError as error:
-        print(f"semifine: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:  # before there is anything to save, or for the second time
-        print("semifine: stopped at once", file=sys.stderr)
-        return INTERRUPTED + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output, say `head`, has gone
+        return _fail(error)
+    except Interrupted as stop:  # the verb has printed how to continue
+        return stop.exit_code
+    except KeyboardInterrupt:  # before anything could be saved, or a second Ctrl-C
+        print("semifine: interrupted", file=sys.stderr)
+        return Interrupted(signal.SIGINT).exit_code
+    except BrokenPipeError:  # the reader of the output, such as `head`, has exited
         sys.stderr.close()
         return 0
     except OSError as error:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        print(f"semifine: {_file_problem(error)}", file=sys.stderr)
-        return 2
+        return _fail(UserError(_file_problem(error)))
     except (RuntimeError, MemoryError) as error:
-        if not (whose := exhausted_memory(error)):
+        if not (memory := exhausted_memory(error)):
             raise
-        print(f"semifine: The memory of {whose} {NO_MEMORY}: give it less at a time.", file=sys.stderr)
-        return 2
+        return _fail(OutOfMemory(memory, "process fewer images at once, or close other programs"))
 
 
-def _run_verb(verb: str, arguments: list[str]) -> int:
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(help_text(), flush=True)
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"semifine {__version__}", flush=True)
+        return 0
+    verb = arguments[0]
     if verb not in VERBS:
-        raise UserError(f"Unknown command '{verb}'. Valid ones: {', '.join(VERBS)}.")
+        raise UserError(f"Unknown command '{verb}'. Valid commands: {', '.join(VERBS)}.")
     module = import_module(f"semifine.cli.{verb}")
-    return int(module.run(arguments) or 0)
+    return int(module.run(arguments[1:]) or 0)
+
+
+def _fail(error: UserError) -> int:
+    print(f"semifine: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def _file_problem(error: OSError) -> str:
-    """What the system refuses about a file is the user's to mend, whichever file it is."""
+    """The file, the system's reason and the remedy."""
     file = os.fsdecode(error.filename2 or error.filename or "A file")
     advice = {
-        errno.ENOSPC: "make room on that disk",
-        errno.EDQUOT: "make room in your quota",
-        errno.EACCES: "look at the permissions of it and of the folders above",
-    }.get(error.errno or 0, "look at what is there")
+        errno.ENOSPC: "free some space on that disk",
+        errno.EDQUOT: "free some of your disk quota",
+        errno.EACCES: "check the permissions of the file and its parent folders",
+    }.get(error.errno or 0, "check that path")
     return f"{file} cannot be used: {error.strerror}; {advice}."
 
 
@@ -122,7 +134,7 @@ def help_text() -> str:
     lines = [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
     return "\n".join(
         [
-            "semifine: tell very similar classes apart, from a few labeled photos and many unlabeled ones",
+            "semifine: fine-grained image classification from a few labeled and many unlabeled photos",
             "",
             "Usage: semifine COMMAND [OPTIONS]      (semifine COMMAND --help shows the options)",
             "",

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.main import INTERRUPTED, Parser, add_checkpoint, add_device
-from semifine.errors import UserError
+from semifine.cli.main import Parser, add_checkpoint, add_device
+from semifine.errors import Interrupted, UserError
 from semifine.version import __version__
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def run(arguments: Sequence[str]) -> int:
             return _write_table(model, files, questions, options, display)
     except KeyboardInterrupt as stop:
         display.say("Stopped; what is done is kept: repeat the command with --resume.")
-        return INTERRUPTED + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+        raise Interrupted(signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT) from stop
 
 
 def _finished_before(options: argparse.Namespace) -> int:

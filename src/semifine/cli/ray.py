@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from semifine.cli.main import INTERRUPTED, Parser
+from semifine.cli.main import Parser
 from semifine.errors import UserError
 
 
@@ -60,7 +60,7 @@ def _work(config: dict[str, Any]) -> None:
     os.environ["TORCHELASTIC_RUN_ID"] = "ray"  # by this Fabric knows that the processes are started already
     os.environ["GROUP_RANK"] = os.environ.get("NODE_RANK", "0")
     code = main(config["arguments"])
-    if code and code < INTERRUPTED:
+    if code and code < 128:
         raise RuntimeError(f"semifine train ended with exit code {code}")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semifine.cli.experiment import add_conditions, check_settings, conditions_for, parse_options, ways_of_training
-from semifine.cli.main import INTERRUPTED, Parser
-from semifine.errors import UserError
+from semifine.cli.main import Parser
+from semifine.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
     from semifine.experiments.formats import Cells
@@ -31,7 +31,6 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.experiments.recipes import read_catalog
     from semifine.experiments.scheduler import State, mark_finished, run_jobs, unique_jobs
     from semifine.experiments.tables import absent_rows, choose_rows, fill, plan_jobs, read_table
-    from semifine.training.interruption import Interrupted
 
     table = choose_rows(read_table(options.table), options.methods)
     inits = options.inits or _possible_inits(table.inits, options)
@@ -57,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
                 run_jobs(jobs, at_once, ways_of_training(options), view.update, view.say)
     except Interrupted as stop:
         print(f"Stopped by {stop} and saved; the same command goes on.")
-        return INTERRUPTED + stop.signal_number
+        raise
     filled = fill(table, cells, conditions.data, absent)
     _write(table, inits, filled, out, _notes(options, conditions, table))
     return 1 if any(job.state is State.FAILED for job in jobs) else 0

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semifine.cli.main import INTERRUPTED, STARTED, Parser
+from semifine.cli.main import STARTED, Parser
 from semifine.config.resolve import read_run_settings, resolve
 from semifine.config.train_settings import RunSettings, TrainSettings
 from semifine.config.yaml_files import flatten, read_preset, read_settings_file
-from semifine.errors import UserError
+from semifine.errors import Interrupted, UserError
 from semifine.fields import describe_type, type_hints
 from semifine.methods import absolute_name
 
@@ -173,7 +173,6 @@ def run(arguments: Sequence[str]) -> int:
     options, settings = parse_settings(parser, arguments)
 
     from semifine.training.fit import train
-    from semifine.training.interruption import Interrupted
     from semifine.training.progress import Display
 
     display = Display(quiet=options.quiet)
@@ -189,7 +188,7 @@ def run(arguments: Sequence[str]) -> int:
     except Interrupted as stop:
         command = shlex.join(["semifine", "train", "--out", str(options.out), "--resume"])
         display.say(f"Stopped by {stop} and saved; go on with: {command}")
-        return INTERRUPTED + stop.signal_number
+        raise
     if not result:
         return 0  # one of several processes, of which the first speaks
     if result["images"]["val"]:

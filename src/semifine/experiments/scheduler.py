@@ -22,11 +22,11 @@ from semifine.config.resolve import Difference, first_difference
 from semifine.config.yaml_files import read_begun_settings
 from semifine.data.parallel import usable_cores
 from semifine.data.sources import OWN_PHOTOS
-from semifine.errors import NO_MEMORY, UserError
+from semifine.errors import Interrupted, OutOfMemory, UserError
 from semifine.experiments.stages import LABELS, Stage, settings_in
 from semifine.files import write_atomically
 from semifine.runs.folder import RunFolder
-from semifine.training.interruption import Interrupted, watching_for_stop
+from semifine.training.interruption import watching_for_stop
 
 # Settings that name other stages or a file of weights. A finished grid may be moved as a whole, so names count alone.
 PLACES = ("weights", "labels", "method.teacher")
@@ -69,8 +69,8 @@ def _name(path: Any) -> str | None:
     return Path(path).name if path else None
 
 
-# Libraries have words of their own for memory that has run out.
-MEMORY_WORDS = (NO_MEMORY, "out of memory", "STATUS_ALLOC_FAILED", "can't allocate memory")
+# The kernel kills a process with SIGKILL if the machine has no memory left.
+MEMORY_EXIT_CODES = (OutOfMemory.exit_code, -signal.SIGKILL)
 
 
 def reason(log: Path, exit_code: int) -> str:
@@ -79,12 +79,6 @@ def reason(log: Path, exit_code: int) -> str:
     said = [line.removeprefix("semifine: ") for line in lines if line.startswith("semifine: ")]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
     return (said or errors or lines or [f"ended with exit code {exit_code}"])[-1]
-
-
-def lacked_memory(log: Path, exit_code: int) -> bool:
-    """By what the run said; where the machine's own memory ends, the system kills without a word."""
-    told = "\n".join(last_lines(log))
-    return exit_code == -signal.SIGKILL or any(words in told for words in MEMORY_WORDS)
 
 
 def last_lines(path: Path) -> list[str]:
@@ -252,7 +246,7 @@ def _collect(jobs: Sequence[Job]) -> list[Job]:
             continue
         if exit_code == 0 and job.folder.result.is_file():
             job.state = State.DONE
-        elif job.had_company and lacked_memory(job.log, exit_code):
+        elif job.had_company and exit_code in MEMORY_EXIT_CODES:
             job.state = State.WAITING
             crowded_out.append(job)
         else:

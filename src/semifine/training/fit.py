@@ -18,7 +18,7 @@ from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset, describe, open_dataset
 from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_labels, read_labels
-from semifine.errors import NO_MEMORY, UserError, exhausted_memory
+from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.files import write_json
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_backbone_name, check_takes, create_classifier
@@ -42,7 +42,7 @@ from semifine.training.estimate import (
     time_sentence,
 )
 from semifine.training.init_weights import load_frozen, load_starting_weights
-from semifine.training.interruption import Interrupted, peer_failures_explained
+from semifine.training.interruption import peer_failures_explained
 from semifine.training.loggers import Loggers, chosen_loggers
 from semifine.training.progress import Display, recording
 from semifine.training.trainer import Trainer
@@ -120,11 +120,12 @@ def train(
                 raise
             return {}  # a failure would make the launcher kill the first process, which may still be busy
         except (RuntimeError, MemoryError) as error:
-            if not (whose := exhausted_memory(error)):
+            if not (memory := exhausted_memory(error)):
                 raise
-            raise UserError(
-                f"The memory of {whose} {NO_MEMORY}: lower --batch-size, --mu or --image-size, take a smaller "
-                f"--backbone, or keep the images elsewhere with --store {'host' if whose == 'the GPU' else 'disk'}."
+            raise OutOfMemory(
+                memory,
+                "lower --batch-size, --mu or --image-size, choose a smaller --backbone, or store the images elsewhere "
+                f"with --store {'host' if memory == 'GPU' else 'disk'}",
             ) from error
         except OSError as error:
             if error.errno != errno.ENOSPC:

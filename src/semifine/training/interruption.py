@@ -15,14 +15,6 @@ from semifine.errors import UserError
 from semifine.training.devices import Fabric
 
 
-class Interrupted(Exception):
-    """The run was asked to stop, and has saved; ``signal_number`` says by which signal."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(signal.Signals(signal_number).name)
-        self.signal_number = signal_number
-
-
 class StopRequest:
     """Remembers the first signal; the second one is not waited for."""
 

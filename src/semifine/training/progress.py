@@ -29,7 +29,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from semifine.training.interruption import Interrupted
+from semifine.errors import Interrupted
 from semifine.version import code_version
 
 EARLY = 0.1

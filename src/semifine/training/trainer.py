@@ -13,6 +13,7 @@ from semifine.config import RunSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset
+from semifine.errors import Interrupted
 from semifine.methods import method_class
 from semifine.methods.base import DataInfo, Method, NoSettings, Progress
 from semifine.methods.supervised import Supervised
@@ -23,7 +24,7 @@ from semifine.training.compile import choose_acceleration
 from semifine.training.devices import Fabric, place_store, resolve_precision, training_stream
 from semifine.training.estimate import Pace, full_step_cost
 from semifine.training.evaluate import Assessment, ClusterHistory, Evaluator
-from semifine.training.interruption import Interrupted, StopRequest, agree_to_stop, watching_for_stop
+from semifine.training.interruption import StopRequest, agree_to_stop, watching_for_stop
 from semifine.training.loader import BatchLoader, Prefetcher, check_images
 from semifine.training.loggers import Loggers
 from semifine.training.meters import NumberMeter, PseudoLabelMeter
