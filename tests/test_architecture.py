@@ -1,36 +1,113 @@
-"""The import rules between rooms, checked as `make check` does, and that the heart needs torch alone."""
+"""The rules of docs/explanation/architecture.md: direction of imports, no cycles, short functions."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "semifine"
+from tests.conftest import ROOT
+from tests.import_graph import cycles, import_graph, imports_of, module_files, syntax_tree
+
+FILES = module_files()
+LONGEST_FUNCTION = 60
+# Modules that `make check` never imports at the start of the command line: they are slow to load, or not installed.
+SLOW_OR_OPTIONAL = {
+    "torch",
+    "torchvision",
+    "timm",
+    "triton",
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "starlette",
+    "uvicorn",
+}
+# The command line and the public names import what they need when it is needed, so that `semifine --help` is fast.
+EDGE = ("semifine.cli", "semifine.api")
 
 
-def test_import_rules_hold() -> None:
+def test_import_contracts_hold() -> None:
     program = Path(sys.executable).parent / "lint-imports"
     result = subprocess.run([program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
 
 
-@pytest.mark.parametrize("room", ["soft_labels", "losses"])
-def test_room_imports_torch_and_the_standard_library_only(room: str) -> None:
-    allowed = set(sys.stdlib_module_names) | {"torch", "triton"}  # Triton comes with torch, for its GPUs
-    for file in (SOURCE / room).glob("**/*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            for name in names:
-                assert name.split(".")[0] in allowed or name.startswith(f"semifine.{room}"), f"{file}: {name}"
+def test_a_contract_names_every_package() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (layers,) = (contract["layers"] for contract in config["contracts"] if contract["type"] == "layers")
+    named = {name.strip() for layer in layers for name in layer.split("|")}
+    packages = {name.split(".")[1] for name in FILES if name.count(".")}
+    assert named == packages - {"__main__"}
 
 
-def test_importing_semifine_does_not_wait_for_torch() -> None:
+@pytest.mark.parametrize("package", ["soft_labels", "losses"])
+def test_package_imports_only_torch_and_the_standard_library(package: str) -> None:
+    allowed = set(sys.stdlib_module_names) | {"torch", "triton"}  # triton is installed with torch
+    modules = {name: file for name, file in FILES.items() if f"{name}.".startswith(f"semifine.{package}.")}
+    assert modules
+    for name, file in modules.items():
+        for found in imports_of(file):
+            own = f"{found.module}.".startswith(f"semifine.{package}.")
+            assert own or found.module.split(".")[0] in allowed, f"{name} imports {found.module}"
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert cycles(import_graph()) == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_functions_are_short(name: str) -> None:
+    for node in ast.walk(syntax_tree(FILES[name])):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            length = node.end_lineno - node.lineno + 1
+            assert length <= LONGEST_FUNCTION, f"{name}.{node.name} has {length} lines"
+
+
+def imports_in_functions() -> Iterator[tuple[str, int, str]]:
+    """Yields module, line and imported module."""
+    for name, file in FILES.items():
+        for found in imports_of(file, frozenset(FILES)):
+            if found.in_function:
+                yield name, found.line, found.module
+
+
+def test_an_import_inside_a_function_says_why() -> None:
+    """By a comment in its line, or above the group of imports that it belongs to."""
+    silent = []
+    for name, line, module in imports_in_functions():
+        lines = FILES[name].read_text(encoding="utf-8").splitlines()
+        above = line - 2
+        while lines[above].strip().startswith(("import ", "from ", ")")) or not lines[above].strip():
+            above -= 1
+        if "#" not in lines[line - 1] and not lines[above].strip().startswith("#"):
+            silent.append(f"{name}:{line} imports {module}")
+    assert not silent, "imports inside functions without a comment that says why"
+
+
+def test_imports_inside_functions_are_slow_optional_or_at_the_edge() -> None:
+    """A function may import a module of semifine if that module imports a slow package, or if it is at the edge."""
+    wrong = []
+    for name, line, module in imports_in_functions():
+        if f"{name}.".startswith(tuple(f"{edge}." for edge in EDGE)) or module not in FILES:
+            continue
+        needs = {found.module.split(".")[0] for found in imports_of(FILES[module]) if not found.in_function}
+        if not needs & SLOW_OR_OPTIONAL:
+            wrong.append(f"{name}:{line} imports {module}")
+    assert not wrong, "these imports belong at the top of the file"
+
+
+def test_importing_semifine_does_not_import_torch() -> None:
     code = "import sys, semifine, semifine.cli.main; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_cycles_are_found() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+    assert cycles({"a": {"b"}, "b": set()}) == []
