@@ -29,6 +29,7 @@ import torch
 from PIL import Image
 
 import semifine
+from semifine.devices import describe_hardware
 from semifine.inference.export import export
 from semifine.inference.onnx_model import OnnxModel
 from semifine.inference.pipeline import find_files
@@ -36,7 +37,6 @@ from semifine.inference.predict import predict_into
 from semifine.inference.prediction import PredictOptions
 from semifine.inference.run import Run
 from semifine.models.classifier import normalization
-from semifine.training.devices import describe_hardware
 from semifine.version import code_version
 
 DISTINCT = 10

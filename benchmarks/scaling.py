@@ -22,8 +22,8 @@ import torch
 from semifine.augment import AugmentPipeline, AugmentSettings
 from semifine.augment.image_batch import ImageTable
 from semifine.data.samplers import IndexSampler
+from semifine.devices import describe_hardware
 from semifine.soft_labels import TransitionTracker
-from semifine.training.devices import describe_hardware
 from semifine.version import code_version
 
 SIDE = 64

@@ -28,10 +28,11 @@ from semifine.config import RunSettings, resolve
 from semifine.data.catalog import Catalog, Split
 from semifine.data.dataset import Dataset
 from semifine.data.store import ImageStore
+from semifine.devices import describe_hardware
 from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier
 from semifine.runs.folder import RunFolder
-from semifine.training.devices import create_fabric, describe_hardware, training_stream
+from semifine.training.fabric import create_fabric, training_stream
 from semifine.training.meters import NumberMeter
 from semifine.training.progress import Display
 from semifine.training.step import GraphedStep

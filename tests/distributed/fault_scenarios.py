@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from semifine.methods.base import Batch
-from semifine.training import devices
+from semifine.training import fabric
 from semifine.training.evaluate import Assessment
 from semifine.training.fit import train
 from semifine.training.loader import BatchLoader
@@ -49,7 +49,7 @@ def with_bad_images(rank: int, out: Path, on_nonfinite: str) -> None:
 
 def with_long_evaluations(out: Path) -> None:
     """The first process is busy for longer than the others would wait for it within a step."""
-    devices.PATIENCE = PATIENCE
+    fabric.STEP_TIMEOUT = PATIENCE
     evaluate = Assessment.evaluate
     write_stats = Assessment.write_stats
 

@@ -71,7 +71,7 @@ def play(machine: Machine, names: list[str], out: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(scheduler.subprocess, "Popen", machine.start)
     jobs = [Job(Stage(name, {"iterations": 1}), out) for name in names]
     said: list[str] = []
-    run_jobs(jobs, at_once=3, options=(), on_change=lambda: None, say=said.append)
+    run_jobs(jobs, at_once=3, options=(), on_change=lambda: None, log=said.append)
     return jobs, said
 
 

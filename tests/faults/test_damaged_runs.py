@@ -19,7 +19,7 @@ from semifine.methods.fixmatch import FixMatch
 from semifine.runs import checkpoint as checkpoint_module
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import RunFolder
-from semifine.training.devices import create_fabric
+from semifine.training.fabric import create_fabric
 from semifine.training.fit import train
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
@@ -33,7 +33,7 @@ class Notes(Display):
         super().__init__(quiet=True)
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.said.append(text)
 
 

@@ -85,7 +85,7 @@ def test_numbers_and_log_that_cannot_be_written_stop_the_run(
             if step == 6:
                 (out / name).unlink()
                 (out / name).symlink_to("/dev/full")
-                self.say("Here the disk is full.")
+                self.log("Here the disk is full.")
 
     with pytest.raises(UserError, match=rf"The disk is full \({out}\): make room and go on"):
         train(settings, out, display=LosesTheFile(quiet=True))

@@ -32,7 +32,7 @@ class Hooked(Display):
         self.hook = after_third_step
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.said.append(text)
 
     def training_numbers(self, step: int, *_: Any) -> None:

@@ -27,7 +27,7 @@ class Listener(Display):
         super().__init__(quiet=True)
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.said.append(text)
 
 
@@ -91,7 +91,7 @@ def test_the_accuracy_of_the_teacher_is_said_before_training(tmp_path: Path, mon
     take_step = TrainStep.__call__
 
     def noted_step(step: TrainStep, batch: Batch, progress: Progress) -> None:
-        display.say("a step")
+        display.log("a step")
         take_step(step, batch, progress)
 
     monkeypatch.setattr(TrainStep, "__call__", noted_step)

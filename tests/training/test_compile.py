@@ -7,9 +7,9 @@ import torch
 
 from semifine.errors import UserError
 from semifine.methods.fixmatch import FixMatch
-from semifine.training import devices
+from semifine.training import loader
 from semifine.training.compile import choose_acceleration
-from semifine.training.devices import choose_storage_device, place_store
+from semifine.training.loader import choose_storage_device, place_store
 from tests.conftest import tiny_settings
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -90,6 +90,6 @@ def test_a_store_in_memory_needs_room_there(monkeypatch: pytest.MonkeyPatch) -> 
     from semifine.training.progress import Display
 
     store = open_dataset(tiny_settings(), Display(quiet=True)).store
-    monkeypatch.setattr(devices, "_free_host_memory", lambda: store.nbytes - 1)
+    monkeypatch.setattr(loader, "free_host_memory", lambda: store.nbytes - 1)
     with pytest.raises(UserError, match=r"store is host, but the images take .* choose --store disk"):
         place_store(store, "host", CPU)

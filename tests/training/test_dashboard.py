@@ -42,7 +42,7 @@ def test_the_dashboard_shows_progress_numbers_and_warnings() -> None:
 def test_a_warning_on_the_dashboard_is_recorded_once() -> None:
     display, recorded = Display(), list[str]()
     text = shown(display)
-    with display.logged(recorded.append), display.training(total=10, done=0):
+    with display.tee(recorded.append), display.training(total=10, done=0):
         for step in (1, 2):
             display.training_numbers(step, {"loss": 1.0}, ["predictions collapse: about 1 of 6."])
     assert recorded == ["warning, step 1: predictions collapse: about 1 of 6."]

@@ -10,9 +10,10 @@ import torch
 import yaml
 
 import semifine
+from semifine.devices import inference_device
 from semifine.errors import UserError
 from semifine.models.classifier import create_classifier
-from semifine.training.devices import create_fabric, inference_device
+from semifine.training.fabric import create_fabric
 from semifine.training.fit import train
 from semifine.training.state import convert_sync_batchnorm
 from tests.conftest import tiny_settings

@@ -22,10 +22,10 @@ from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier
 from semifine.runs.folder import RunFolder
-from semifine.training.devices import create_fabric, place_store
+from semifine.training.fabric import create_fabric
 from semifine.training.fit import train
 from semifine.training.init_weights import load_frozen
-from semifine.training.loader import Prefetcher
+from semifine.training.loader import Prefetcher, place_store
 from semifine.training.progress import Display
 from semifine.training.step import WARM_UP, GraphedStep
 from semifine.training.trainer import Trainer
@@ -228,7 +228,7 @@ def test_a_network_that_cannot_be_compiled_is_recorded_as_it_is(
     said: list[str] = []
     monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx", fail)
     trainer = trainer_for(tmp_path, iterations=6, compile="on")
-    with trainer.display.logged(said.append):
+    with trainer.display.tee(said.append):
         trainer.run()
     assert sum("cannot be compiled (No Triton)" in text for text in said) == 1
     assert len(replays) == 6 - WARM_UP

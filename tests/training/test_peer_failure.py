@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> Path:
     """Process 1 of 3 failed, process 2 noticed it; of earlier attempts one was cut short, and one had a process 3."""
     echo = "Another process of the run has ended (process 1: No wheels), so this one ends, too."
     records = [(3, "error", "Old, too."), (1, "error", "Old."), (0, "start", ""), (1, "start", ""), (2, "start", "")]
-    records += [(1, "error", "No wheels."), (2, "error", echo), (0, "said", "step 3")]
+    records += [(1, "error", "No wheels."), (2, "error", echo), (0, "message", "step 3")]
     lines = [json.dumps({"process": process, "kind": kind, "text": text}) for process, kind, text in records]
     path = tmp_path / "log.jsonl"
     path.write_text('{"process": 1, "ki\n[]\n' + "\n".join(lines))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from semifine.training.devices import Fabric
 from semifine.training.estimate import ACTIVE, SKIPPED, WARM_UP, profiling
+from semifine.training.fabric import Fabric
 from semifine.training.fit import train
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings

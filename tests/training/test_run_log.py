@@ -25,7 +25,7 @@ def test_a_run_logs_what_it_says_even_when_quiet_and_adds_to_it(tmp_path: Path) 
     train(tiny_settings(iterations=4), out, display=Display(quiet=True))
     first = lines(out / "log.jsonl")
     assert [first[0]["kind"], first[-1]["kind"]] == ["start", "end"]
-    assert any(line["kind"] == "said" and "from step 0 of 4" in line["text"] for line in first)
+    assert any(line["kind"] == "message" and "from step 0 of 4" in line["text"] for line in first)
     times = [datetime.fromisoformat(line["time"]) for line in first]
     assert times == sorted(times)
     (out / "result.json").unlink()

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from semifine.devices import peak_gpu_bytes
 from semifine.errors import Interrupted
 from semifine.runs.folder import RunFolder
 from semifine.training import progress
-from semifine.training.devices import peak_gpu_bytes
 from semifine.training.fit import train
 from semifine.training.interruption import StopRequest
 from semifine.training.progress import Display, TimeSpent

@@ -44,11 +44,11 @@ def run(arguments: Sequence[str]) -> int:
     results = {}
     for method in METHODS:
         settings = resolve([{"method.name": method, **common}])
-        display.say(f"\n{method}")
+        display.log(f"\n{method}")
         try:
             results[method] = train(settings, options.out / method, resume=True, display=display)
         except Interrupted as stop:
-            display.say(f"Stopped by {stop} and saved; the same command goes on.")
+            display.log(f"Stopped by {stop} and saved; the same command goes on.")
             raise
     runs = [options.out / method for method in METHODS]
     page = write_page(runs, options.out / "index.html", title="semifine on its embedded data set")

@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.training.progress import Display
 
     run = load(options.run, checkpoint=options.checkpoint, device="cpu")
-    Display().say(run.calibration_note)
+    Display().log(run.calibration_note)
     difference = export(run, out, format)
     if options.json:
         print(json.dumps({"out": str(out), "format": format, "largest_difference": difference}))

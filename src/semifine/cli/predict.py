@@ -120,14 +120,14 @@ def run(arguments: Sequence[str]) -> int:
         sure=PredictOptions.sure if options.sure is None else options.sure,
         taxonomy=read_taxonomy(options.taxonomy, model.metadata.class_names) if options.taxonomy else None,
     )
-    display.say(model.calibration_note)
+    display.log(model.calibration_note)
     if options.out is None:
         return _print_lines(model, files, questions, options)
     try:
         with termination_as_interrupt():
             return _write_table(model, files, questions, options, display)
     except KeyboardInterrupt as stop:
-        display.say("Stopped; what is done is kept: repeat the command with --resume.")
+        display.log("Stopped; what is done is kept: repeat the command with --resume.")
         raise Interrupted(signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT) from stop
 
 

@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
         from semifine.report.figures import write_figures
 
         runs = [read_run(path) for path in paths]
-        written = write_figures(runs, options.figures, say=lambda text: print(text, file=sys.stderr))
+        written = write_figures(runs, options.figures, log=lambda text: print(text, file=sys.stderr))
         print(f"Figures: {len(written)} files in {options.figures}")
     return 0
 

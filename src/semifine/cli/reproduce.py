@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
         else:
             with GridView(jobs, cells, Console(stderr=True)) as view:
                 at_once = options.jobs or _runs_at_once(conditions.profile, options.device)
-                run_jobs(jobs, at_once, ways_of_training(options), view.update, view.say)
+                run_jobs(jobs, at_once, ways_of_training(options), view.update, view.log)
     except Interrupted as stop:
         print(f"Stopped by {stop} and saved; the same command goes on.")
         raise
@@ -101,7 +101,7 @@ def _create_parser() -> Parser:
 def _runs_at_once(profile: str, device: str) -> int:
     """A small network on a CPU gains little from a second core, the grid gains all of it."""
     from semifine.data.parallel import usable_cores
-    from semifine.training.devices import resolve_device
+    from semifine.devices import resolve_device
 
     return min(usable_cores(), MOST_AT_ONCE) if profile == "small" and resolve_device(device) == "cpu" else 1
 

@@ -187,7 +187,7 @@ def run(arguments: Sequence[str]) -> int:
         )
     except Interrupted as stop:
         command = shlex.join(["semifine", "train", "--out", str(options.out), "--resume"])
-        display.say(f"Stopped by {stop} and saved; go on with: {command}")
+        display.log(f"Stopped by {stop} and saved; go on with: {command}")
         raise
     if not result:
         return 0  # one of several processes, of which the first speaks
@@ -209,7 +209,7 @@ def _calibrate(out: Path, settings: RunSettings, display: Display) -> None:
     if not run.network.num_classes:
         return
     try:
-        display.say(run.calibration_note)
+        display.log(run.calibration_note)
     except DivergedError as error:
         print(f"note: {error}", file=sys.stderr)  # even when quiet; the result follows, for what it is worth
 

@@ -40,16 +40,16 @@ def open_dataset(
     broken = unreadable_images(catalog, store)
     catalog, store = set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
     for path, reason in broken:
-        display.say(f"left out {path}: {reason}")
+        display.log(f"left out {path}: {reason}")
     report = inspect(catalog, store, look_alikes=look_alikes)
     if report.errors:
         raise UserError(f"{report.errors[0]} 'semifine prepare' shows all problems of the data.")
     for warning in report.warnings:
-        display.say(f"note: {warning}")
+        display.log(f"note: {warning}")
     if settings.train.labels:
         labels = of_catalog(catalog, labels or read_labels(Path(settings.train.labels)))
         catalog, store, note = add_labels(catalog, store, labels)
-        display.say(note)
+        display.log(note)
     return Dataset(catalog, store, [path for path, _ in broken], report, labels)
 
 
@@ -71,7 +71,7 @@ def _open(settings: RunSettings, display: Display) -> tuple[Catalog, ImageStore]
             progress=lambda done, total: display.advance(done),  # noqa: ARG005
         )
     for note in (store.note, *catalog.notes):
-        display.say(note)
+        display.log(note)
     return catalog, store
 
 

@@ -44,9 +44,9 @@ class GridView:
             if number not in self._told and job.state in (State.DONE, State.FAILED):
                 self._told.add(number)
                 reason = f": {job.reason}" if job.reason else ""
-                self.say(f"{job.folder.path} {job.state.value}{reason}")
+                self.log(f"{job.folder.path} {job.state.value}{reason}")
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """A line that stays."""
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 

@@ -158,7 +158,7 @@ def run_jobs(
     at_once: int,
     options: Sequence[str],
     on_change: Callable[[], None],
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> None:
     """Runs all jobs in an order that their needs allow; ``on_change`` is called whenever something may be new.
 
@@ -181,7 +181,7 @@ def run_jobs(
                     at_once = max(1, min(at_once, together) - len(crowded_out))
                     names = ", ".join(str(job.folder.path) for job in crowded_out)
                     waiting = "it waits" if len(crowded_out) == 1 else "they wait"
-                    say(
+                    log(
                         f"{names}: there was no memory left beside the other runs, so {waiting}; "
                         f"from now on at most {at_once} run at once"
                     )

@@ -21,6 +21,7 @@ from semifine.data.dataset import Dataset, open_dataset
 from semifine.data.decode import Pixels
 from semifine.data.extra_labels import read_frozen_labels
 from semifine.data.store import ImageStore
+from semifine.devices import inference_device
 from semifine.errors import UserError
 from semifine.files import damage_told
 from semifine.inference import pipeline
@@ -35,7 +36,6 @@ from semifine.inference.view_classifier import ViewClassifier, check_finite
 from semifine.models.classifier import normalization
 from semifine.models.forward import micro_batch_size
 from semifine.runs.folder import RunFolder
-from semifine.training.devices import inference_device
 from semifine.training.evaluate import Evaluator, accuracy
 from semifine.training.init_weights import load_trained
 from semifine.training.progress import Display

@@ -21,7 +21,7 @@ PAUSE = 0.05
 
 
 @contextmanager
-def locked(folder: Path, say: Callable[[str], object] = lambda _: None) -> Iterator[None]:
+def locked(folder: Path, log: Callable[[str], object] = lambda _: None) -> Iterator[None]:
     """Holds the folder's lock; the system frees it when the process ends, however it ends.
 
     Some network file systems have no locks; that is said, and the training goes on.
@@ -36,7 +36,7 @@ def locked(folder: Path, say: Callable[[str], object] = lambda _: None) -> Itera
         if is_held is False:
             raise UserError(f"Another training is running in {folder}; wait for it, or choose another --out.")
         if is_held is None:
-            say(f"The file system of {folder} has no locks: see to it that no other training is started there.")
+            log(f"The file system of {folder} has no locks: see to it that no other training is started there.")
         file.truncate(0)
         file.write(f"{os.getpid()} {socket.gethostname()}\n")
         file.flush()

@@ -54,7 +54,7 @@ def _graph_obstacle(settings: TrainSettings, method: type[Method], precision: st
     return ""
 
 
-def compile_network(network: nn.Module, say: Callable[[str], None]) -> None:
+def compile_network(network: nn.Module, log: Callable[[str], None]) -> None:
     """Has a network compiled when it is first called; its weights and its plain form stay what they are."""
     from torch._functorch import config  # only now, like all of the compiler: runs without it start sooner
 
@@ -63,9 +63,9 @@ def compile_network(network: nn.Module, say: Callable[[str], None]) -> None:
     try:
         network.compile(dynamic=False)
     except RuntimeError as error:  # a Python or a system that torch.compile does not know yet
-        say(_sentence(error))
+        log(_sentence(error))
         return
-    network._compiled_call_impl = CompiledCall(network, say)
+    network._compiled_call_impl = CompiledCall(network, log)
 
 
 class CompiledCall:
@@ -75,10 +75,10 @@ class CompiledCall:
     the compiler only mean a compiler that does not work when nothing has worked yet.
     """
 
-    def __init__(self, network: nn.Module, say: Callable[[str], None]) -> None:
+    def __init__(self, network: nn.Module, log: Callable[[str], None]) -> None:
         self._network = network
         self._compiled = network._compiled_call_impl
-        self._say = say
+        self._log = log
         self._has_worked = False
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -92,7 +92,7 @@ class CompiledCall:
             if not isinstance(error, TorchDynamoException) and not means_no_compiler:
                 raise
             self._network._compiled_call_impl = None
-            self._say(_sentence(error))
+            self._log(_sentence(error))
             return self._network(*arguments, **named)
         self._has_worked = True
         return output

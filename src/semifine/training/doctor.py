@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from semifine.data.store import default_cache_dir
-from semifine.training.devices import describe_hardware
+from semifine.devices import describe_hardware
 from semifine.version import code_version
 
 LIBRARIES = ("torch", "timm", "lightning-fabric", "numpy", "pillow", "pyarrow", "safetensors")

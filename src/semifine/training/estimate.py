@@ -33,10 +33,10 @@ def memory_sentence(
     weights = sum(p.numel() for p in classifier.parameters()) * 4
     network = weights * (3 + has_average)  # weights, gradients, momentum, average
     activations = _activation_numbers(classifier, image_size) * images * number_bytes
-    parts = f"network and optimizer {in_bytes(network)}, decoded images {in_bytes(stored_bytes)}"
+    parts = f"network and optimizer {format_bytes(network)}, decoded images {format_bytes(stored_bytes)}"
     if activations:
-        parts += f", a step of {images} learning images {in_bytes(activations)}"
-    return f"memory: about {in_bytes(network + activations + stored_bytes)} ({parts})"
+        parts += f", a step of {images} learning images {format_bytes(activations)}"
+    return f"memory: about {format_bytes(network + activations + stored_bytes)} ({parts})"
 
 
 def _activation_numbers(classifier: nn.Module, image_size: int) -> int:
@@ -86,13 +86,13 @@ class Pace:
 
     def __init__(
         self,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         total: int,
         device: torch.device,
         labeled_only: int = 0,
         full_cost: float = 1.0,
     ) -> None:
-        self._say = say
+        self._log = log
         self._total = total
         self._device = device
         self._labeled_only = labeled_only
@@ -115,7 +115,7 @@ class Pace:
                 torch.cuda.synchronize(self._device)
             seconds = (time.perf_counter() - self._since) / (step - self._first)
             if step < self._total:
-                self._say(self._sentence(seconds, step))
+                self._log(self._sentence(seconds, step))
             self._is_done = True
 
     def _sentence(self, seconds: float, step: int) -> str:
@@ -133,7 +133,7 @@ def _in_steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
 
 
-def in_bytes(size: float) -> str:
+def format_bytes(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
@@ -202,7 +202,7 @@ ROWS = 15
 
 
 @contextmanager
-def profiling(folder: Path, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+def profiling(folder: Path, log: Callable[[str], None]) -> Iterator[Callable[[], None]]:
     """Watches ten steps after the first fifteen; gives what is to be called after each step.
 
     Leaves ``trace.json.gz`` in the folder, for chrome://tracing or ui.perfetto.dev, and says the largest costs.
@@ -218,11 +218,11 @@ def profiling(folder: Path, say: Callable[[str], None]) -> Iterator[Callable[[],
         finished = True
         trace = folder / "trace.json.gz"
         profiler.export_chrome_trace(str(trace))
-        say(profiler.key_averages().table(sort_by=order, row_limit=ROWS, max_name_column_width=60))
-        say(f"The {ACTIVE} steps of this table are in {trace}.")
+        log(profiler.key_averages().table(sort_by=order, row_limit=ROWS, max_name_column_width=60))
+        log(f"The {ACTIVE} steps of this table are in {trace}.")
 
     steps = schedule(skip_first=SKIPPED, wait=0, warmup=WARM_UP, active=ACTIVE, repeat=1)
     with profile(activities=activities, schedule=steps, on_trace_ready=finish) as profiler:
         yield profiler.step
     if not finished:
-        say(f"The run was too short to be profiled: that takes {SKIPPED + WARM_UP + ACTIVE} steps.")
+        log(f"The run was too short to be profiled: that takes {SKIPPED + WARM_UP + ACTIVE} steps.")

@@ -18,6 +18,7 @@ from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset, describe, open_dataset
 from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_labels, read_labels
+from semifine.devices import describe_hardware, peak_gpu_bytes, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.files import write_json
 from semifine.methods import method_class
@@ -25,14 +26,6 @@ from semifine.models.classifier import Classifier, check_backbone_name, check_ta
 from semifine.models.pretrained import LoadReport
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
-from semifine.training.devices import (
-    Fabric,
-    create_fabric,
-    describe_hardware,
-    peak_gpu_bytes,
-    process_rank,
-    resolve_precision,
-)
 from semifine.training.estimate import (
     STEPS_WORTH_A_TRIAL,
     benchmark_throughput,
@@ -41,6 +34,7 @@ from semifine.training.estimate import (
     profiling,
     time_sentence,
 )
+from semifine.training.fabric import Fabric, create_fabric
 from semifine.training.init_weights import load_frozen, load_starting_weights
 from semifine.training.interruption import peer_failures_explained
 from semifine.training.loggers import Loggers, chosen_loggers
@@ -101,15 +95,15 @@ def train(
     started = time.perf_counter() if started is None else started
     if is_first:
         _check_folder(out, resume)
-    with locked(out, display.say) if is_first else nullcontext():
+    with locked(out, display.log) if is_first else nullcontext():
         folder = RunFolder(out)
         if is_first and folder.settings.exists():
             _check_same_settings(settings, folder)
         if resume and folder.result.exists():
             if not newest_checkpoint(folder.checkpoints)[1]:
-                display.say(f"{out} is finished already.")
+                display.log(f"{out} is finished already.")
                 return folder.read_result() if is_first else {}
-            display.say(
+            display.log(
                 f"{out} was finished, but its last checkpoint is not whole: it goes on from the newest that is."
             )
         try:
@@ -146,11 +140,11 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
     if folder.settings.exists():
         folder.check_classes(dataset.catalog.class_names)
     for note in (describe(dataset.catalog), *settings.notes):
-        display.say(note)
+        display.log(note)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
-        display.say(f"weights: {report}")
-    display.say(_memory(settings, classifier, dataset, fabric.device.type))
+        display.log(f"weights: {report}")
+    display.log(_memory(settings, classifier, dataset, fabric.device.type))
     image_seconds = _try_out(settings, classifier, fabric)
     frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
@@ -160,17 +154,17 @@ def _train(settings: RunSettings, folder: RunFolder, display: Display, started: 
         freeze_labels(dataset.labels, folder.labels)
     trainer.resume()
     names = logger_names if fabric.is_global_zero else []
-    trainer.loggers = Loggers(names, settings, folder, trainer.step, display.say)
-    display.say(
+    trainer.loggers = Loggers(names, settings, folder, trainer.step, display.log)
+    display.log(
         f"{trainer.method.name} with {settings.train.backbone} on {environment['device']}, "
         f"from step {trainer.step} of {settings.train.iterations}"
     )
     if image_seconds is not None:
-        display.say(_time(trainer, image_seconds / fabric.world_size))
+        display.log(_time(trainer, image_seconds / fabric.world_size))
     if trainer.train_state.frozen is not None:
-        display.say(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.train_state.frozen))}")
+        display.log(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.train_state.frozen))}")
     watched = profile and fabric.is_global_zero  # one trace, of the process that speaks
-    with profiling(folder.path / "profile", display.say) if watched else nullcontext() as after_step:
+    with profiling(folder.path / "profile", display.log) if watched else nullcontext() as after_step:
         trainer.run(started, after_step)
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes

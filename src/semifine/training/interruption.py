@@ -12,7 +12,7 @@ from types import FrameType
 import torch
 
 from semifine.errors import UserError
-from semifine.training.devices import Fabric
+from semifine.training.fabric import Fabric
 
 
 class StopRequest:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,8 +16,11 @@ from semifine.config import TrainSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Catalog, Split
 from semifine.data.samplers import IndexSampler
+from semifine.data.store import ImageStore
+from semifine.devices import free_host_memory
 from semifine.errors import UserError
 from semifine.methods.base import Batch, Method
+from semifine.training.estimate import format_bytes
 
 # Names of the random streams: seeds are derived from them, so another spelling would change every recorded run.
 LABELED, UNLABELED = "labelled", "unlabelled"  # codespell:ignore
@@ -145,3 +150,61 @@ class Prefetcher:
         self._finished.append(finished)
         if len(self._finished) > STEPS_AHEAD:
             self._finished.popleft().synchronize()
+
+
+StorageDevice = Literal["auto", "gpu", "host", "disk"]
+
+GPU_SHARE = 0.4
+"""Share of the free GPU memory that the images may take; the network needs the rest."""
+HOST_SHARE = 0.5
+
+
+def place_store(store: ImageStore, placement: StorageDevice, device: torch.device) -> tuple[ImageStore, str]:
+    """Moves the images to the GPU or to memory, or leaves them on disk; also returns a note about it."""
+    size, free_host = format_bytes(store.nbytes), free_host_memory()
+    if device.type != "cuda":
+        if placement == "gpu":
+            raise UserError("store is gpu, but the run is on the CPU; choose --store auto, host or disk.")
+        return (_in_memory(store, free_host), f"{size} of images in memory") if placement == "host" else (store, "")
+    free_gpu = torch.cuda.mem_get_info(device)[0]
+    if placement == "auto":
+        placement = choose_storage_device(store.nbytes, free_gpu, free_host)
+    if placement == "gpu":
+        if store.nbytes >= free_gpu:
+            raise UserError(
+                f"store is gpu, but the images take {size} and the GPU has {format_bytes(free_gpu)} free; "
+                "choose --store host or a smaller --store-size."
+            )
+        return store.to(device), f"{size} of images on the GPU ({format_bytes(free_gpu)} were free)"
+    if placement == "host":
+        note = f"{size} of images in memory ({format_bytes(free_host)} were free)"
+        return _in_memory(store, free_host), f"{note}; the GPU has {format_bytes(free_gpu)} free"
+    return store, f"{size} of images read from disk; {format_bytes(free_host)} of memory are free"
+
+
+def choose_storage_device(size: int, free_gpu: int, free_host: int) -> StorageDevice:
+    """The fastest device with enough room.
+
+    Example:
+        >>> choose_storage_device(10 * 10**9, free_gpu=80 * 10**9, free_host=64 * 10**9)
+        'gpu'
+        >>> choose_storage_device(50 * 10**9, free_gpu=80 * 10**9, free_host=64 * 10**9)
+        'disk'
+    """
+    if size <= GPU_SHARE * free_gpu:
+        return "gpu"
+    return "host" if size <= HOST_SHARE * free_host else "disk"
+
+
+def _in_memory(store: ImageStore, free: int) -> ImageStore:
+    """A copy of the pixels in memory.
+
+    The copy is not pinned: torch would lock up to twice its size, and the images of a batch, which are scattered,
+    reach the GPU through a small pinned buffer anyway.
+    """
+    if store.nbytes >= free:
+        raise UserError(
+            f"store is host, but the images take {format_bytes(store.nbytes)} and {format_bytes(free)} of memory are "
+            "free; choose --store disk or a smaller --store-size."
+        )
+    return replace(store, pixels=store.pixels.clone())

@@ -45,9 +45,9 @@ class Loggers:
     """All loggers of a run. One that fails is left out, because a run is worth more than its curves elsewhere."""
 
     def __init__(
-        self, names: list[str], settings: RunSettings, folder: RunFolder, step: int, say: Callable[[str], None]
+        self, names: list[str], settings: RunSettings, folder: RunFolder, step: int, log: Callable[[str], None]
     ) -> None:
-        self._say = say
+        self._log = log
         self._open: dict[str, Logger] = {}
         for name in names:
             self._try(name, partial(self._begin, name, settings, folder, step))
@@ -76,7 +76,7 @@ class Loggers:
         except Exception as error:  # other people's programs, often with a network behind them
             self._open.pop(name, None)
             reason = " ".join(str(error).split()) or type(error).__name__
-            self._say(f"The logger '{name}' failed and is left out from now on: {reason}")
+            self._log(f"The logger '{name}' failed and is left out from now on: {reason}")
 
 
 class TensorBoardLogger:

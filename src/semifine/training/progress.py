@@ -177,24 +177,24 @@ class Display:
         self._task = TaskID(0)
         self._dashboard: Dashboard | None = None
         self._warned: set[str] = set()
-        self._log: Callable[[str], None] | None = None
+        self._sink: Callable[[str], None] | None = None
 
     @contextmanager
-    def logged(self, log: Callable[[str], None]) -> Iterator[None]:
-        """For the time of the context all that is said also goes to ``log``, even when quiet."""
-        before, self._log = self._log, log
+    def tee(self, sink: Callable[[str], None]) -> Iterator[None]:
+        """Also sends all messages to ``sink`` within the context, even when quiet."""
+        before, self._sink = self._sink, sink
         try:
             yield
         finally:
-            self._log = before
+            self._sink = before
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self._record(text)
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _record(self, text: str) -> None:
-        if self._log is not None:
-            self._log(text)
+        if self._sink is not None:
+            self._sink(text)
 
     @contextmanager
     def bar(self, title: str, total: int | None) -> Iterator[Display]:
@@ -237,7 +237,7 @@ class Display:
             self._dashboard.step(step)
             self._dashboard.add(numbers)
             self._dashboard.warn(warnings)
-        tell = self.say if self._dashboard is None else self._record
+        tell = self.log if self._dashboard is None else self._record
         for warning in warnings:
             kind = warning.partition(":")[0].lstrip("0123456789 ")  # the same warning with other numbers
             if kind not in self._warned:
@@ -252,7 +252,7 @@ class Display:
             for split in ("val", "test")
             if f"{split}_top1" in record
         ]
-        self.say(f"step {record['step']:>6}/{total}  " + "  ".join(parts))
+        self.log(f"step {record['step']:>6}/{total}  " + "  ".join(parts))
 
 
 class RunLog:
@@ -291,7 +291,7 @@ def recording(path: Path, display: Display, process: int) -> Iterator[None]:
     warnings.showwarning = show_and_log  # type: ignore[assignment]
     logging.getLogger().addHandler(handler)
     try:
-        with display.logged(lambda text: log.write("said", text)) if process == 0 else contextlib.nullcontext():
+        with display.tee(lambda text: log.write("message", text)) if process == 0 else contextlib.nullcontext():
             yield
         log.write("end", "finished")
     except BaseException as error:
@@ -308,7 +308,7 @@ class _LogHandler(logging.Handler):
 
     def __init__(self, log: RunLog) -> None:
         super().__init__(logging.WARNING)
-        self._log = log
+        self._sink = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._log.write("warning", record.getMessage())
+        self._sink.write("warning", record.getMessage())

@@ -27,7 +27,7 @@ from semifine.runs.checkpoint import (
 )
 from semifine.runs.folder import RunFolder
 from semifine.training.compile import Acceleration, compile_network
-from semifine.training.devices import Fabric
+from semifine.training.fabric import Fabric
 from semifine.training.meters import NumberMeter, PseudoLabelMeter
 from semifine.training.optim import create_optimizer
 from semifine.training.progress import Part
@@ -78,7 +78,7 @@ def create_train_state(
     settings: TrainSettings,
     acceleration: Acceleration,
     fabric: Fabric,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> TrainState:
     if method.needs_average and not settings.ema:
         raise UserError(f"The method '{method.name}' learns from the averaged model: give --ema above 0.")
@@ -86,7 +86,7 @@ def create_train_state(
     teacher = create_teacher(classifier) if settings.ema else None
     evaluated = teacher if teacher is not None and method.evaluates_average else classifier
     if evaluated is teacher and lags(settings.ema, settings.iterations):
-        say(
+        log(
             f"note: the model that is evaluated averages about {averaged_steps(settings.ema)} steps "
             f"(--ema {settings.ema}), long for a run of {settings.iterations}, and will lag behind; "
             f"--ema {averaging_decay(settings.iterations)} would suit."
@@ -96,7 +96,7 @@ def create_train_state(
         trained = convert_sync_batchnorm(classifier)  # timm's own: torch's drops the activations in timm's layers
     if acceleration.compiled:
         torch.backends.cudnn.benchmark = not settings.deterministic  # the search takes about as long as compiling
-        compile_network(trained, say)
+        compile_network(trained, log)
     optimizer = create_optimizer(trained, settings, fused=fabric.device.type == "cuda")
     student, optimizer = fabric.setup(trained, optimizer)
     frozen = frozen.to(fabric.device) if frozen is not None else None
@@ -151,11 +151,11 @@ class TrainingState:
         if self._fabric.is_global_zero:
             save_checkpoint(self._folder.checkpoints, step, self._learner.evaluated.state_dict(), state)
 
-    def restore(self, say: Callable[[str], None]) -> tuple[int, dict[Part, float]]:
+    def restore(self, log: Callable[[str], None]) -> tuple[int, dict[Part, float]]:
         """Fills everything from the newest checkpoint that is whole; the steps and seconds until it, 0 without one."""
         newest, notes = newest_checkpoint(self._folder.checkpoints)
         for note in notes:
-            say(note)
+            log(note)
         if newest is None:
             return 0, {}
         weights, state = load_weights(newest), load_training_state(newest)

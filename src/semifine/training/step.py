@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from semifine.errors import UserError
 from semifine.methods.base import Batch, Method, Progress
-from semifine.training.devices import Fabric
+from semifine.training.fabric import Fabric
 from semifine.training.meters import NumberMeter, PseudoLabelMeter, sum_over_processes
 from semifine.training.sample_stats import LabelHistory
 from semifine.training.state import TrainState
@@ -153,9 +153,9 @@ class GraphedStep:
     is, and says so once.
     """
 
-    def __init__(self, step: StepFunction, say: Callable[[str], None]) -> None:
+    def __init__(self, step: StepFunction, log: Callable[[str], None]) -> None:
         self._step = step
-        self._say = say
+        self._log = log
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._batch: Batch | None = None
@@ -186,7 +186,7 @@ class GraphedStep:
             self._works = False
             self._batch = None
             reason = str(error).strip().splitlines()[0]
-            self._say(f"The step cannot be a CUDA graph ({reason}); training goes on without one.")
+            self._log(f"The step cannot be a CUDA graph ({reason}); training goes on without one.")
             return False
         self._graph = graph
         return True

@@ -13,6 +13,7 @@ from semifine.config import RunSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset
+from semifine.devices import resolve_precision
 from semifine.errors import Interrupted
 from semifine.methods import method_class
 from semifine.methods.base import DataInfo, Method, NoSettings, Progress
@@ -21,11 +22,11 @@ from semifine.models.classifier import Classifier, normalization
 from semifine.runs.checkpoint import forget_best_after, save_best
 from semifine.runs.folder import RunFolder
 from semifine.training.compile import choose_acceleration
-from semifine.training.devices import Fabric, place_store, resolve_precision, training_stream
 from semifine.training.estimate import Pace, full_step_cost
 from semifine.training.evaluate import Assessment, ClusterHistory, Evaluator
+from semifine.training.fabric import Fabric, training_stream
 from semifine.training.interruption import StopRequest, agree_to_stop, watching_for_stop
-from semifine.training.loader import BatchLoader, Prefetcher, check_images
+from semifine.training.loader import BatchLoader, Prefetcher, check_images, place_store
 from semifine.training.loggers import Loggers
 from semifine.training.meters import NumberMeter, PseudoLabelMeter
 from semifine.training.optim import keep_learning_rate_on, learning_rate_factor, set_learning_rate
@@ -83,7 +84,7 @@ class Trainer:
         )
         self.batches = Prefetcher(loader, fabric.device)
         self.train_state = create_train_state(
-            classifier, frozen, self.method, self.settings, self.acceleration, fabric, display.say
+            classifier, frozen, self.method, self.settings, self.acceleration, fabric, display.log
         )
         self._prepare_learning_rate()
         truth = torch.from_numpy(seen.truth[seen.rows(Split.UNLABELED)]).to(fabric.device)
@@ -107,12 +108,12 @@ class Trainer:
         }
         self.state = TrainingState(folder, self.catalog, self.train_state, self.method, histories, meters, fabric)
         for note in [*self.acceleration.notes, *self.method.notes()]:
-            display.say(note)
+            display.log(note)
 
     def _create_views(self, dataset: Dataset, classifier: Classifier) -> AugmentPipeline:
         store, sentence = place_store(dataset.store, self.settings.store, self.fabric.device)
         if sentence:
-            self.display.say(sentence)
+            self.display.log(sentence)
         colors = normalization(classifier)
         view_settings = AugmentSettings(
             size=self.settings.image_size, crop_scale=self.settings.crop_scale, mean=colors.mean, std=colors.std
@@ -164,7 +165,7 @@ class Trainer:
         self.watch.begin_at(first)
         labeled_only = self.batches.loader.labeled_only_steps
         full_cost = full_step_cost(self.settings, len(self.method.unlabeled_views))
-        pace = Pace(self.display.say, total, self.fabric.device, labeled_only, full_cost)
+        pace = Pace(self.display.log, total, self.fabric.device, labeled_only, full_cost)
         run_labeled, run_full = (self._as_graph(step) for step in (self.labeled_step, self.full_step))
         for step in range(first, total):
             batch = self.batches.take(step)
@@ -195,12 +196,12 @@ class Trainer:
                 raise Interrupted(stopped_by)
 
     def _as_graph(self, step: TrainStep) -> StepFunction:
-        return GraphedStep(step, self.display.say) if self.acceleration.graphs else step
+        return GraphedStep(step, self.display.log) if self.acceleration.graphs else step
 
     def _say_first_step(self, started: float) -> None:
         if self.fabric.device.type == "cuda":
             torch.cuda.synchronize()
-        self.display.say(f"first step done after {time.perf_counter() - started:.1f} s")
+        self.display.log(f"first step done after {time.perf_counter() - started:.1f} s")
 
     def _due(self, interval: int) -> bool:
         return self.step % interval == 0 or self.step == self.settings.iterations
@@ -212,7 +213,7 @@ class Trainer:
             return 0
         if self.settings.on_nonfinite == "skip":
             if count > self._skips_told:
-                self.display.say(
+                self.display.log(
                     f"{count} step{'s' if count > 1 else ''} so far had a loss that is not finite and "
                     f"{'were' if count > 1 else 'was'} skipped; the first was step {step}."
                 )
@@ -270,7 +271,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Takes up the newest checkpoint, where there is one."""
-        self.step, seconds = self.state.restore(self.display.say)
+        self.step, seconds = self.state.restore(self.display.log)
         self.time.seconds.update(seconds)
         self._prepare_learning_rate()
         if self.settings.on_nonfinite == "stop":

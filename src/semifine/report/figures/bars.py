@@ -68,7 +68,7 @@ def _draw_bars(
     groups: Sequence[RunGroup],
     intervals: Mapping[int, Interval],
     points: Sequence[Sequence[float]],
-    say: Callable[[float], str],
+    format_value: Callable[[float], str],
 ) -> None:
     """A bar for each group that has an interval, and a point for each of its runs."""
     for place, interval in intervals.items():
@@ -80,7 +80,7 @@ def _draw_bars(
         if len(values) > 1:
             axes.plot(values, [place] * len(values), "o", color="white", markeredgecolor="#1b1b1b", ms=2.6, mew=0.5)
         axes.annotate(
-            say(interval.mean), (max(interval.high, interval.mean), place), (3, 0),
+            format_value(interval.mean), (max(interval.high, interval.mean), place), (3, 0),
             textcoords="offset points", va="center", fontsize=7,
         )  # fmt: skip
     axes.set_yticks(range(len(groups)), [in_lines(group.label) for group in groups])

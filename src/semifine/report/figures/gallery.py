@@ -31,7 +31,7 @@ BY_GROUP: tuple[tuple[str, Callable[[Sequence[RunGroup]], Figure | None], str], 
 MATRICES = "fig6-matrices"
 
 
-def write_figures(runs: Sequence[RunFacts], folder: Path, say: Callable[[str], None] = print) -> list[Path]:
+def write_figures(runs: Sequence[RunFacts], folder: Path, log: Callable[[str], None] = print) -> list[Path]:
     """Writes the figures into the folder, and says which cannot be drawn and why."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; --figures names a folder.")
@@ -40,9 +40,9 @@ def write_figures(runs: Sequence[RunFacts], folder: Path, say: Callable[[str], N
     written: list[Path] = []
     with drawing():
         for name, draw, reason in BY_GROUP:
-            written += _write(draw(groups), folder, name, reason, say)
+            written += _write(draw(groups), folder, name, reason, log)
         matrices = draw_matrices(runs)
-        written += _write(matrices, folder, MATRICES, "no run has transitions or test images", say)
+        written += _write(matrices, folder, MATRICES, "no run has transitions or test images", log)
     return written
 
 
@@ -53,8 +53,8 @@ def _check_files(folder: Path, names: Sequence[str]) -> None:
             raise UserError(f"{path} exists and is no figure of semifine: name another folder for --figures.")
 
 
-def _write(figure: Figure | None, folder: Path, name: str, reason: str, say: Callable[[str], None]) -> list[Path]:
+def _write(figure: Figure | None, folder: Path, name: str, reason: str, log: Callable[[str], None]) -> list[Path]:
     if figure is None:
-        say(f"no {name}: {reason}")
+        log(f"no {name}: {reason}")
         return []
     return save(figure, folder, name)
