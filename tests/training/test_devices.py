@@ -22,7 +22,7 @@ from tests.conftest import tiny_settings
 def test_a_lone_task_of_slurm_is_not_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_NTASKS", "1")
     monkeypatch.setenv("SLURM_PROCID", "0")
-    with pytest.raises(UserError, match="devices is 2, but SLURM started one task here"):
+    with pytest.raises(UserError, match="devices is 2, but SLURM started one task; start 2 with"):
         create_fabric(tiny_settings(devices=2).train)
 
 
