@@ -61,7 +61,7 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
     from rich.console import Console
     from rich.table import Column, Table
 
-    from semifine.runs.clusters import agreement_with_groups
+    from semifine.runs.analysis import agreement_with_groups
     from semifine.runs.run import read_run
 
     table = Table(

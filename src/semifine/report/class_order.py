@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from semifine.errors import UserError
-from semifine.runs.clusters import class_clusters, separate_loose
+from semifine.runs.analysis import class_clusters, drop_unlinked
 from semifine.runs.run import RunFacts
 
 
@@ -51,7 +51,7 @@ def arrange(run: RunFacts, label: str, wanted: int | None = None) -> Arrangement
         if wanted is not None and not 1 <= wanted <= run.num_classes:
             raise UserError(f"{run.num_classes} classes form 1 to {run.num_classes} clusters, not {wanted}.")
         k, reason = (wanted, "as asked for") if wanted else choose_k(run)
-        blocks, alone = separate_loose(class_clusters(run.transitions, k), run.transitions)
+        blocks, alone = drop_unlinked(class_clusters(run.transitions, k), run.transitions)
         return Arrangement(run, label, blocks, alone, "clusters", k, reason)
     if run.class_groups is not None:
         members: dict[str, list[int]] = {}

@@ -182,7 +182,7 @@ def show_overview(label_queue: LabelQueue) -> dict[str, Any]:
             for c, name in enumerate(seen.class_names)
         ],
         "clusters": confused.clusters,
-        "pairs": [[pair.first, pair.second, pair.there + pair.back] for pair in confused.pairs],
+        "pairs": [[pair.first, pair.second, pair.total] for pair in confused.pairs],
     }
 
 

@@ -16,7 +16,7 @@ from semifine.errors import UserError
 from semifine.inference.calibration import softmax
 from semifine.inference.run import Run, load
 from semifine.report.class_order import choose_k, has_transitions
-from semifine.runs.clusters import ConfusedPair, class_clusters, most_confused_pairs, separate_loose
+from semifine.runs.analysis import ConfusedPair, class_clusters, drop_unlinked, most_confused_pairs
 from semifine.runs.run import RunFacts, read_run
 
 # Among the most uncertain images this many are put in an order that spreads them; beyond, uncertainty alone decides.
@@ -116,7 +116,7 @@ class ConfusionMap:
 def confusion_map(stats: RunFacts, probs: NDArray[np.float32], features: Features) -> ConfusionMap:
     """By the transitions that SoC counted; for other methods by the probability that predictions leave to others."""
     counts = stats.transitions if has_transitions(stats) and stats.transitions is not None else soft_confusion(probs)
-    blocks, alone = separate_loose(class_clusters(counts, choose_k(stats)[0]), counts)
+    blocks, alone = drop_unlinked(class_clusters(counts, choose_k(stats)[0]), counts)
     clusters = [*blocks, *([label] for label in alone)]
     cluster_of = np.zeros(stats.num_classes, np.int64)
     for number, members in enumerate(clusters):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from semifine.report.figures.statistics import mean_interval, wilson_interval
 from semifine.report.figures.style import FULL, color, in_lines, panels
 from semifine.report.formatting import three_digits
 from semifine.report.scores import RunGroup
-from semifine.runs.analysis import Interval, mean_interval, share_interval
+from semifine.runs.analysis import Interval
 from semifine.runs.run import RunFacts
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def accuracy_interval(runs: Sequence[RunFacts], key: str) -> Interval:
     values = [float(run.result[key]) for run in runs if run.result.get(key) is not None]
     confusion = runs[0].confusion
     if len(values) == 1 and confusion is not None and confusion.sum():
-        return share_interval(values[0], int(confusion.sum()))
+        return wilson_interval(values[0], int(confusion.sum()))
     return mean_interval(values)
 
 

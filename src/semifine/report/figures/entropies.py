@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semifine.report.figures.statistics import entropy_by_k, fraction_below_diagonal, kernel_density, mass_levels
 from semifine.report.figures.style import COLUMN, FULL, GRAY, color, in_lines, panels
 from semifine.report.formatting import percent
 from semifine.report.names import REFERENCES
 from semifine.report.scores import RunGroup
-from semifine.runs.analysis import Interval, entropy_by_k, kernel_density, mass_levels, share_below_diagonal
+from semifine.runs.analysis import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +52,7 @@ def _draw_entropies(axes: Axes, group: RunGroup) -> float:
     hue = color(group.hue)
     # Tens of thousands of points as a picture keep the PDF small.
     axes.scatter(before, after, s=1.5, color=hue, alpha=0.25, linewidths=0, rasterized=True)
-    words = f"{percent(100 * share_below_diagonal(before, after))} of the images\nbelow the diagonal"
+    words = f"{percent(100 * fraction_below_diagonal(before, after))} of the images\nbelow the diagonal"
     if is_hard(after):
         words += "\n(each label is one\nclass: entropy 0)"
     else:

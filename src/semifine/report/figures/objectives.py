@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semifine.report.figures.statistics import kernel_density, mass_levels
 from semifine.report.figures.style import FULL, add_legend, color, in_lines, panels
 from semifine.report.scores import RunGroup
-from semifine.runs.analysis import kernel_density, mass_levels
 from semifine.runs.run import RunFacts
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from semifine.report.class_order import Arrangement
 from semifine.report.formatting import count
 from semifine.report.sections.images import Examples, encode_examples
-from semifine.runs.clusters import ConfusedPair, most_confused_pairs, share_within
+from semifine.runs.analysis import ConfusedPair, fraction_within, most_confused_pairs
 
 MAX_CARDS = 60
 MAX_CLASSES_PER_CARD = 12
@@ -111,7 +111,7 @@ def _pair(pair: ConfusedPair, views: Sequence[ClassView], shown: Arrangement) ->
     return PairView(
         first=first,
         second=second,
-        transitions=f"{pair.there} + {pair.back}" if shown.kind == "clusters" else None,
+        transitions=f"{pair.first_to_second} + {pair.second_to_first}" if shown.kind == "clusters" else None,
         mistakes=mistakes,
         same_group=None if first.group is None else first.group == second.group,
     )
@@ -123,10 +123,10 @@ def _share_within_clusters(shown: Arrangement) -> float | None:
     block = {label: place for place, members in enumerate(shown.blocks) for label in members}
     # A class alone shares its block with none.
     labels = [block.get(label, -1 - label) for label in range(shown.run.num_classes)]
-    return share_within(shown.run.transitions, labels)
+    return fraction_within(shown.run.transitions, labels)
 
 
 def _share_within_groups(shown: Arrangement) -> float | None:
     if shown.kind != "clusters" or shown.run.transitions is None or not shown.run.class_groups:
         return None
-    return share_within(shown.run.transitions, shown.run.class_groups)
+    return fraction_within(shown.run.transitions, shown.run.class_groups)

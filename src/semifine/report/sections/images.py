@@ -19,7 +19,7 @@ from semifine.errors import UserError
 from semifine.report.class_order import Arrangement
 from semifine.report.formatting import MISSING, count, decimal, percent
 from semifine.report.names import data_name
-from semifine.runs.analysis import highest, label_next
+from semifine.runs.analysis import largest_first, rank_for_labeling
 from semifine.runs.run import RunFacts
 
 Examples = Mapping[int, Sequence[NDArray[Any]]]
@@ -159,7 +159,7 @@ def view_samples(shown: Arrangement, photos: RunPhotos) -> SamplesView:
         return SamplesView()
     samples = run.samples(*NEEDED, *({"changes"} & set(columns)))
     places = _places(samples, run)
-    following = label_next(samples["entropy_after"], samples["prediction"], _cluster_of(shown), MAX_IN_FILE)
+    following = rank_for_labeling(samples["entropy_after"], samples["prediction"], _cluster_of(shown), MAX_IN_FILE)
     listed = [place for chosen in places.values() for place in chosen] + following[:MAX_NEXT].tolist()
     pictures = photos.of_samples(dict.fromkeys(str(samples["path"][place]) for place in listed))
     maker = _CardMaker(run, samples, pictures)
@@ -192,10 +192,10 @@ def _places(samples: dict[str, NDArray[Any]], run: RunFacts) -> dict[str, NDArra
     known = (truth >= 0) & (truth < run.num_classes)
     changes = samples.get("changes", np.zeros(len(truth)))
     return {
-        "doubtful": highest(samples["entropy_before"], MAX_CARDS),
-        "changed": highest(changes, MAX_CARDS, changes > 0),
-        "wrong": highest(samples["confidence"], MAX_CARDS, known & (samples["prediction"] != truth)),
-        "outside": highest(samples["confidence"], MAX_CARDS, truth >= run.num_classes),
+        "doubtful": largest_first(samples["entropy_before"], MAX_CARDS),
+        "changed": largest_first(changes, MAX_CARDS, changes > 0),
+        "wrong": largest_first(samples["confidence"], MAX_CARDS, known & (samples["prediction"] != truth)),
+        "outside": largest_first(samples["confidence"], MAX_CARDS, truth >= run.num_classes),
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from semifine.report.formatting import MISSING, count, decimal, duration, enumeration, percent, three_digits, with_unit
 from semifine.report.names import REFERENCES, method_labels, run_labels
 from semifine.report.style import run_styles
-from semifine.runs.clusters import agreement_with_groups
+from semifine.runs.analysis import agreement_with_groups
 from semifine.runs.run import RunFacts
 
 

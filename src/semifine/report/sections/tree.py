@@ -1,12 +1,65 @@
-"""The tree of confused classes as a drawing that can be clicked and cut."""
+"""The tree of confused classes: average linkage on the class transitions, drawn so that it can be cut."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
 
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
 from semifine.report.class_order import Arrangement
-from semifine.runs.clusters import Tree, class_tree
+from semifine.runs.analysis import Counts, symmetric_counts
+
+
+@dataclass(frozen=True)
+class Node:
+    """A group of classes, which are neighbors in the order of the leaves: ``leaves[first : last + 1]``."""
+
+    left: int
+    right: int
+    """Indices of the two joined nodes: a class below K, else K + the index of a node in the list."""
+    strength: float
+    """Mean transitions between a class of one node and a class of the other."""
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """K - 1 nodes, in the order in which they join, and the K classes in the order of the leaves."""
+
+    nodes: list[Node]
+    leaves: list[int]
+
+
+def class_tree(counts: Counts) -> Tree:
+    """Joins classes by average linkage on ``counts + counts.T``, the strongest connection first.
+
+    >>> tree = class_tree(np.array([[0, 1, 0], [0, 0, 9], [0, 0, 0]]))
+    >>> tree.leaves, [node.strength for node in tree.nodes]
+    ([1, 2, 0], [9.0, 0.5])
+    """
+    similarity = symmetric_counts(counts).astype(np.float64)
+    largest = similarity.max()
+    distance = largest - similarity
+    np.fill_diagonal(distance, 0.0)
+    joins = linkage(squareform(distance), method="average")  # rows of left, right, distance, size
+    num_classes = len(similarity)
+    members: list[list[int]] = [[label] for label in range(num_classes)]
+    for left, right in joins[:, :2].astype(int):
+        larger, smaller = sorted((members[left], members[right]), key=len, reverse=True)
+        members.append(larger + smaller)
+    leaves = members[-1]
+    place = {label: position for position, label in enumerate(leaves)}
+    nodes = []
+    for step, (left, right, height, size) in enumerate(joins):
+        first = min(place[label] for label in members[num_classes + step])
+        strength = max(0.0, float(largest - height))
+        nodes.append(Node(int(left), int(right), strength, first, first + int(size) - 1))
+    return Tree(nodes, leaves)
+
 
 ROW = 18
 WIDTH = 210

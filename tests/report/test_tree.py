@@ -1,17 +1,17 @@
-"""The tree of classes against a slow average linkage, and the ranking of images by hand."""
+"""The tree of classes against a slow average linkage."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from semifine.runs.analysis import REPEATED, highest, label_next
-from semifine.runs.clusters import class_tree, similarity
+from semifine.report.sections.tree import class_tree
+from semifine.runs.analysis import symmetric_counts
 from tests.runs.fake_runs import make_groups, planted_counts
 
 
 def slow_joins(counts: np.ndarray) -> list[tuple[set[int], float]]:
     """Each join's classes and the mean transitions between its halves, by looking at all pairs of classes."""
-    between = similarity(counts)
+    between = symmetric_counts(counts)
     groups = [{label} for label in range(len(between))]
     joins = []
     while len(groups) > 1:
@@ -49,18 +49,3 @@ def test_classes_without_transitions_make_a_tree_too() -> None:
     tree = class_tree(np.zeros((4, 4), int))
     assert sorted(tree.leaves) == [0, 1, 2, 3]
     assert [node.strength for node in tree.nodes] == [0.0] * 3
-
-
-def test_highest_keeps_order_among_equals_and_looks_only_where_allowed() -> None:
-    values = np.array([1.0, 5.0, 5.0, 9.0])
-    assert highest(values, 2).tolist() == [3, 1]
-    assert highest(values, 9, values < 6).tolist() == [1, 2, 0]
-
-
-def test_next_labels_prefer_doubt_and_then_variety() -> None:
-    entropy = np.array([1.0, 0.99, 0.98, 0.6, 0.0])
-    prediction = np.array([0, 0, 1, 2, 2])
-    cluster = np.array([0, 0, 1])
-    # After image 0, image 1 counts 0.99 x 0.49 (class and cluster), image 2 0.98 x 0.7 (cluster), image 3 stays 0.6.
-    assert REPEATED**2 * 0.99 < 0.6 < REPEATED * 0.98
-    assert label_next(entropy, prediction, cluster, 5).tolist() == [0, 2, 3, 1], "one without doubt is never asked for"

@@ -1,19 +1,22 @@
-"""Clusters of planted families, orders, pairs, and what happens without anything to cluster."""
+"""Clusters of planted families, confused pairs, and rankings of images."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from semifine.runs.clusters import (
+from semifine.runs.analysis import (
+    REPEAT_DISCOUNT,
     agreement_with_groups,
     class_clusters,
     cluster_assignment,
+    drop_unlinked,
+    fraction_within,
     greedy_medoids,
+    largest_first,
     most_confused_pairs,
-    separate_loose,
-    share_within,
-    similarity,
+    rank_for_labeling,
+    symmetric_counts,
 )
 from tests.runs.fake_runs import make_groups, planted_counts
 
@@ -74,19 +77,19 @@ def test_a_clustering_is_repeatable_and_ignores_the_diagonal() -> None:
 
 def test_greedy_medoids_are_distinct_even_without_counts() -> None:
     assert sorted(greedy_medoids(np.zeros((5, 5), np.int64), 5)) == [0, 1, 2, 3, 4]
-    assert sorted(greedy_medoids(similarity(COUNTS), 2)) == [1, 3]
+    assert sorted(greedy_medoids(symmetric_counts(COUNTS), 2)) == [1, 3]
 
 
 def test_classes_without_transitions_in_their_cluster_are_loose() -> None:
-    clusters, loose = separate_loose([[1, 0, 2, 5], [3], [4]], COUNTS)
+    clusters, loose = drop_unlinked([[1, 0, 2, 5], [3], [4]], COUNTS)
     assert clusters == [[1, 0, 2]]
     assert loose == [3, 4, 5]
-    assert separate_loose([[0, 1, 2, 3, 4, 5]], np.zeros((6, 6), int)) == ([], [0, 1, 2, 3, 4, 5])
+    assert drop_unlinked([[0, 1, 2, 3, 4, 5]], np.zeros((6, 6), int)) == ([], [0, 1, 2, 3, 4, 5])
 
 
 def test_most_confused_pairs_count_both_directions() -> None:
     pairs = most_confused_pairs(COUNTS, limit=3)
-    assert [(pair.first, pair.second, pair.there, pair.back) for pair in pairs] == [
+    assert [(pair.first, pair.second, pair.first_to_second, pair.second_to_first) for pair in pairs] == [
         (0, 1, 9, 5),
         (1, 2, 6, 5),
         (3, 4, 3, 4),
@@ -96,6 +99,23 @@ def test_most_confused_pairs_count_both_directions() -> None:
 
 
 def test_share_within() -> None:
-    assert share_within(COUNTS, ["a", "a", "a", "b", "b", "c"]) == pytest.approx(33 / 34)
-    assert share_within(COUNTS, range(6)) == 0.0
-    assert share_within(np.zeros((3, 3), int), "abc") is None
+    assert fraction_within(COUNTS, ["a", "a", "a", "b", "b", "c"]) == pytest.approx(33 / 34)
+    assert fraction_within(COUNTS, range(6)) == 0.0
+    assert fraction_within(np.zeros((3, 3), int), "abc") is None
+
+
+def test_highest_keeps_order_among_equals_and_looks_only_where_allowed() -> None:
+    values = np.array([1.0, 5.0, 5.0, 9.0])
+    assert largest_first(values, 2).tolist() == [3, 1]
+    assert largest_first(values, 9, values < 6).tolist() == [1, 2, 0]
+
+
+def test_next_labels_prefer_doubt_and_then_variety() -> None:
+    entropy = np.array([1.0, 0.99, 0.98, 0.6, 0.0])
+    prediction = np.array([0, 0, 1, 2, 2])
+    cluster = np.array([0, 0, 1])
+    # After image 0, image 1 counts 0.99 x 0.49 (class and cluster), image 2 0.98 x 0.7 (cluster), image 3 stays 0.6.
+    assert REPEAT_DISCOUNT**2 * 0.99 < 0.6 < REPEAT_DISCOUNT * 0.98
+    assert rank_for_labeling(entropy, prediction, cluster, 5).tolist() == [0, 2, 3, 1], (
+        "one without doubt is never asked for"
+    )
