@@ -2,60 +2,138 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from filelock import lock_descriptor
 
 from semifine.errors import UserError
 
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF}
+"""Errors of file systems without locks, such as some network file systems."""
+RETRY_SECONDS = 0.05
 
-def try_to_lock(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Whether the lock is held now; None where the file system has no locks, as some network file systems have none."""
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+
+@contextmanager
+def atomic_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
+    """Yields a temporary path next to ``path`` to write to, then moves it to ``path``.
+
+    Readers see either the old or the complete new file, even after a power failure. If the block raises, the old file
+    stays.
+
+    Args:
+        path: The file to write.
+        exclusive: Set this if no other process can write the file at the same time, for example under a lock. The
+            temporary file then has a fixed name, so it replaces the one that a killed process left.
+
+    Example:
+        >>> with atomic_file(Path("numbers.txt")) as partial:
+        ...     _ = partial.write_text("1 2 3")
+        >>> Path("numbers.txt").read_text()
+        '1 2 3'
+    """
+    process = "" if exclusive else f".{os.getpid()}"
+    partial = path.with_name(f".{path.name}{process}.partial")
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # NFS has either word for a lock that another one holds
-        return False
-    except OSError:
-        return None
-    return True
+        yield partial
+        sync_to_disk(partial)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_to_disk(path.parent)
+
+
+def write_atomically(path: Path, content: str | bytes, *, exclusive: bool = False) -> None:
+    """Writes a whole file with :func:`atomic_file`.
+
+    Example:
+        >>> write_atomically(Path("note.txt"), "done")
+        >>> Path("note.txt").read_text()
+        'done'
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with atomic_file(path, exclusive=exclusive) as partial:
+        partial.write_bytes(data)
+
+
+def sync_to_disk(path: Path) -> None:
+    """Waits until a file, or the entries of a folder, have reached the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value as indented JSON, atomically."""
+    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a JSON file of ours holds; a clear UserError where it is damaged."""
-    with damage_told(path):
+    """The object in a JSON file; raises UserError if the file is missing or damaged.
+
+    Example:
+        >>> write_json(Path("result.json"), {"top1": 71.5})
+        >>> read_json(Path("result.json"))
+        {'top1': 71.5}
+    """
+    with damage_as_user_error(path):
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
-            raise ValueError("it holds no names with values")
+            raise ValueError("it does not hold a JSON object")
     return value
 
 
 @contextmanager
-def damage_told(path: Path) -> Iterator[None]:
-    """Whatever goes wrong while a file of ours is read is told as one sentence about that file."""
+def damage_as_user_error(path: Path) -> Iterator[None]:
+    """Turns any error while reading one of our files into a UserError that names the file."""
     try:
         yield
     except UserError:
         raise
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except Exception as error:  # JSON, safetensors and Parquet have kinds of their own
+    except Exception as error:  # JSON, safetensors and Parquet raise their own kinds
         raise UserError(f"{path} is damaged: {' '.join(str(error).split()).rstrip('.')}.") from error
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def lock_file(file: IO[Any], *, tries: int | None = 1) -> bool | None:
+    """Takes the exclusive lock of an open file; the system releases it when the file is closed or the process ends.
 
+    Args:
+        file: An open file. Its content stays as it is.
+        tries: Number of attempts, 0.05 seconds apart. None waits until the lock is free.
 
-def write_atomically(path: Path, text: str) -> None:
-    """The file holds either its old or its new content, whenever the machine stops."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")  # two programs may write the same file
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    Returns:
+        True if the lock is held, False if another process holds it, None if the file system has no locks.
+
+    Example:
+        >>> first, second = open("lock", "a"), open("lock", "a")
+        >>> lock_file(first), lock_file(second)
+        (True, False)
+        >>> first.close()
+        >>> lock_file(second)
+        True
+        >>> second.close()
+    """
+    try:
+        if tries is None:
+            return lock_descriptor(file.fileno(), poll_interval=RETRY_SECONDS)
+        for attempt in range(tries):
+            if attempt:
+                time.sleep(RETRY_SECONDS)
+            if lock_descriptor(file.fileno(), blocking=False):
+                return True
+        return False
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return None
+        raise

@@ -238,7 +238,7 @@ def test_a_full_disk_is_said_so(catalog: Catalog, cache: Path, monkeypatch: pyte
     def full(_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store_files, "_flush_to_disk", full)
+    monkeypatch.setattr(store_files, "sync_to_disk", full)
     with pytest.raises(UserError, match="no room left"):
         open_store(catalog, 20, cache)
     assert not list(cache.glob("building-*"))

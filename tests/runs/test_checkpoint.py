@@ -17,7 +17,7 @@ from semifine.runs.checkpoint import (
     save_best,
     save_checkpoint,
 )
-from semifine.runs.folder import RunFolder, holder, is_locked, locked
+from semifine.runs.folder import RunFolder, is_locked, lock_holder, locked
 
 
 def save(folder: Path, step: int) -> None:
@@ -206,8 +206,8 @@ def test_a_lock_names_its_holder(tmp_path: Path) -> None:
         with pytest.raises(UserError), locked(tmp_path):
             pass
         assert is_locked(tmp_path)
-        assert holder(tmp_path) == os.getpid(), "the one that was refused left no trace"
+        assert lock_holder(tmp_path) == os.getpid(), "the one that was refused left no trace"
         (tmp_path / ".lock").write_text("123 elsewhere\n")
-        assert holder(tmp_path) is None, "a process of another machine has no number here"
+        assert lock_holder(tmp_path) is None, "a process of another machine has no number here"
     assert not is_locked(tmp_path)
-    assert holder(tmp_path) is None
+    assert lock_holder(tmp_path) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -27,6 +26,7 @@ from semifine.data.catalog import Catalog, ImageReader, SubsetReader
 from semifine.data.decode import DIGEST_BYTES, MISSING, Decoded, FileReader, decode_array, digest_of, problem_in_words
 from semifine.data.parallel import map_in_order
 from semifine.errors import UserError
+from semifine.files import lock_file, sync_to_disk
 
 SIDE = 16
 
@@ -232,8 +232,7 @@ class StoreFiles:
             ) from error
         with opened:
             # Some network file systems have no locks; then two may build, and the first to finish wins.
-            with contextlib.suppress(OSError):
-                fcntl.flock(opened, fcntl.LOCK_EX)
+            if lock_file(opened, tries=None):
                 self._remove_leftovers()
             yield
 
@@ -265,7 +264,6 @@ class StoreFiles:
         fingerprints = _hashed(self.catalog.reader.fingerprint())
         with open(folder / PIXELS, "wb") as pixels:
             columns = decode_all(self.catalog, self.size, lambda image: pixels.write(image.data), progress, workers)
-            _flush_to_disk(pixels)
         arrays = {name: column for name, column in vars(columns).items() if name != "reasons"}
         index = io.BytesIO()
         np.savez(index, fingerprint=fingerprints, **arrays)
@@ -279,9 +277,9 @@ class StoreFiles:
             "unreadable": columns.reasons,
         }
         for name, content in ((INDEX, index.getvalue()), (ABOUT, json.dumps(about, indent=1).encode())):
-            with open(folder / name, "wb") as file:
-                file.write(content)
-                _flush_to_disk(file)
+            (folder / name).write_bytes(content)
+        for name in (PIXELS, INDEX, ABOUT):
+            sync_to_disk(folder / name)
 
     def _put_in_place(self, temporary: Path, replace: bool) -> None:
         """Processes that have the old store mapped keep their data until they close it."""
@@ -295,11 +293,6 @@ class StoreFiles:
                 raise
         finally:
             shutil.rmtree(old, ignore_errors=True)
-
-
-def _flush_to_disk(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _key(catalog: Catalog, size: int) -> str:

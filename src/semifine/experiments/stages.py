@@ -14,7 +14,7 @@ from typing import Any
 
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions, compose, recipe_names
-from semifine.files import damage_told
+from semifine.files import atomic_file, damage_as_user_error
 from semifine.runs.folder import RunFolder
 
 ROUNDS = 5
@@ -136,14 +136,12 @@ def write_confident_labels(run: Path, share: float, file: Path) -> None:
     import pyarrow.parquet as pq
 
     folder = RunFolder.open(run)
-    with damage_told(folder.samples):
+    with damage_as_user_error(folder.samples):
         table = pq.read_table(folder.samples, columns=["path", "prediction", "confidence"])
     names = folder.read_class_names()
     kept = np.argsort(-table["confidence"].to_numpy(), kind="stable")[: round(table.num_rows * share)]
     paths, predictions = table["path"].to_pylist(), table["prediction"].to_numpy()
-    partial = file.with_name(f".{file.name}.partial")
-    with partial.open("w", encoding="utf-8", newline="") as stream:
+    with atomic_file(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["path", "label"])
         writer.writerows((paths[row], names[predictions[row]]) for row in kept)
-    partial.replace(file)

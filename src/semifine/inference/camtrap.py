@@ -16,8 +16,8 @@ from PIL import Image
 
 from semifine.data.photo_metadata import PhotoMetadata, photo_metadata
 from semifine.errors import UserError
-from semifine.files import write_json
-from semifine.inference.tables import Record, put_in_place
+from semifine.files import atomic_file, write_json
+from semifine.inference.tables import Record
 
 VERSION = "1.0.1"
 SCHEMAS = f"https://raw.githubusercontent.com/tdwg/camtrap-dp/{VERSION}"
@@ -99,7 +99,7 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
     outside = 0
     with ExitStack() as package, ExitStack() as files:
         # The description comes first here, so it is put in place last: all four are there, or none.
-        partial = {name: package.enter_context(put_in_place(folder / name)) for name in FILES}
+        partial = {name: package.enter_context(atomic_file(folder / name, exclusive=True)) for name in FILES}
         media = _writer(files, partial["media.csv"], MEDIA)
         observations = _writer(files, partial["observations.csv"], OBSERVATIONS)
         for number, record in enumerate(records, start=1):

@@ -7,7 +7,6 @@ import copy
 import io
 import json
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from torch import nn
 
 from semifine.data.decode import Pixels
 from semifine.errors import UserError
-from semifine.files import damage_told
+from semifine.files import atomic_file, damage_as_user_error
 from semifine.inference.calibration import softmax
 from semifine.inference.onnx_model import METADATA, OnnxModel
 from semifine.inference.prediction import ModelMetadata
@@ -72,8 +71,7 @@ def export(run: Run, out: Path, format: Format) -> float:
         "torch": (_write_torch, _read_torch),
         "safetensors": (_write_safetensors, _read_safetensors),
     }[format]
-    partial = out.with_name(f".{out.stem}.partial{SUFFIX[format]}")
-    try:
+    with atomic_file(out) as partial:
         write(classifier, metadata, partial)
         difference = largest_difference(classifier, metadata.image_size, read(partial))
         if not difference <= TOLERANCE:
@@ -81,9 +79,6 @@ def export(run: Run, out: Path, format: Format) -> float:
                 f"The exported model differs from the run by {difference:.2g} in a probability, so it was not kept; "
                 "try another --format."
             )
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
     return difference
 
 
@@ -170,7 +165,7 @@ def read_safetensors_knowledge(path: Path) -> ModelMetadata:
     """What an exported safetensors file says about its model."""
     from safetensors import safe_open
 
-    with damage_told(path), safe_open(path, "np") as file:
+    with damage_as_user_error(path), safe_open(path, "np") as file:
         return ModelMetadata.from_dict(json.loads(file.metadata()[METADATA]))
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from semifine.data.decode import Pixels
 from semifine.errors import UserError
-from semifine.files import damage_told
+from semifine.files import damage_as_user_error
 from semifine.inference.pipeline import BATCH
 from semifine.inference.prediction import ModelMetadata
 from semifine.inference.preprocess import CpuPreprocessor
@@ -34,7 +34,7 @@ class OnnxModel:
         described = self.session.get_modelmeta().custom_metadata_map.get(METADATA)
         if described is None:
             raise UserError(f"{path} was not made by 'semifine export': its metadata say nothing of classes.")
-        with damage_told(path):
+        with damage_as_user_error(path):
             self.metadata = ModelMetadata.from_dict(json.loads(described))
         self.preprocessor = CpuPreprocessor(self.metadata)
         self.batch_size = BATCH

@@ -15,11 +15,12 @@ from typing import NoReturn
 
 from semifine.data.parallel import usable_cores
 from semifine.errors import UserError
+from semifine.files import atomic_file
 from semifine.inference.model import Model
 from semifine.inference.pipeline import answer
 from semifine.inference.prediction import Prediction, PredictOptions, predict_from_logits
 from semifine.inference.preprocess import several
-from semifine.inference.tables import ROWS, Journal, Record, as_record, check_suffix, put_in_place, table_rows
+from semifine.inference.tables import ROWS, Journal, Record, as_record, check_suffix, table_rows
 
 
 class Terminated(KeyboardInterrupt):
@@ -101,7 +102,7 @@ def predict_into(
         if listed.exists() and not goes_on:  # else it is this job's own, which was stopped at its very end
             raise UserError(f"{listed} exists already: move it away, or choose another --out.")
         tally, problems, rest = Tally(), list[Record](), iter(files)
-        with put_in_place(out) as partial:
+        with atomic_file(out, exclusive=True) as partial:
             with table_rows(partial, out.suffix) as add_rows:
 
                 def take(records: Sequence[Record]) -> None:
@@ -174,7 +175,7 @@ def _asked(model: Model, questions: PredictOptions) -> Record:
 
 
 def _write_unreadable(problems: Iterable[Record], path: Path) -> None:
-    with put_in_place(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+    with atomic_file(path, exclusive=True) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["path", "reason"])
         writer.writerows([problem["path"], as_text(problem["error"])] for problem in problems)

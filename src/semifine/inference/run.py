@@ -23,7 +23,7 @@ from semifine.data.extra_labels import read_frozen_labels
 from semifine.data.store import ImageStore
 from semifine.devices import inference_device
 from semifine.errors import UserError
-from semifine.files import damage_told
+from semifine.files import damage_as_user_error
 from semifine.inference import pipeline
 from semifine.inference.calibration import Calibration, Chosen, ClassClusters, Probabilities, candidates
 from semifine.inference.fit_calibration import calibration_of, weights_identity
@@ -93,7 +93,7 @@ class Run:
         """The clusterings of classes that the run learned; None where its method learns none."""
         if not self.folder.class_stats.is_file():
             return None
-        with damage_told(self.folder.class_stats):
+        with damage_as_user_error(self.folder.class_stats):
             stats = load_file(self.folder.class_stats)
         return ClassClusters(stats["clusters"], stats["cluster_confidence"]) if "clusters" in stats else None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from semifine.errors import UserError
-from semifine.files import try_to_lock
+from semifine.files import lock_file
 from semifine.inference.prediction import Prediction
 
 Record = dict[str, Any]
@@ -37,7 +37,7 @@ class Journal:
         """
         self._check_output()
         self._file = self.path.open("a", encoding="utf-8")
-        if try_to_lock(self._file.fileno()) is False:
+        if lock_file(self._file) is False:
             raise UserError(f"Another job is writing {self.out} now: wait for it, or choose another --out.")
         self._check_output()  # a job that had the lock may have ended meanwhile
         if not self.path.stat().st_size:
@@ -131,18 +131,6 @@ def as_record(path: str, prediction: Prediction) -> Record:
         "rank": taxon and taxon.rank,
         "taxon_probability": taxon and round(taxon.probability, 6),
     }
-
-
-@contextmanager
-def put_in_place(out: Path) -> Iterator[Path]:
-    """A file beside it to write to, which is moved when the block has ended, so that nobody sees half a table or one
-    without what belongs to it."""
-    partial = out.with_name(f".{out.name}.partial")
-    try:
-        yield partial
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def table_rows(path: Path, suffix: str) -> AbstractContextManager[AddRows]:

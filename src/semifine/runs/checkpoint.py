@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from semifine.errors import UserError
+from semifine.files import sync_to_disk, write_atomically
 
 WEIGHTS = "model.safetensors"
 TRAINING = "training.pt"
@@ -91,7 +92,7 @@ def _save(folder: Path, name: str, link: str, weights: dict[str, Tensor], traini
         os.replace(folder / name, aside)
     os.replace(partial, folder / name)
     _point_at(folder / link, name)
-    _sync(folder)
+    sync_to_disk(folder)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -102,7 +103,7 @@ def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any] | 
     checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir())}
     (folder / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
     for file in folder.iterdir():
-        _sync(file)
+        sync_to_disk(file)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
@@ -153,10 +154,9 @@ def _checksum(path: Path) -> str:
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
     """Weights alone, as safetensors; written beside and moved, so that a reader never sees half a file."""
-    partial = path.with_name(f".{path.name}.partial")
     # Through Python's own files: what the system refuses then is an OSError that names the file.
-    partial.write_bytes(save({name: value.detach().cpu().contiguous() for name, value in weights.items()}))
-    os.replace(partial, path)
+    data = save({name: value.detach().cpu().contiguous() for name, value in weights.items()})
+    write_atomically(path, data, exclusive=True)
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
@@ -199,11 +199,3 @@ def _point_at(link: Path, name: str) -> None:
     if link.is_dir() and not link.is_symlink():
         shutil.rmtree(link)  # runs of before kept their best weights in a folder of this name
     os.replace(partial, link)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

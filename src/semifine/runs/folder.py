@@ -5,38 +5,32 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from semifine.errors import UserError
-from semifine.files import read_json, try_to_lock, write_atomically
+from semifine.files import lock_file, read_json, write_atomically
 
 LOCK = ".lock"
 TRIES = 3
-PAUSE = 0.05
-"""Seconds between tries: somebody who only asks whether the folder is locked holds the lock for a moment."""
+"""Attempts to take the lock: ``is_locked`` of another process holds it for a moment."""
 
 
 @contextmanager
 def locked(folder: Path, log: Callable[[str], object] = lambda _: None) -> Iterator[None]:
-    """Holds the folder's lock; the system frees it when the process ends, however it ends.
+    """Holds the folder's lock; the system releases it when the process ends, however it ends.
 
-    Some network file systems have no locks; that is said, and the training goes on.
+    On a file system without locks it logs a warning and goes on.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a") as file:  # what the holder wrote stays when another one is refused
-        is_held = try_to_lock(file.fileno())
-        for _ in range(TRIES - 1):
-            if is_held is False:
-                time.sleep(PAUSE)
-                is_held = try_to_lock(file.fileno())
+    with (folder / LOCK).open("a") as file:  # appending keeps the holder's line if the lock is refused
+        is_held = lock_file(file, tries=TRIES)
         if is_held is False:
             raise UserError(f"Another training is running in {folder}; wait for it, or choose another --out.")
         if is_held is None:
-            log(f"The file system of {folder} has no locks: see to it that no other training is started there.")
+            log(f"The file system of {folder} has no locks: make sure that no other training is started there.")
         file.truncate(0)
         file.write(f"{os.getpid()} {socket.gethostname()}\n")
         file.flush()
@@ -46,14 +40,22 @@ def locked(folder: Path, log: Callable[[str], object] = lambda _: None) -> Itera
 def is_locked(folder: Path) -> bool:
     """Whether a training is running in the folder now."""
     try:
-        with (folder / LOCK).open("rb") as file:
-            return try_to_lock(file.fileno(), shared=True) is False
+        with _open_lock(folder / LOCK) as file:
+            return lock_file(file, tries=TRIES) is False
     except FileNotFoundError:
         return False
 
 
-def holder(folder: Path) -> int | None:
-    """The process id of the training that runs in the folder; None where none does, or it is of another machine."""
+def _open_lock(path: Path) -> IO[bytes]:
+    """Opened for writing where permitted: NFS needs that for an exclusive lock."""
+    try:
+        return path.open("r+b")
+    except PermissionError:
+        return path.open("rb")
+
+
+def lock_holder(folder: Path) -> int | None:
+    """The process id of the training in the folder; None if there is none, or if it runs on another machine."""
     if not is_locked(folder):
         return None
     process, _, machine = (folder / LOCK).read_text(encoding="utf-8").strip().partition(" ")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.errors import UserError
-from semifine.files import damage_told, read_json
+from semifine.files import damage_as_user_error, read_json
 from semifine.runs.analysis import Z_975, Interval
 from semifine.runs.folder import RunFolder
 
@@ -148,7 +148,7 @@ class RunFacts:
         import pyarrow.parquet as pq
 
         file = RunFolder(self.path).samples
-        with damage_told(file):
+        with damage_as_user_error(file):
             return list(pq.read_schema(file).names) if file.is_file() else []
 
     def samples(self, *columns: str) -> dict[str, NDArray[Any]]:
@@ -162,7 +162,7 @@ class RunFacts:
         for column in columns:
             if column not in names:
                 raise ValueError(f"{file} has no column '{column}'. Valid ones: {', '.join(names)}.")
-        with damage_told(file):
+        with damage_as_user_error(file):
             table = pq.read_table(file, columns=list(columns) or None)
         return {name: table[name].to_numpy() for name in table.column_names}
 
@@ -227,7 +227,7 @@ def _read_tensors(path: Path) -> dict[str, NDArray[Any]]:
     """What classes.safetensors holds; nothing where a run left none."""
     from safetensors.numpy import load_file
 
-    with damage_told(path):
+    with damage_as_user_error(path):
         return dict(load_file(path)) if path.is_file() else {}
 
 

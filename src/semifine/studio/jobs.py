@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from semifine.config import read_train_settings
 from semifine.errors import UserError
-from semifine.runs.folder import RunFolder, holder, is_locked
+from semifine.runs.folder import RunFolder, is_locked, lock_holder
 
 
 def show_progress(old: RunFolder, new: RunFolder, finished: bool) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class FoundTraining(Training):
         return is_locked(self.folder)
 
     def _send(self, number: signal.Signals) -> None:
-        process = holder(self.folder)
+        process = lock_holder(self.folder)
         if process is None and self.is_running:
             raise UserError(f"The training in {self.folder} runs on another machine: stop it there.")
         if process is not None:

@@ -288,8 +288,8 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _has_only_an_attempt(out: Path) -> bool:
     """Whether a run that begins there harms nothing: files of our names are ours beside the log of an attempt."""
-    log, settings = RunFolder(out).log.name, RunFolder(out).settings.name
-    half_written = {path.name for name in (*BEFORE_A_RUN, settings) for path in out.glob(f".{name}.*.partial")}
+    log = RunFolder(out).log.name
+    half_written = {path.name for path in out.glob(".*.partial")}
     names = {path.name for path in out.iterdir()} - {LOCK}
     return not names or (log in names and names <= {log, *BEFORE_A_RUN, *half_written})
 

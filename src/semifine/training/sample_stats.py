@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from semifine.config import TrainSettings
 from semifine.data.catalog import Catalog, PathColumn, Split
 from semifine.distributed import gather, last_of_each
+from semifine.files import atomic_file
 from semifine.methods.base import Method, PseudoLabels
 
 SMALL = 0.1
@@ -160,19 +161,19 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    writer: pq.ParquetWriter | None = None
-    numeric: list[Columns] = []
-    for columns in batches:
-        lists = pa.ListArray.from_arrays(*_offsets_and_classes(columns["candidates"]))
-        table = pa.table({**columns, "candidates": lists})
-        writer = writer or pq.ParquetWriter(partial, table.schema)
-        writer.write_table(table)
-        numeric.append({name: column for name, column in columns.items() if name not in ("path", "candidates")})
-    if writer is None:
+    first = next(batches, None)
+    if first is None:
         return None
-    writer.close()
-    os.replace(partial, path)
+
+    def as_table(columns: Columns) -> pa.Table:
+        lists = pa.ListArray.from_arrays(*_offsets_and_classes(columns["candidates"]))
+        return pa.table({**columns, "candidates": lists})
+
+    numeric: list[Columns] = []
+    with atomic_file(path, exclusive=True) as partial, pq.ParquetWriter(partial, as_table(first).schema) as writer:
+        for columns in chain([first], batches):
+            writer.write_table(as_table(columns))
+            numeric.append({name: column for name, column in columns.items() if name not in ("path", "candidates")})
     return {name: np.concatenate([part[name] for part in numeric]) for name in numeric[0]}
 
 

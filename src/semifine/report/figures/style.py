@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from semifine.files import atomic_file
 from semifine.report import style
 from semifine.report.style import HUES
 
@@ -107,9 +107,8 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = files_of(folder, name)
     for path, kind in zip(written, FORMATS, strict=True):
-        partial = folder / f".{path.name}.partial"
         # Without a date, so that the same runs give the same bytes.
         metadata = {"Creator": SIGNATURE, "CreationDate": None} if kind == "pdf" else {"Software": SIGNATURE}
-        figure.savefig(partial, format=kind, metadata=metadata)
-        os.replace(partial, path)
+        with atomic_file(path) as partial:
+            figure.savefig(partial, format=kind, metadata=metadata)
     return written
