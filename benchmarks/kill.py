@@ -37,7 +37,7 @@ SETTINGS = {
     "image_size": 32,
     "batch_size": 4,
     "mu": 2,
-    "labeled_first": 0.0,
+    "supervised_warmup": 0.0,
     "iterations": 16,
     "log_every": 3,
     "evaluate_every": 4,

@@ -34,7 +34,7 @@ SETTINGS = {
     "backbone": "test_resnet",
     "batch_size": 2,
     "mu": 1,
-    "labeled_first": 0.0,
+    "supervised_warmup": 0.0,
     "device": "cpu",
 }
 EVALUATE_EVERY = 5_000

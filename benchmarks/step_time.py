@@ -81,7 +81,7 @@ def run_settings(options: argparse.Namespace) -> RunSettings:
         "batch_size": options.batch_size,
         "mu": options.mu,
         "iterations": steps,
-        "labeled_first": 0,
+        "supervised_warmup": 0,
         "ema": 0.999,
         "forward": options.forward,
         "compile": options.compile,

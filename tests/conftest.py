@@ -75,7 +75,7 @@ def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
         "save_every": 4,
         "log_every": 3,
         "device": "cpu",
-        "labeled_first": 0.0,
+        "supervised_warmup": 0.0,
         "loggers": "none",
     }
     return resolve([tiny, {key.replace("__", "."): value for key, value in more.items()}])

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 OPTIONS = (
     "--device cpu --backbone test_convnext --image-size 32 --batch-size 4 --mu 2 --data.genera 3 --data.species 2 "
-    "--labeled-first 0 --log-every 2 --quiet --json"
+    "--supervised-warmup 0 --log-every 2 --quiet --json"
 ).split()
 
 

@@ -43,7 +43,7 @@ NETWORK = {
     "save_every": 10,
 }
 NETWORK |= {"evaluate_every": 25, "data__test_per_class": 5}
-NETWORK["labeled_first"] = 0.1  # steps in which nothing is asked of a method's own heads
+NETWORK["supervised_warmup"] = 0.1  # steps in which nothing is asked of a method's own heads
 
 
 class Silent(Display):

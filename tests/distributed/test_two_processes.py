@@ -120,21 +120,3 @@ def test_torchrun_starts_processes_and_one_speaks(tmp_path: Path) -> None:
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["environment"]["processes"] == 2
-
-
-def test_ray_starts_workers(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="needs the extra 'ray'")
-    command = [sys.executable, "-m", "semifine", "ray", "--workers", "2", "train", *OPTIONS, "--iterations", "4"]
-    done = subprocess.run(
-        [*command, "--out", "run"], env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["environment"]["processes"] == 2
-    assert state(tmp_path / "run")["step"] == 4
-
-
-def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "ray.train", None)
-    assert main(["ray", "--workers", "2", "train", "--out", "run"]) == 2
-    assert "pip install 'semifine[ray]'" in capsys.readouterr().err

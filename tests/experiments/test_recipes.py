@@ -223,7 +223,7 @@ def test_every_composition_is_a_valid_run(recipe: str, init: str, profile: str, 
     resolved = resolve([compose(recipe, conditions)])
     assert resolved.train.seed == 2
     assert resolved.data_settings.unlabeled == unlabeled
-    assert resolved.train.labeled_first == 0, "what the embedded set suggests is no part of a recipe"
+    assert resolved.train.supervised_warmup == 0, "what the embedded set suggests is no part of a recipe"
 
 
 def test_a_budget_scales_all_steps_alike() -> None:

@@ -61,7 +61,7 @@ def test_such_a_training_ends_with_its_result(tmp_path: Path, capsys: pytest.Cap
     steps = {"stop": "2", "skip": "12"}[way]
     out = tmp_path / "run"
     command = ["train", "synthetic", *small.split(), "--lr", "100", "--iterations", steps, "--on-nonfinite", way]
-    assert main([*command, "--labeled-first", "0", "--device", "cpu", "--quiet", "--out", str(out)]) == 0
+    assert main([*command, "--supervised-warmup", "0", "--device", "cpu", "--quiet", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert "test top-1" in printed.out
     assert printed.err == f"note: {SENTENCE.format(out)}\n"

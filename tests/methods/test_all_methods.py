@@ -278,10 +278,10 @@ def test_runs_in_bf16(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SEMI_SUPERVISED)
 def test_unlabeled_images_may_join_later(name: str, tmp_path: Path) -> None:
     """Until they join, training is supervised to the last bit."""
-    run(tiny_settings(name, labeled_first=1.0), tmp_path / "labeled")
+    run(tiny_settings(name, supervised_warmup=1.0), tmp_path / "labeled")
     run(tiny_settings("supervised"), tmp_path / "supervised")
     assert_same(final_student(tmp_path / "labeled"), final_student(tmp_path / "supervised"))
-    run(tiny_settings(name, labeled_first=0.5), tmp_path / "half")
+    run(tiny_settings(name, supervised_warmup=0.5), tmp_path / "half")
     with pytest.raises(AssertionError):
         assert_same(final_student(tmp_path / "half"), final_student(tmp_path / "supervised"))
 

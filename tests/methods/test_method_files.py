@@ -51,7 +51,7 @@ class Counting(Supervised):
         self.count += 1
         return super().forward(networks, batch, progress)
 '''
-STEPS = {"image_size": 32, "batch_size": 4, "iterations": 4, "save_every": 2, "labeled_first": 0, "device": "cpu"}
+STEPS = {"image_size": 32, "batch_size": 4, "iterations": 4, "save_every": 2, "supervised_warmup": 0, "device": "cpu"}
 SMALL = {**FEW_IMAGES, **STEPS}
 OPTIONS = [word for key, value in SMALL.items() for word in (f"--{key.replace('_', '-')}", str(value))]
 

@@ -302,11 +302,11 @@ def test_settings_do_not_tell_where_files_lie(tmp_path: Path, value: str, shown:
 
 
 def test_the_line_about_time_tells_steps_apart_and_the_memory(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", settings={"labeled_first": 0.5}))
+    run = read_run(write_run(tmp_path / "run", settings={"supervised_warmup": 0.5}))
     run.result["peak_gpu_bytes"] = 3_210_000_000
     (line,) = time_lines([run])
     assert "100\u00a0ms a step with unlabeled images, 500 images a second" in line
     assert line.endswith("and at most 3.21\u00a0GB of GPU memory.")
     assert not re.search(r"\d (?:%|s|ms|min|GB)\b", line), "no line ends between a number and its unit"
-    baseline = read_run(write_run(tmp_path / "other", "supervised", settings={"labeled_first": 0.5}))
+    baseline = read_run(write_run(tmp_path / "other", "supervised", settings={"supervised_warmup": 0.5}))
     assert "100\u00a0ms a step, 500 images" in time_lines([baseline])[0], "which has no unlabeled images"

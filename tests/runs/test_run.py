@@ -106,7 +106,7 @@ def test_a_run_without_class_facts_or_environment_still_reads(tmp_path: Path) ->
 
 def test_a_step_costs_what_steps_with_unlabeled_images_cost(tmp_path: Path) -> None:
     """0.6 of 1000 steps see labeled images alone: lines up to step 600 do not count, nor does one across it."""
-    path = write_run(tmp_path / "run", settings={"labeled_first": 0.6})
+    path = write_run(tmp_path / "run", settings={"supervised_warmup": 0.6})
     metrics = path / "metrics.jsonl"
     metrics.unlink()
     folder = RunFolder(path)

@@ -36,13 +36,13 @@ def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("from_weights", "share"), [(True, 0.0), (False, 0.6)])
 def test_who_goes_on_does_not_begin_with_the_labels_alone(tmp_path: Path, from_weights: bool, share: float) -> None:
-    settings = resolve([{"labeled_first": 0.6}])
+    settings = resolve([{"supervised_warmup": 0.6}])
     write_settings(settings, RunFolder(tmp_path).settings)
     command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", Request(from_weights))
     layers = [read_settings_file(RunFolder(tmp_path).settings)]
-    if "--labeled-first" in command:
-        layers.append({"labeled_first": command[command.index("--labeled-first") + 1]})
-    assert resolve(layers).train.labeled_first == share
+    if "--supervised-warmup" in command:
+        layers.append({"supervised_warmup": command[command.index("--supervised-warmup") + 1]})
+    assert resolve(layers).train.supervised_warmup == share
 
 
 def test_metrics_are_read_once_however_many_pages_ask(

@@ -135,10 +135,10 @@ def test_a_run_with_graphs_learns_what_a_run_without_them_learns(
 
 
 def test_phases_of_a_run_have_their_own_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
-    result = run(tmp_path / "graphs", iterations=16, labeled_first=0.5)
+    result = run(tmp_path / "graphs", iterations=16, supervised_warmup=0.5)
     assert len(replays) == 16 - 2 * WARM_UP
     assert len(set(replays)) == 2
-    run(tmp_path / "eager", iterations=16, labeled_first=0.5, cuda_graphs="off")
+    run(tmp_path / "eager", iterations=16, supervised_warmup=0.5, cuda_graphs="off")
     assert result["iterations"] == 16
     torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=0, atol=0)
 

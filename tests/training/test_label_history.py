@@ -52,7 +52,7 @@ def test_the_later_of_two_places_in_a_batch_counts() -> None:
 
 def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    train(tiny_settings(keep_facts="every"), folder.path, display=Display(quiet=True))
+    train(tiny_settings(keep_sample_stats="every"), folder.path, display=Display(quiet=True))
     records = [record for record in folder.read_metrics() if record["kind"] == "classes"]
     assert [record["step"] for record in records] == [6, 12]
     assert all(sum(record["predicted"]) == 6 * 8 for record in records), "6 steps of 8 unlabeled images each"
@@ -78,7 +78,7 @@ def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Pa
 def test_facts_of_every_evaluation_where_they_cost_little(
     wanted: str, unlabeled: int, learns: bool, kept: bool
 ) -> None:
-    settings = tiny_settings(keep_facts=wanted, iterations=5000, evaluate_every=500, batch_size=32, mu=5).train
+    settings = tiny_settings(keep_sample_stats=wanted, iterations=5000, evaluate_every=500, batch_size=32, mu=5).train
     assert keep_sample_stats(settings, unlabeled, learns) == kept
 
 

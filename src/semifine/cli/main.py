@@ -25,7 +25,6 @@ VERBS = {
     "demo": "train on the built-in data set and write a report",
     "prepare": "decode a data set and report what it contains",
     "train": "train a classifier from a few labeled and many unlabeled images",
-    "ray": "train on the workers of a Ray cluster",
     "experiment": "train with a published recipe, which may have several stages",
     "reproduce": "run the paper's experiments and print its tables",
     "studio": "label uncertain images in the browser",

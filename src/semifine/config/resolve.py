@@ -139,7 +139,7 @@ CHANGEABLE = {
     "log_every",
     "evaluate_every",
     "save_every",
-    "keep_facts",
+    "keep_sample_stats",
     "loggers",
     "skip_unreadable",
     "on_nonfinite",

@@ -53,7 +53,7 @@ class TrainSettings:
     )
     horizon: int | None = setting(None, "steps over which the schedule decays; default: all iterations", low=1)
     warmup: float = setting(0.0, "share of the horizon over which the learning rate rises from 0", low=0, high=1)
-    labeled_first: float = setting(
+    supervised_warmup: float = setting(
         0.0, "share of the steps that learn from labeled images alone, before the unlabeled ones join", low=0, high=1
     )
     ema: float = setting(0.999, "decay of the averaged model that is evaluated; 0 evaluates the raw one", low=0, high=1)
@@ -102,7 +102,7 @@ class TrainSettings:
         "auto",
         "where numbers go beside metrics.jsonl: tensorboard,wandb,mlflow or none; auto: TensorBoard if installed",
     )
-    keep_facts: Literal["auto", "last", "every"] = setting(
+    keep_sample_stats: Literal["auto", "last", "every"] = setting(
         "auto",
         "facts of each unlabeled image: at the end of the run alone, or at every evaluation, too; auto: at every one "
         "where that costs little",
@@ -123,8 +123,8 @@ class TrainSettings:
             )
 
     @property
-    def labeled_only_steps(self) -> int:
-        return round(self.labeled_first * self.iterations)
+    def supervised_steps(self) -> int:
+        return round(self.supervised_warmup * self.iterations)
 
     @property
     def evaluation_interval(self) -> int:

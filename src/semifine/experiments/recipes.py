@@ -164,7 +164,7 @@ def _chosen_of_data(conditions: Conditions) -> dict[str, str]:
 
 def _data_settings(conditions: Conditions) -> dict[str, Any]:
     # The embedded set suggests to a quick try that unlabeled images join late, which is no part of a recipe.
-    settings: dict[str, Any] = {"data.source": conditions.data, "labeled_first": 0.0}
+    settings: dict[str, Any] = {"data.source": conditions.data, "supervised_warmup": 0.0}
     return {**settings, **{f"data.{name}": value for name, value in _chosen_of_data(conditions).items()}}
 
 

@@ -102,9 +102,9 @@ class RunFacts:
         return self.result.get("time") or {}
 
     @property
-    def labeled_only_steps(self) -> int:
+    def supervised_steps(self) -> int:
         """Steps at the start that no unlabeled image had a part in."""
-        return round(float(self.settings.get("labeled_first") or 0) * float(self.result.get("iterations") or 0))
+        return round(float(self.settings.get("supervised_warmup") or 0) * float(self.result.get("iterations") or 0))
 
     def of_full_steps(self, name: str) -> NDArray[np.float64]:
         """Values of a series over the lines of metrics.jsonl in which every step had unlabeled images, too.
@@ -115,7 +115,7 @@ class RunFacts:
             return np.zeros(0)
         series = self.series[name]
         begun_after = np.concatenate([[0], series.steps[:-1]])
-        return series.values[begun_after >= self.labeled_only_steps]
+        return series.values[begun_after >= self.supervised_steps]
 
     @property
     def step_seconds(self) -> float | None:
@@ -128,7 +128,7 @@ class RunFacts:
         if len(noted):
             return float(np.median(noted))
         seconds, steps = self.time.get("steps") or self.result.get("seconds"), self.result.get("iterations")
-        return float(seconds) / float(steps) if seconds and steps and not self.labeled_only_steps else None
+        return float(seconds) / float(steps) if seconds and steps and not self.supervised_steps else None
 
     @property
     def peak_gpu_bytes(self) -> float | None:

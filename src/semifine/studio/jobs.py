@@ -252,7 +252,7 @@ def training_command(run: Path, out: Path, labels: Path, request: Request) -> li
     command += ["--log-every", str(LOG_EVERY)]
     if request.from_weights:
         command += ["--weights", str(run), "--no-pretrained", "--weights-head", "auto"]
-        command += ["--labeled-first", "0"]  # it knows enough already; labels alone would make it forget
+        command += ["--supervised-warmup", "0"]  # it knows enough already; labels alone would make it forget
     if request.iterations is not None:
         command += ["--iterations", str(request.iterations)]
     return command

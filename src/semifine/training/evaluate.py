@@ -180,14 +180,14 @@ class Assessment:
         self._labels = labels
         self._clusters = clusters
 
-    def evaluate(self, step: int, keep_facts: bool) -> dict[str, Any]:
-        """The record of an evaluation; ``keep_facts`` leaves the table of all unlabeled images, too."""
+    def evaluate(self, step: int, keep_sample_stats: bool) -> dict[str, Any]:
+        """The record of an evaluation; ``keep_sample_stats`` leaves the table of all unlabeled images, too."""
         record: dict[str, Any] = {"kind": "evaluation", "step": step, **self.scores(self._network)}
         stats = self._method.class_stats()
         if (transitions := stats.get("transitions")) is not None:
             record |= {"transitions": int(transitions.sum()), "transition_pairs": int((transitions > 0).sum())}
         record |= self._clusters.take_changes(stats)
-        if keep_facts:
+        if keep_sample_stats:
             record["unlabeled"] = self._write_sample_stats(self._folder.samples_at(step))
         return record
 

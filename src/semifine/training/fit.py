@@ -240,7 +240,7 @@ def _try_out(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> f
 
 def _time(trainer: Trainer, image_seconds: float) -> str:
     first, last = trainer.step, trainer.settings.iterations
-    labeled_only = max(0, trainer.batches.loader.labeled_only_steps - first)
+    labeled_only = max(0, trainer.batches.loader.supervised_steps - first)
     views = len(trainer.method.unlabeled_views)
     images = images_of_steps(labeled_only, last - first - labeled_only, trainer.settings, views)
     return time_sentence(images * image_seconds, last - first)

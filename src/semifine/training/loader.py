@@ -58,7 +58,7 @@ class BatchLoader:
         self._unlabeled_rows = catalog.rows(Split.UNLABELED)
         self._label = catalog.label[self._labeled_rows]
         # a method without labeled images has nothing to begin with but the unlabeled ones
-        self.labeled_only_steps = settings.labeled_only_steps if method.labeled_views else 0
+        self.supervised_steps = settings.supervised_steps if method.labeled_views else 0
         self._labeled = self._stream(len(self._labeled_rows), settings.batch_size, seed_for("order", settings, LABELED))
         if method.unlabeled_views:
             size = settings.batch_size * settings.mu
@@ -75,7 +75,7 @@ class BatchLoader:
             self._labeled_rows[position], self._method.labeled_views, step, LABELED, **self._share
         )
         numbers = {"label": self._label[position], "position": position}
-        if not self._method.unlabeled_views or step < self.labeled_only_steps:
+        if not self._method.unlabeled_views or step < self.supervised_steps:
             sent = upload(numbers, self._device)
             return Batch(labeled, sent["label"], labeled_index=sent["position"])
         index = np.asarray(self._unlabeled.batch(step))
@@ -88,7 +88,7 @@ class BatchLoader:
     def rows(self, step: int) -> NDArray[np.int64]:
         """The rows of the catalog that a step's batch is made of, in all processes, labeled ones first."""
         labeled: NDArray[np.int64] = self._labeled_rows[_whole_batch(self._labeled, step)]
-        if not self._method.unlabeled_views or step < self.labeled_only_steps:
+        if not self._method.unlabeled_views or step < self.supervised_steps:
             return labeled
         return np.concatenate([labeled, self._unlabeled_rows[_whole_batch(self._unlabeled, step)]])
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 def keep_sample_stats(settings: TrainSettings, unlabeled: int, learns_from_unlabeled: bool) -> bool:
     """As the settings say; ``auto``: where there are few unlabeled images beside those of the steps in between."""
-    if settings.keep_facts != "auto":
-        return settings.keep_facts == "every"
+    if settings.keep_sample_stats != "auto":
+        return settings.keep_sample_stats == "every"
     images_a_step = settings.batch_size * (1 + settings.mu * learns_from_unlabeled)
     return unlabeled <= SMALL * settings.evaluation_interval * images_a_step
 

@@ -163,7 +163,7 @@ class Trainer:
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
         self.watch.begin_at(first)
-        labeled_only = self.batches.loader.labeled_only_steps
+        labeled_only = self.batches.loader.supervised_steps
         full_cost = full_step_cost(self.settings, len(self.method.unlabeled_views))
         pace = Pace(self.display.log, total, self.fabric.device, labeled_only, full_cost)
         run_labeled, run_full = (self._as_graph(step) for step in (self.labeled_step, self.full_step))
@@ -227,7 +227,7 @@ class Trainer:
         numbers = {**self.labeled_step.read_numbers(), **self.full_step.read_numbers()}
         seconds, steps = self.time.take_steps(), self.step - self._logged
         self._logged = self.step
-        with_unlabeled = self.method.unlabeled_views and self.step > self.batches.loader.labeled_only_steps
+        with_unlabeled = self.method.unlabeled_views and self.step > self.batches.loader.supervised_steps
         unlabeled = self.settings.mu if with_unlabeled else 0
         numbers["images_per_second"] = steps * self.settings.batch_size * (1 + unlabeled) / seconds
         numbers["step_seconds"] = seconds / steps

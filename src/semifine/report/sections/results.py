@@ -141,7 +141,7 @@ def _speed(run: RunFacts) -> str:
     """Of the steps with unlabeled images, where some had none."""
     words = []
     if run.step_seconds is not None:
-        is_part = run.labeled_only_steps and run.method not in REFERENCES
+        is_part = run.supervised_steps and run.method not in REFERENCES
         which = " with unlabeled images" if is_part else ""
         words.append(f"{with_unit(three_digits(1000 * run.step_seconds), 'ms')} a step{which}")
     if len(speeds := run.of_full_steps("images_per_second")):
