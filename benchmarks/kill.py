@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 
 from semifine.config import resolve
 from semifine.runs.folder import RunFolder
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 
 SETTINGS = {
@@ -57,7 +57,7 @@ def start(out: Path, method: str) -> int:
         return child
     code = 1
     try:
-        train(resolve([{**SETTINGS, "method.name": method}]), out, resume=True, display=Display(quiet=True))
+        fit(resolve([{**SETTINGS, "method.name": method}]), out, resume=True, display=Display(quiet=True))
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -19,7 +19,7 @@ import torch
 
 from semifine.config import resolve
 from semifine.errors import Interrupted
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 
 SETTINGS = {
@@ -72,7 +72,7 @@ def main() -> None:
     settings = resolve([{**SETTINGS, **every, "method.name": options.method, "iterations": options.steps}])
     watch, began = MemoryWatch(), time.perf_counter()
     try:
-        train(settings, options.out, resume=True, display=watch)
+        fit(settings, options.out, resume=True, display=watch)
     except Interrupted as stop:
         print(f"stopped by {stop}")
     first, last = watch.samples[0][0], watch.samples[-1][0]

@@ -9,7 +9,7 @@ from typing import Any
 from semifine.config import read_preset, resolve
 from semifine.config.yaml_files import flatten
 from semifine.inference.run import Run, load
-from semifine.training.fit import train
+from semifine.training.fit import fit as fit_run
 from semifine.training.progress import Display
 
 
@@ -32,5 +32,5 @@ def fit(
     presets = [preset] if isinstance(preset, str) else preset
     own = flatten({"data": str(data) if isinstance(data, Path) else data, "method": method, **settings})
     resolved = resolve([*(read_preset(name) for name in presets), own])
-    train(resolved, Path(out), resume=resume, display=Display(quiet=quiet))
+    fit_run(resolved, Path(out), resume=resume, display=Display(quiet=quiet))
     return load(out, device=resolved.train.device)

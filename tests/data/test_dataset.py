@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from semifine.config import resolve
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 
 
@@ -36,7 +36,7 @@ def test_a_run_says_which_test_images_look_like_training_images(
             {"iterations": 2, "batch_size": 2, "device": "cpu", "loggers": "none", "cache": str(tmp_path / "cache")},
         ]
     )
-    train(settings, tmp_path / "run", display=Display())
+    fit(settings, tmp_path / "run", display=Display())
     said = " ".join("".join(capsys.readouterr()).split())
     sentence = "1 image for measuring looks the same as one for training"
     assert said.count(sentence) == 1

@@ -16,7 +16,7 @@ from semifine.data.sources import folder
 from semifine.data.store import open_store
 from semifine.errors import UserError
 from semifine.inference.run import load
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -77,11 +77,11 @@ def test_a_resumed_run_keeps_to_the_labels_it_began_with(
     log = LabelLog(tmp_path / "studio.db")
     log.append([Event("Ada", paths[0], LABEL, names[0])])
     settings = tiny_settings("supervised", labels=str(log.file), iterations=4, save_every=4)
-    result = train(settings, tmp_path / "run", display=QUIET)
+    result = fit(settings, tmp_path / "run", display=QUIET)
     assert result["images"]["labeled"] == 19
     log.append([Event("Ada", paths[1], LABEL, names[0])])
     (tmp_path / "run" / "result.json").unlink()  # as if it had been stopped in its last moment
-    assert train(settings, tmp_path / "run", resume=True, display=QUIET)["images"]["labeled"] == 19
+    assert fit(settings, tmp_path / "run", resume=True, display=QUIET)["images"]["labeled"] == 19
     assert (tmp_path / "run" / "labels.csv").read_text() == f"path,label\n{paths[0]},{names[0]}\n"
 
 
@@ -93,7 +93,7 @@ def test_a_folder_with_a_file_of_somebody_is_refused_and_left_as_it_is(
     own.write_text(f"path,label\n{images[0][0]},{images[1][0]}\n")
     before = own.read_text()
     with pytest.raises(UserError, match="is not empty and not a run folder"):
-        train(tiny_settings("supervised", labels=str(own)), tmp_path, display=QUIET)
+        fit(tiny_settings("supervised", labels=str(own)), tmp_path, display=QUIET)
     assert own.read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -103,11 +103,11 @@ def test_what_an_attempt_left_is_no_obstacle(tmp_path: Path, images: tuple[list[
     out = tmp_path / "run"
     settings = tiny_settings("supervised", labels=str(table), iterations=1)
     with pytest.raises(UserError, match="Cannot read the labels"):
-        train(settings, out, display=QUIET)
+        fit(settings, out, display=QUIET)
     (out / "data.json").write_text("{}")
     (out / ".settings.yaml.123.partial").write_text("")
     table.write_text(f"path,label\n{images[0][0]},{images[1][0]}\n")
-    assert train(settings, out, display=QUIET)["images"]["labeled"] == 19
+    assert fit(settings, out, display=QUIET)["images"]["labeled"] == 19
 
 
 def test_a_run_keeps_a_copy_of_a_table_that_may_change_or_go(
@@ -117,10 +117,10 @@ def test_a_run_keeps_a_copy_of_a_table_that_may_change_or_go(
     table, out = tmp_path / "mine.csv", tmp_path / "run"
     table.write_text(f"path,label\n{path},{names[0]}\n")
     settings = tiny_settings("supervised", labels=str(table), iterations=1)
-    train(settings, out, display=QUIET)
+    fit(settings, out, display=QUIET)
     table.write_text(f"path,label\n{path},{names[1]}\n")
     (out / "result.json").unlink()
-    train(settings, out, resume=True, display=QUIET)
+    fit(settings, out, resume=True, display=QUIET)
     table.unlink()
     catalog = load(out, device="cpu").dataset.catalog
     assert catalog.class_names[catalog.label[-1]] == names[0]

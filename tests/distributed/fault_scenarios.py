@@ -16,7 +16,7 @@ import torch
 from semifine.methods.base import Batch
 from semifine.training import fabric
 from semifine.training.evaluate import Assessment
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.loader import BatchLoader
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
@@ -29,7 +29,7 @@ PATIENCE = timedelta(seconds=4)
 
 def run(out: Path, display: Display | None = None, **more: Any) -> None:
     settings = {**NETWORK, "iterations": STEPS, "log_every": 7, "save_every": 5, "evaluate_every": 100, **more}
-    train(tiny_settings("soc", **settings), out, resume=True, display=display or Silent())
+    fit(tiny_settings("soc", **settings), out, resume=True, display=display or Silent())
 
 
 def with_bad_images(rank: int, out: Path, on_nonfinite: str) -> None:

@@ -23,7 +23,7 @@ import torch
 from semifine.errors import Interrupted, UserError
 from semifine.methods import method_names
 from semifine.methods.soc import SoC
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings, tiny_teacher
 
@@ -61,7 +61,7 @@ class Stopping(Silent):
 
 def train_method(name: str, out: Path, display: Display | None = None) -> None:
     own = {"method__teacher": str(out.parents[1] / "one" / "supervised")} if name == "self_training" else {}
-    train(tiny_settings(name, **NETWORK, **own), out, resume=True, display=display or Silent())
+    fit(tiny_settings(name, **NETWORK, **own), out, resume=True, display=display or Silent())
 
 
 def in_processes(count: int, work: Callable[[int], None]) -> dict[str, Any]:

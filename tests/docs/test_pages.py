@@ -58,14 +58,14 @@ def test_python_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide's file, put where it says, trains, and its state is what it says."""
     import semifine.methods
-    from semifine.training.fit import train
+    from semifine.training.fit import fit
     from semifine.training.progress import Display
     from tests.conftest import tiny_settings
 
     write_files(ROOT / "docs" / "how-to" / "add_a_method.md", tmp_path)
     monkeypatch.setattr(semifine.methods, "__path__", [*semifine.methods.__path__, str(tmp_path)])
     settings = tiny_settings("balanced_soft", method__weight=0.5)
-    result = train(settings, tmp_path / "run", display=Display(quiet=True))
+    result = fit(settings, tmp_path / "run", display=Display(quiet=True))
     assert result["unlabeled"]["candidates"] == 6, "soft labels without a threshold keep every class"
     state = torch.load(tmp_path / "run" / "checkpoints" / "last" / "training.pt", weights_only=True)["method"]
     assert state["mean"].sum() == pytest.approx(1)

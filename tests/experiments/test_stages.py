@@ -20,7 +20,7 @@ from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions
 from semifine.experiments.stages import ROUNDS, Stage, all_recipes, plan, settings_in, write_confident_labels
 from semifine.runs.folder import RunFolder
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.init_weights import find_weights
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
@@ -134,7 +134,7 @@ def run_stage(stage: Stage, folder: Path, out: Path, **more: object) -> None:
     """A few steps of a stage, on few images, with all that the stages before it hand on."""
     told = settings_in(stage, folder)
     handed_on = {key: told[key] for key in ("labels", "weights", "weights_head") if key in told}
-    train(tiny_settings("supervised", **TINY_INOUT, **handed_on, **more), out, display=QUIET)
+    fit(tiny_settings("supervised", **TINY_INOUT, **handed_on, **more), out, display=QUIET)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_ratio_0_is_supervised(curriculum: Path, tmp_path: Path) -> None:
     write_confident_labels(curriculum / "supervised", 0, tmp_path / "labels.csv")
     assert chosen(tmp_path / "labels.csv") == []
     for name, labels in (("without", None), ("none", str(tmp_path / "labels.csv"))):
-        train(tiny_settings("supervised", labels=labels, **TINY_INOUT), tmp_path / name, display=QUIET)
+        fit(tiny_settings("supervised", labels=labels, **TINY_INOUT), tmp_path / name, display=QUIET)
     torch.testing.assert_close(parameters(tmp_path / "none"), parameters(tmp_path / "without"), rtol=0, atol=0)
 
 

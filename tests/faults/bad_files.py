@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import LASTING, tiny_settings
 
@@ -61,14 +61,14 @@ def bomb(side: int = BOMB_SIDE) -> bytes:
 def finished_run() -> Path:
     """A tiny finished run, trained once a process."""
     out = LASTING / "finished"
-    train(tiny_settings(iterations=2), out, display=Display(quiet=True))
+    fit(tiny_settings(iterations=2), out, display=Display(quiet=True))
     return out
 
 
 @cache
 def weights_of_another_network() -> Path:
     out = LASTING / "another"
-    train(tiny_settings("supervised", iterations=1, backbone="test_vit2"), out, display=Display(quiet=True))
+    fit(tiny_settings("supervised", iterations=1, backbone="test_vit2"), out, display=Display(quiet=True))
     return out / "checkpoints" / "last" / "model.safetensors"
 
 

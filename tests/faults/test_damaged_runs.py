@@ -20,7 +20,7 @@ from semifine.runs import checkpoint as checkpoint_module
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import RunFolder
 from semifine.training.fabric import create_fabric
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.faults.test_safe_loading import renew_checksums
@@ -38,7 +38,7 @@ class Notes(Display):
 
 
 def run(out: Path, *, resume: bool = False, display: Display | None = None, **more: Any) -> dict[str, Any]:
-    return train(tiny_settings(**more), out, resume=resume, display=display or Display(quiet=True))
+    return fit(tiny_settings(**more), out, resume=resume, display=display or Display(quiet=True))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from semifine.cli.main import main
 from semifine.errors import UserError
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.faults.bad_files import encoded
@@ -46,7 +46,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     out = tmp_path_factory.mktemp("whole") / "run"
-    train(tiny_settings(), out, display=Display(quiet=True))
+    fit(tiny_settings(), out, display=Display(quiet=True))
     return weights(out)
 
 
@@ -65,11 +65,11 @@ class FillsTheDisk(Display):
 def test_a_disk_that_runs_full_in_training_costs_nothing_but_time(disk: Path, whole: dict[str, torch.Tensor]) -> None:
     out = disk / "run"
     with pytest.raises(UserError, match="make room and go on with --resume"):
-        train(tiny_settings(), out, display=FillsTheDisk(disk))
+        fit(tiny_settings(), out, display=FillsTheDisk(disk))
     assert (out / "checkpoints" / "last").resolve().name == "step-00000004"
     assert weights(out)
     (disk / "filler").unlink()
-    train(tiny_settings(), out, resume=True, display=Display(quiet=True))
+    fit(tiny_settings(), out, resume=True, display=Display(quiet=True))
     torch.testing.assert_close(weights(out), whole, rtol=0, atol=0)
 
 
@@ -88,10 +88,10 @@ def test_numbers_and_log_that_cannot_be_written_stop_the_run(
                 self.log("Here the disk is full.")
 
     with pytest.raises(UserError, match=rf"The disk is full \({out}\): make room and go on"):
-        train(settings, out, display=LosesTheFile(quiet=True))
+        fit(settings, out, display=LosesTheFile(quiet=True))
     assert (out / "checkpoints" / "last").resolve().name >= "step-00000004"
     (out / name).unlink()
-    train(settings, out, resume=True, display=Display(quiet=True))
+    fit(settings, out, resume=True, display=Display(quiet=True))
     torch.testing.assert_close(weights(out), whole, rtol=0, atol=0)
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from semifine.config import RunSettings, resolve
 from semifine.data.store_files import PIXELS
 from semifine.errors import Interrupted, UserError
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 
 Change = Callable[[Path, Path], None]
@@ -83,21 +83,21 @@ def remove_decoded(_: Path, cache: Path) -> None:
 
 @pytest.mark.parametrize("change", [remove, repaint, remove_decoded])
 def test_a_run_goes_on_with_the_images_that_it_began_with(change: Change, photos: Path, tmp_path: Path) -> None:
-    train(settings(photos), tmp_path / "whole", display=Hooked())
-    train(settings(photos), tmp_path / "run", display=Hooked(lambda: change(photos, photos.parent / "cache")))
+    fit(settings(photos), tmp_path / "whole", display=Hooked())
+    fit(settings(photos), tmp_path / "run", display=Hooked(lambda: change(photos, photos.parent / "cache")))
     torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
 
 
 def stopped_run(photos: Path, out: Path) -> None:
     with pytest.raises(Interrupted):
-        train(settings(photos), out, display=Hooked(lambda: os.kill(os.getpid(), signal.SIGTERM)))
+        fit(settings(photos), out, display=Hooked(lambda: os.kill(os.getpid(), signal.SIGTERM)))
 
 
 def test_images_that_changed_before_a_resume_are_said(photos: Path, tmp_path: Path) -> None:
     stopped_run(photos, tmp_path / "run")
     Image.new("RGB", (30, 30), "green").save(photos / "unlabeled" / "0.png")
     display = Hooked()
-    train(settings(photos), tmp_path / "run", resume=True, display=display)
+    fit(settings(photos), tmp_path / "run", resume=True, display=display)
     assert any("1 image changed (unlabeled/0.png); decoded 16 images" in text for text in display.said)
 
 
@@ -106,18 +106,18 @@ def test_images_that_are_missing_at_a_resume_stop_it(photos: Path, tmp_path: Pat
     stopped_run(photos, out)
     (photos / "unlabeled" / "0.png").rename(tmp_path / "kept.png")
     with pytest.raises(UserError, match=r"other images than it began with .*'unlabeled': 8.*'unlabeled': 7"):
-        train(settings(photos), out, resume=True, display=Hooked())
+        fit(settings(photos), out, resume=True, display=Hooked())
     (tmp_path / "kept.png").rename(photos / "unlabeled" / "0.png")
-    assert train(settings(photos), out, resume=True, display=Hooked())["images"]["unlabeled"] == 8
+    assert fit(settings(photos), out, resume=True, display=Hooked())["images"]["unlabeled"] == 8
 
 
 def test_one_wrong_bit_among_the_decoded_images_is_noticed(photos: Path, tmp_path: Path) -> None:
-    train(settings(photos), tmp_path / "whole", display=Hooked())
+    fit(settings(photos), tmp_path / "whole", display=Hooked())
     store = next((photos.parent / "cache").glob(f"images-*/{PIXELS}"))
     content = bytearray(store.read_bytes())
     content[len(content) // 3] ^= 1
     store.write_bytes(content)
     display = Hooked()
-    train(settings(photos), tmp_path / "run", display=display)
+    fit(settings(photos), tmp_path / "run", display=display)
     assert any("are damaged" in text and "decoded 16 images" in text for text in display.said)
     torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)

@@ -12,7 +12,7 @@ import torch
 from semifine.cli.main import main
 from semifine.errors import OutOfMemory
 from semifine.methods.fixmatch import FixMatch
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -42,7 +42,7 @@ def test_a_training_says_what_to_lower(
 ) -> None:
     monkeypatch.setattr(FixMatch, "forward", exhausted)
     with pytest.raises(OutOfMemory, match=sentence):
-        train(tiny_settings("fixmatch"), tmp_path / "run", display=Display(quiet=True))
+        fit(tiny_settings("fixmatch"), tmp_path / "run", display=Display(quiet=True))
 
 
 def test_other_errors_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_other_errors_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(FixMatch, "forward", wrong)
     with pytest.raises(RuntimeError, match="shapes differ"):
-        train(tiny_settings("fixmatch"), tmp_path / "run", display=Display(quiet=True))
+        fit(tiny_settings("fixmatch"), tmp_path / "run", display=Display(quiet=True))
 
 
 def test_no_command_answers_with_a_traceback(

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from semifine.errors import UserError
 from semifine.methods import method_names
 from semifine.methods.base import Batch
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.loader import BatchLoader
 from semifine.training.step import copied, restore_unless
 from tests.conftest import tiny_settings
@@ -41,7 +41,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, *steps: int) -> None:
 def run(out: Path, name: str, notes: Notes | None = None, *, resume: bool = False, **more: Any) -> None:
     average = {"ema": 0.9}  # so that all methods have one
     settings = tiny_settings(name, iterations=STEPS, **{**average, "on_nonfinite": "skip", **more})
-    train(settings, out, resume=resume, display=notes or Notes())
+    fit(settings, out, resume=resume, display=notes or Notes())
 
 
 def told(notes: Notes) -> list[str]:

@@ -10,7 +10,7 @@ from PIL import Image
 from semifine.data.catalog import Split
 from semifine.inference.export import export
 from semifine.inference.run import Run, load
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -20,7 +20,7 @@ def soc_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a short SoC run with enough validation images to calibrate it."""
     out = tmp_path_factory.mktemp("runs") / "soc"
     settings = tiny_settings("soc", iterations=40, save_every=40, evaluate_every=40, data__val_per_class=6)
-    train(settings, out, display=Display(quiet=True))
+    fit(settings, out, display=Display(quiet=True))
     return out
 
 

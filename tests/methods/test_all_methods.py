@@ -21,7 +21,7 @@ from semifine.data.sources import load_catalog
 from semifine.errors import Interrupted, UserError
 from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.loader import BatchLoader
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
@@ -40,7 +40,7 @@ HONEST = [name for name in method_names() if not method_class(name).trains_on_tr
 
 
 def run(settings: Any, out: Path, *, resume: bool = False) -> dict[str, Any]:
-    return train(settings, out, resume=resume, display=Display(quiet=True))
+    return fit(settings, out, resume=resume, display=Display(quiet=True))
 
 
 def final_weights(out: Path) -> dict[str, Tensor]:

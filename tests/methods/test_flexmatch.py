@@ -10,7 +10,7 @@ import torch
 
 from semifine.methods.base import Progress
 from semifine.methods.flexmatch import MAPPINGS, learning_status
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.meters import PseudoLabelMeter
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
@@ -130,7 +130,7 @@ def test_a_run_logs_that_share(tmp_path: Path) -> None:
     """Over one pass, in which all images count, it is their share in the data: 2 of 8 classes are unknown."""
     settings = {"method__threshold": 0.0, "data__unlabeled": "inout", "data__ood_genera": 1}
     settings |= {"iterations": 9, "log_every": 9, "evaluate_every": 9}
-    train(tiny_settings("flexmatch", **settings), tmp_path, display=Display(quiet=True))
+    fit(tiny_settings("flexmatch", **settings), tmp_path, display=Display(quiet=True))
     records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert [r["counted_out_of_class"] for r in records if r["kind"] == "train"] == [0.25]
 

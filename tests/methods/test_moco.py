@@ -18,7 +18,7 @@ from semifine.methods.moco import MoCo, MoCoSettings
 from semifine.models.classifier import PROJECTION, create_classifier, on_sphere
 from semifine.models.ema import create_teacher, update_teacher
 from semifine.models.pretrained import load_weights_file
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.methods.one_step import (
@@ -155,7 +155,7 @@ def test_groups_must_divide_what_each_process_gets(monkeypatch: pytest.MonkeyPat
 
 
 def test_another_method_starts_from_its_backbone_with_a_fresh_classifier(tmp_path: Path) -> None:
-    train(tiny_settings("moco", iterations=3), tmp_path / "moco", display=Display(quiet=True))
+    fit(tiny_settings("moco", iterations=3), tmp_path / "moco", display=Display(quiet=True))
     file = tmp_path / "moco" / "checkpoints" / "last" / "model.safetensors"
     torch.manual_seed(3)
     fresh = create_classifier("test_resnet", 6, 32)
@@ -163,12 +163,12 @@ def test_another_method_starts_from_its_backbone_with_a_fresh_classifier(tmp_pat
     report = load_weights_file(fresh, file, keep_head=False)
     assert (len(report.matched), report.head) == (report.total, False)
     torch.testing.assert_close(fresh.head.weight, head)
-    result = train(tiny_settings("soc", iterations=2, weights=str(file)), tmp_path / "soc", display=Display(quiet=True))
+    result = fit(tiny_settings("soc", iterations=2, weights=str(file)), tmp_path / "soc", display=Display(quiet=True))
     assert result["top1"] is not None
 
 
 def test_simmatch_goes_on_with_its_projection(tmp_path: Path) -> None:
-    train(tiny_settings("moco", iterations=3), tmp_path / "moco", display=Display(quiet=True))
+    fit(tiny_settings("moco", iterations=3), tmp_path / "moco", display=Display(quiet=True))
     file = tmp_path / "moco" / "checkpoints" / "last" / "model.safetensors"
     network = make_network("simmatch", seed=9)
     load_weights_file(network, file, keep_head=False)

@@ -13,7 +13,7 @@ from semifine.errors import UserError
 from semifine.losses import distillation_loss
 from semifine.methods.base import Batch, Progress
 from semifine.models.forward import Networks
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from semifine.training.step import TrainStep
 from tests.conftest import tiny_settings
@@ -95,7 +95,7 @@ def test_the_accuracy_of_the_teacher_is_said_before_training(tmp_path: Path, mon
         take_step(step, batch, progress)
 
     monkeypatch.setattr(TrainStep, "__call__", noted_step)
-    train(tiny_settings("self_training", iterations=2), tmp_path / "run", display=display)
+    fit(tiny_settings("self_training", iterations=2), tmp_path / "run", display=display)
     (said,) = [i for i, text in enumerate(display.said) if "learns from a network with" in text]
     assert "test top1" in display.said[said]
     assert said < display.said.index("a step")
@@ -103,8 +103,8 @@ def test_the_accuracy_of_the_teacher_is_said_before_training(tmp_path: Path, mon
 
 def test_a_run_folder_of_another_backbone_teaches(tmp_path: Path) -> None:
     teacher = tiny_settings("supervised", iterations=2, backbone="resnet18")
-    train(teacher, tmp_path / "teacher", display=Listener())
-    train(
+    fit(teacher, tmp_path / "teacher", display=Listener())
+    fit(
         tiny_settings("self_training", iterations=2, backbone="resnet10t", method__teacher=str(tmp_path / "teacher")),
         tmp_path / "student",
         display=Listener(),
@@ -112,36 +112,36 @@ def test_a_run_folder_of_another_backbone_teaches(tmp_path: Path) -> None:
 
 
 def test_a_teacher_that_expects_other_colors_is_refused(tmp_path: Path) -> None:
-    train(tiny_settings("supervised", iterations=2, backbone="resnet10t"), tmp_path / "teacher", display=Listener())
+    fit(tiny_settings("supervised", iterations=2, backbone="resnet10t"), tmp_path / "teacher", display=Listener())
     settings = tiny_settings("self_training", method__teacher=str(tmp_path / "teacher"))
     with pytest.raises(UserError, match="colors"):
-        train(settings, tmp_path / "student", display=Listener())
+        fit(settings, tmp_path / "student", display=Listener())
 
 
 def test_the_teacher_is_not_in_the_checkpoint(tmp_path: Path) -> None:
-    train(tiny_settings("self_training", iterations=2), tmp_path / "run", display=Listener())
+    fit(tiny_settings("self_training", iterations=2), tmp_path / "run", display=Listener())
     state = torch.load(tmp_path / "run" / "checkpoints" / "last" / "training.pt", weights_only=True)
     assert state["method"] == {}
 
 
 def test_a_missing_teacher_is_named_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--method\.teacher"):
-        train(tiny_settings("self_training", method__teacher=None), tmp_path / "run", display=Listener())
+        fit(tiny_settings("self_training", method__teacher=None), tmp_path / "run", display=Listener())
     with pytest.raises(UserError, match="nowhere"):
-        train(tiny_settings("self_training", method__teacher="nowhere"), tmp_path / "run", display=Listener())
+        fit(tiny_settings("self_training", method__teacher="nowhere"), tmp_path / "run", display=Listener())
     assert not (tmp_path / "run" / "settings.yaml").exists()
 
 
 def test_a_teacher_of_other_classes_is_refused(tmp_path: Path) -> None:
-    train(tiny_settings("supervised", iterations=2, data__species=1), tmp_path / "teacher", display=Listener())
+    fit(tiny_settings("supervised", iterations=2, data__species=1), tmp_path / "teacher", display=Listener())
     for path in ("", "checkpoints/last/model.safetensors"):
         settings = tiny_settings("self_training", method__teacher=str(tmp_path / "teacher" / path))
         with pytest.raises(UserError, match="classes"):
-            train(settings, tmp_path / "run", display=Listener())
+            fit(settings, tmp_path / "run", display=Listener())
 
 
 def test_features_without_a_classifier_cannot_teach(tmp_path: Path) -> None:
-    train(tiny_settings("moco", iterations=2), tmp_path / "features", display=Listener())
+    fit(tiny_settings("moco", iterations=2), tmp_path / "features", display=Listener())
     settings = tiny_settings("self_training", method__teacher=str(tmp_path / "features"))
     with pytest.raises(UserError, match="no classifier"):
-        train(settings, tmp_path / "run", display=Listener())
+        fit(settings, tmp_path / "run", display=Listener())

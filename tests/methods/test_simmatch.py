@@ -12,7 +12,7 @@ from semifine.losses import soft_cross_entropy
 from semifine.methods.base import Progress
 from semifine.methods.simmatch import aggregate, align, unfold
 from semifine.models.classifier import PROJECTION, on_sphere
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.methods.one_step import (
@@ -193,7 +193,7 @@ def test_a_row_of_the_bank_is_the_averages_projection_of_that_image() -> None:
 
 
 def test_the_student_is_what_is_evaluated_and_the_average_is_kept(tmp_path) -> None:
-    train(tiny_settings("simmatch", iterations=2), tmp_path / "run", display=Display(quiet=True))
+    fit(tiny_settings("simmatch", iterations=2), tmp_path / "run", display=Display(quiet=True))
     state = torch.load(tmp_path / "run" / "checkpoints" / "last" / "training.pt", weights_only=True)
     assert "teacher" in state
     assert "student" not in state
@@ -202,4 +202,4 @@ def test_the_student_is_what_is_evaluated_and_the_average_is_kept(tmp_path) -> N
 
 def test_without_an_average_it_is_refused(tmp_path) -> None:
     with pytest.raises(UserError, match="--ema above 0"):
-        train(tiny_settings("simmatch", ema=0), tmp_path / "run", display=Display(quiet=True))
+        fit(tiny_settings("simmatch", ema=0), tmp_path / "run", display=Display(quiet=True))

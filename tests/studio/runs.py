@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from semifine.config import resolve
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -13,7 +13,7 @@ from tests.conftest import tiny_settings
 def small_run(out: Path, **more: object) -> Path:
     """Six classes, ten unlabeled images of each, a barely trained network."""
     settings = tiny_settings("soc", backbone="test_resnet", data__unlabeled_per_class=10, **more)
-    train(settings, out, display=Display(quiet=True))
+    fit(settings, out, display=Display(quiet=True))
     return out
 
 
@@ -21,5 +21,5 @@ def run_on(data: Path, out: Path) -> Path:
     """A barely trained network on somebody's own photos."""
     settings = {"data.source": str(data), "backbone": "test_resnet", "image_size": 32, "iterations": 2}
     small = {"batch_size": 4, "mu": 2, "device": "cpu", "loggers": "none", "pretrained": False}
-    train(resolve([{**settings, **small}]), out, display=Display(quiet=True))
+    fit(resolve([{**settings, **small}]), out, display=Display(quiet=True))
     return out

@@ -9,7 +9,7 @@ import torch
 
 from semifine.runs.folder import RunFolder
 from semifine.training.evaluate import ClusterHistory
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -83,7 +83,7 @@ def test_changes_equal_a_plain_comparison_and_go_on_from_a_checkpoint() -> None:
 
 def test_a_run_of_soc_records_them_from_the_second_evaluation_on(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    train(tiny_settings("soc", evaluate_every=4), folder.path, display=Display(quiet=True))
+    fit(tiny_settings("soc", evaluate_every=4), folder.path, display=Display(quiet=True))
     records = [record for record in folder.read_metrics() if record["kind"] == "evaluation"]
     assert "cluster_changes" not in records[0]
     assert all(0 <= record["cluster_changes"] <= 6 for record in records[1:])
@@ -92,5 +92,5 @@ def test_a_run_of_soc_records_them_from_the_second_evaluation_on(tmp_path: Path)
 
 def test_other_methods_have_none(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    train(tiny_settings("fixmatch", evaluate_every=6), folder.path, display=Display(quiet=True))
+    fit(tiny_settings("fixmatch", evaluate_every=6), folder.path, display=Display(quiet=True))
     assert not any("cluster_changes" in record for record in folder.read_metrics())

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from semifine.training.compile import CompiledCall, compile_network
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -100,7 +100,7 @@ def test_errors_of_a_compiled_network_stay_what_they_are() -> None:
 def test_a_run_without_a_compiler_learns_what_a_plain_run_learns(tmp_path: Path, broken: Break) -> None:
     broken(RuntimeError)
     for name, wanted in (("compiled", "on"), ("plain", "off")):
-        train(tiny_settings(compile=wanted, iterations=4), tmp_path / name, display=Display(quiet=True))
+        fit(tiny_settings(compile=wanted, iterations=4), tmp_path / name, display=Display(quiet=True))
     weights = [
         load_file(tmp_path / name / "checkpoints" / "last" / "model.safetensors") for name in ("compiled", "plain")
     ]

@@ -14,7 +14,7 @@ from semifine.devices import inference_device
 from semifine.errors import UserError
 from semifine.models.classifier import create_classifier
 from semifine.training.fabric import create_fabric
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.state import convert_sync_batchnorm
 from tests.conftest import tiny_settings
 
@@ -36,7 +36,7 @@ def test_inference_computes_on_a_cpu_whatever_the_training_did(precision: str) -
 
 
 def test_a_run_of_a_larger_machine_can_be_used_on_a_small_one(tmp_path: Path) -> None:
-    train(tiny_settings("supervised", iterations=2), tmp_path / "run")
+    fit(tiny_settings("supervised", iterations=2), tmp_path / "run")
     before = semifine.load(tmp_path / "run", device="cpu").evaluate()
     file = tmp_path / "run" / "settings.yaml"
     settings = yaml.safe_load(file.read_text())

@@ -21,7 +21,7 @@ from semifine.training.estimate import (
     memory_sentence,
     time_sentence,
 )
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -117,10 +117,10 @@ def test_the_time_is_said_before_the_first_step_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = tiny_settings("fixmatch", iterations=4)
-    train(settings, tmp_path / "short", display=Display(), started=0.0)
+    fit(settings, tmp_path / "short", display=Display(), started=0.0)
     assert "time: about" not in "".join(capsys.readouterr())
     monkeypatch.setattr("semifine.training.fit.STEPS_WORTH_A_TRIAL", 4)
-    train(settings, tmp_path / "tried", display=Display(), started=0.0)
+    fit(settings, tmp_path / "tried", display=Display(), started=0.0)
     said = "".join(capsys.readouterr())
     assert 0 < said.index("time: about") < said.index("first step done")
     weights = [load_file(tmp_path / run / "checkpoints" / "last" / "model.safetensors") for run in ("short", "tried")]

@@ -23,7 +23,7 @@ from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier
 from semifine.runs.folder import RunFolder
 from semifine.training.fabric import create_fabric
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.init_weights import load_frozen
 from semifine.training.loader import Prefetcher, place_store
 from semifine.training.progress import Display
@@ -61,7 +61,7 @@ def gpu_settings(method: str = "soc", **more: object) -> Any:
 
 
 def run(out: Path, *, resume: bool = False, **more: Any) -> dict[str, Any]:
-    return train(gpu_settings(**more), out, resume=resume, display=Display(quiet=True))
+    return fit(gpu_settings(**more), out, resume=resume, display=Display(quiet=True))
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:

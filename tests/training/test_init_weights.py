@@ -11,7 +11,7 @@ import torch
 
 from semifine.config import resolve
 from semifine.errors import UserError
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.init_weights import load_starting_weights
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
@@ -77,11 +77,11 @@ def test_a_training_starts_from_another_run_and_says_so(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     common = {"backbone": BACKBONE, "iterations": 2, "save_every": 1, "evaluate_every": 2}
     quiet = Display(quiet=True)
-    train(tiny_settings("supervised", **common), tmp_path / "first", display=quiet)
+    fit(tiny_settings("supervised", **common), tmp_path / "first", display=quiet)
     assert not (tmp_path / "first" / "weights.json").exists(), "it started fresh"
 
     settings = tiny_settings("soc", weights="first", lr=0.0, ema=0.0, **common)
-    train(settings, tmp_path / "second", display=quiet)
+    fit(settings, tmp_path / "second", display=quiet)
     report = json.loads((tmp_path / "second" / "weights.json").read_text())
     assert report["head"] == "kept"
     assert report["counts"] == {"matched": len(report["matched"]), "missing": 0, "wrong_shape": 0, "unexpected": 0}
@@ -91,5 +91,5 @@ def test_a_training_starts_from_another_run_and_says_so(tmp_path: Path, monkeypa
     (tmp_path / "second" / "result.json").unlink()
     shutil.rmtree(tmp_path / "first")
     monkeypatch.chdir("/")
-    train(settings, tmp_path / "second", resume=True, display=quiet)
+    fit(settings, tmp_path / "second", resume=True, display=quiet)
     assert json.loads((tmp_path / "second" / "weights.json").read_text()) == report

@@ -11,7 +11,7 @@ import torch
 
 from semifine.methods.base import PseudoLabels
 from semifine.runs.folder import RunFolder
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from semifine.training.sample_stats import LabelHistory, keep_sample_stats
 from tests.conftest import tiny_settings
@@ -52,7 +52,7 @@ def test_the_later_of_two_places_in_a_batch_counts() -> None:
 
 def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    train(tiny_settings(keep_sample_stats="every"), folder.path, display=Display(quiet=True))
+    fit(tiny_settings(keep_sample_stats="every"), folder.path, display=Display(quiet=True))
     records = [record for record in folder.read_metrics() if record["kind"] == "classes"]
     assert [record["step"] for record in records] == [6, 12]
     assert all(sum(record["predicted"]) == 6 * 8 for record in records), "6 steps of 8 unlabeled images each"
@@ -86,6 +86,6 @@ def test_a_run_keeps_them_by_itself(tmp_path: Path) -> None:
     """54 unlabeled images, 48 steps of 12 images between evaluations."""
     folder = RunFolder(tmp_path / "run")
     settings = tiny_settings(iterations=96, evaluate_every=48, save_every=96, image_size=16, store_size=18)
-    train(settings, folder.path, display=Display(quiet=True))
+    fit(settings, folder.path, display=Display(quiet=True))
     assert pq.read_table(folder.samples_at(48)).num_rows == 54
     assert pq.read_table(folder.samples_at(96)).equals(pq.read_table(folder.samples))

@@ -13,7 +13,7 @@ from semifine import UserError
 from semifine.errors import Interrupted
 from semifine.runs.folder import RunFolder
 from semifine.training import loggers as loggers_module
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.loggers import Loggers, chosen_loggers
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
@@ -55,9 +55,9 @@ def test_tensorboard_has_the_numbers_of_the_metrics_once_each_after_a_resume(
 
     monkeypatch.setattr(Trainer, "_log", stop_at_seven)
     with pytest.raises(Interrupted):
-        train(settings, tmp_path / "run", display=Display(quiet=True))
+        fit(settings, tmp_path / "run", display=Display(quiet=True))
     monkeypatch.undo()
-    train(settings, tmp_path / "run", resume=True, display=Display(quiet=True))
+    fit(settings, tmp_path / "run", resume=True, display=Display(quiet=True))
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     events.Reload()
     records = [record for record in RunFolder(tmp_path / "run").read_metrics() if record["kind"] == "train"]
@@ -155,7 +155,7 @@ def test_a_logger_that_fails_is_left_out_and_training_goes_on(
             raise AssertionError("it is left out already")
 
     monkeypatch.setitem(loggers_module.OPENERS, "tensorboard", lambda *_: Broken())
-    result = train(tiny_settings(iterations=6, loggers="tensorboard"), tmp_path / "run")
+    result = fit(tiny_settings(iterations=6, loggers="tensorboard"), tmp_path / "run")
     assert result["top1"] is not None
     said = [line for line in capsys.readouterr().err.splitlines() if "logger" in line]
     assert len(said) == 1

@@ -9,7 +9,7 @@ from semifine.config import TrainSettings
 from semifine.config.autotune import lags
 from semifine.models.classifier import create_classifier
 from semifine.models.ema import create_teacher, update_teacher
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.optim import create_optimizer, set_learning_rate
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
@@ -66,6 +66,6 @@ def test_an_average_of_more_steps_than_half_the_run_lags(decay: float, steps: in
 def test_a_run_says_that_its_average_will_lag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], ema: float, times: int
 ) -> None:
-    train(tiny_settings("supervised", iterations=4, ema=ema), tmp_path / "run", display=Display())
+    fit(tiny_settings("supervised", iterations=4, ema=ema), tmp_path / "run", display=Display())
     said = " ".join("".join(capsys.readouterr()).split())
     assert said.count("averages about 10 steps (--ema 0.9), long for a run of 4") == times

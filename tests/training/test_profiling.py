@@ -8,7 +8,7 @@ import pytest
 
 from semifine.training.estimate import ACTIVE, SKIPPED, WARM_UP, profiling
 from semifine.training.fabric import Fabric
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -40,5 +40,5 @@ def test_of_several_processes_only_the_first_is_watched(
     is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fabric, "is_global_zero", property(lambda _: is_first))
-    train(tiny_settings("supervised", iterations=1), tmp_path / "run", display=Display(quiet=True), profile=True)
+    fit(tiny_settings("supervised", iterations=1), tmp_path / "run", display=Display(quiet=True), profile=True)
     assert (tmp_path / "run" / "profile").exists() == is_first

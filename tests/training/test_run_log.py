@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from semifine.errors import UserError
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.progress import Display, recording
 from tests.conftest import tiny_settings
 
@@ -22,14 +22,14 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 def test_a_run_logs_what_it_says_even_when_quiet_and_adds_to_it(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    train(tiny_settings(iterations=4), out, display=Display(quiet=True))
+    fit(tiny_settings(iterations=4), out, display=Display(quiet=True))
     first = lines(out / "log.jsonl")
     assert [first[0]["kind"], first[-1]["kind"]] == ["start", "end"]
     assert any(line["kind"] == "message" and "from step 0 of 4" in line["text"] for line in first)
     times = [datetime.fromisoformat(line["time"]) for line in first]
     assert times == sorted(times)
     (out / "result.json").unlink()
-    train(tiny_settings(iterations=4), out, resume=True, display=Display(quiet=True))
+    fit(tiny_settings(iterations=4), out, resume=True, display=Display(quiet=True))
     second = lines(out / "log.jsonl")
     assert second[: len(first)] == first
     assert any("from step 4 of 4" in line["text"] for line in second[len(first) :])
@@ -62,6 +62,6 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
 def test_a_mistake_before_the_run_is_logged_and_the_folder_can_be_used_again(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(UserError, match="no weights file"):
-        train(tiny_settings(iterations=1, weights=str(tmp_path / "none.pth")), out, display=Display(quiet=True))
+        fit(tiny_settings(iterations=1, weights=str(tmp_path / "none.pth")), out, display=Display(quiet=True))
     assert "no weights file" in lines(out / "log.jsonl")[-1]["text"]
-    assert train(tiny_settings(iterations=1), out, display=Display(quiet=True))["iterations"] == 1
+    assert fit(tiny_settings(iterations=1), out, display=Display(quiet=True))["iterations"] == 1

@@ -11,7 +11,7 @@ from semifine.devices import peak_gpu_bytes
 from semifine.errors import Interrupted
 from semifine.runs.folder import RunFolder
 from semifine.training import progress
-from semifine.training.fit import train
+from semifine.training.fit import fit
 from semifine.training.interruption import StopRequest
 from semifine.training.progress import Display, TimeSpent
 from tests.conftest import tiny_settings
@@ -44,10 +44,10 @@ def test_a_resumed_run_adds_to_its_time(tmp_path: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(StopRequest, "signal_number", property(lambda _: 15, lambda *_: None), raising=False)
         with pytest.raises(Interrupted):  # after the first step
-            train(settings, folder.path, display=Display(quiet=True))
+            fit(settings, folder.path, display=Display(quiet=True))
     take = TimeSpent.take_steps
     monkeypatch.setattr(TimeSpent, "take_steps", lambda spent: take(spent) and 3.0)
-    result = train(settings, folder.path, resume=True, display=Display(quiet=True))
+    result = fit(settings, folder.path, resume=True, display=Display(quiet=True))
     assert all(seconds > 0 for seconds in result["time"].values())
     assert result["seconds"] == pytest.approx(sum(result["time"].values()) - result["time"]["start_up"], abs=0.05)
     assert result["peak_gpu_bytes"] is None, "trained on a CPU"

@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
 
     from semifine.config import resolve
     from semifine.report import write_page
-    from semifine.training.fit import train
+    from semifine.training.fit import fit
     from semifine.training.progress import Display
 
     common = {"seed": options.seed, "device": options.device}
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
         settings = resolve([{"method.name": method, **common}])
         display.log(f"\n{method}")
         try:
-            results[method] = train(settings, options.out / method, resume=True, display=display)
+            results[method] = fit(settings, options.out / method, resume=True, display=display)
         except Interrupted as stop:
             display.log(f"Stopped by {stop} and saved; the same command goes on.")
             raise

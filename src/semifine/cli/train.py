@@ -172,12 +172,12 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     options, settings = parse_settings(parser, arguments)
 
-    from semifine.training.fit import train
+    from semifine.training.fit import fit
     from semifine.training.progress import Display
 
     display = Display(quiet=options.quiet)
     try:
-        result = train(
+        result = fit(
             settings,
             options.out,
             resume=options.resume,

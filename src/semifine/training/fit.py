@@ -75,7 +75,7 @@ def summarize_evaluations(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
 BEFORE_A_RUN = ("classes.json", "data.json", "environment.json", "weights.json")
 
 
-def train(
+def fit(
     settings: RunSettings,
     out: Path,
     *,
@@ -108,7 +108,7 @@ def train(
             )
         try:
             with recording(folder.log, display, process_rank()), peer_failures_explained(folder.log, process_rank()):
-                return _train(settings, folder, display, started, profile)
+                return _fit(settings, folder, display, started, profile)
         except Interrupted:
             if is_first:
                 raise
@@ -129,7 +129,7 @@ def train(
             ) from error
 
 
-def _train(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
+def _fit(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
     logger_names = chosen_loggers(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
     fabric = create_fabric(settings.train)
