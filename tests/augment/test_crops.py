@@ -11,8 +11,8 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional as tv
 
 from semifine.augment.crops import Crop, center_crop, draw_crop, render_crop
-from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.random_numbers import BatchRandom, generator
+from semifine.augment.settings import AugmentSettings
 from tests.augment.view_helpers import make_batch, make_crop, noise_picture, smooth_picture, stack
 
 SHAPES = [(48, 64), (64, 48), (50, 50), (37, 111), (160, 41)]

@@ -10,10 +10,10 @@ from PIL import Image
 from torchvision.transforms.v2 import functional as tv
 
 from semifine.augment.crops import Crop, draw_crop
-from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.randaugment import CODE, OPERATIONS, RANGES, Plan, draw_plan, render_plan
 from semifine.augment.randaugment_ops import GEOMETRY
 from semifine.augment.random_numbers import BatchRandom, generator
+from semifine.augment.settings import AugmentSettings
 from tests.augment.view_helpers import (
     COLOR,
     make_batch,

@@ -9,8 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from semifine.augment.randaugment import HAS_THUMBNAIL, IS_ASKED, make_kernel_params
-from semifine.augment.triton.randaugment import CODE
+from semifine.augment.randaugment import HAS_THUMBNAIL, IS_ASKED, OPERATION, make_kernel_params
 from tests.augment.view_helpers import make_batch, make_crop, make_plan, smooth_picture
 
 PROGRAM = """
@@ -42,4 +41,4 @@ def test_a_thumbnail_goes_on_while_a_later_slot_asks_for_it() -> None:
     frame, steps = make_kernel_params(plan, make_crop([(0, 0, 40, 30)] * 4), table, 16, 16)
     assert frame[:, HAS_THUMBNAIL].tolist() == [1, 1, 1, 0]
     assert steps[..., IS_ASKED].T.tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
-    assert np.array_equal(steps[..., CODE].T, plan.codes)
+    assert np.array_equal(steps[..., OPERATION].T, plan.codes)

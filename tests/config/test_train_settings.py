@@ -86,7 +86,7 @@ def test_presets_read_expert_initialization_as_paper_and_released_code_do() -> N
         ({"method.name": "fixmatch", "method.alpha": 5}, "Unknown setting 'method.alpha'"),
         ({"iteratoins": 5}, "Did you mean 'iterations'?"),  # codespell:ignore iteratoins
         ({"views.size": 5}, "Unknown setting 'views.size'"),
-        ({"method.name": "sock"}, "Unknown method 'sock'. Valid ones: "),
+        ({"method.name": "sock"}, "Unknown method 'sock'. Valid names: "),
         ({"data.source": "nowhere"}, "nowhere"),
         ({"crop_scale": "0,1"}, "crop_scale must satisfy"),
         ({"pretrained": True, "weights": "x.pt"}, "either pretrained or weights"),

@@ -14,7 +14,8 @@ import semifine
 import semifine.methods
 from semifine.cli.main import main
 from semifine.errors import Interrupted, UserError
-from semifine.methods import absolute_name, method_class
+from semifine.methods import method_class
+from semifine.methods.registry import absolute_name
 from semifine.training.trainer import Trainer
 from tests.conftest import FEW_IMAGES
 from tests.distributed.process_runs import ENVIRONMENT
@@ -146,7 +147,7 @@ def test_names_are_left_alone_and_files_are_found_from_anywhere(
             COUNTING + "\n\nclass Second(Counting):\n    name = 'second'\n",
             "must have one class with a name, derived from semifine.methods.base.Method, and has 2.",
         ),
-        (COUNTING.replace('"counting"', '"soc"'), "'soc' is another method's name; give the class a name of its own."),
+        (COUNTING.replace('"counting"', '"soc"'), "'soc' is the name of another method; choose a different one."),
         (
             "\n\nimport no_such_thing",
             "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing', line 3.",
@@ -167,7 +168,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(text: str, problem: str, tmp_
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (dedent(COUNTING), "methods/named_otherwise.py has no class whose name is 'named_otherwise'."),
+        (dedent(COUNTING), "methods/named_otherwise.py has no class with the name 'named_otherwise'."),
         ("import no_such_thing", "methods/named_otherwise.py cannot be imported: ModuleNotFoundError: No module named"),
     ],
 )

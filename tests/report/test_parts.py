@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from semifine.methods.registry import method_display, method_names
 from semifine.report.class_order import arrange, choose_k, choose_run, groups_told
 from semifine.report.formatting import (
     MINUS,
@@ -23,7 +24,6 @@ from semifine.report.formatting import (
     digits_that_tell_apart,
     duration,
     enumeration,
-    method_name,
     percent,
     points,
     shortened,
@@ -36,9 +36,11 @@ from semifine.report.sections.images import BUDGET, SIDE, data_uri, encode_examp
 from semifine.report.sections.matrices import draw_matrices, middle_of_scale, tinted
 from semifine.report.sections.results import result_rows, time_lines
 from semifine.report.sections.settings import flat, is_beside_the_point, settings_rows
-from semifine.report.style import DASHES, HUES, METHOD_STYLES, SPARE_HUES, run_styles
+from semifine.report.style import DASHES, HUES, SPARE_HUES, method_styles, run_styles
 from semifine.runs.run import RunFacts, Series, read_run
 from tests.runs.fake_runs import make_groups, planted_counts, write_run
+
+METHOD_STYLES = method_styles(method_names())
 
 
 def test_words() -> None:
@@ -60,8 +62,8 @@ def test_words() -> None:
     ]
     assert [enumeration(list("abc")[:size]) for size in range(4)] == ["", "a", "a and b", "a, b and c"]
     assert shortened("a  rather\nlong name", 11) == "a rather l…"
-    assert method_name("soc") == "SoC"
-    assert method_name("mine") == "mine"
+    assert method_display("soc").title == "SoC"
+    assert method_display("mine").title == "mine"
 
 
 def test_methods_keep_their_style_and_differ() -> None:
@@ -80,9 +82,7 @@ def test_a_method_of_ones_own_takes_what_the_others_leave() -> None:
     many = [*METHOD_STYLES, *(f"mine {place}" for place in range(len(SPARE_HUES) * len(DASHES) - 7))]
     assert len(set(run_styles(many))) == len(many), "as long as there are pairs of hue and line style"
     assert len(run_styles([*many, "one more"])) == len(many) + 1
-    assert run_styles(["pseudo_label", "pseudo_label", "curriculum"])[1] == ("green", "-."), (
-        "not that of another method"
-    )
+    assert run_styles(["self_training", "self_training", "moco"])[1] == ("sky", "-."), "not that of another method"
 
 
 @pytest.mark.parametrize("dark", [False, True])

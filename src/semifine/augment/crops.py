@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from semifine.augment.image_batch import BoolArray, FloatArray, ImageBatch, ImageTable, IntArray, upload
-from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.random_numbers import BatchRandom
 from semifine.augment.sampling import sample_view
+from semifine.augment.settings import AugmentSettings
 
 TRIES = 10
 

@@ -2,95 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
 from math import ceil
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from semifine.augment.image_batch import ImageBatch, ImageStore, ImageTable, IntArray, image_batch
+from semifine.augment.image_batch import ImageStore, ImageTable, IntArray, image_batch
 from semifine.augment.random_numbers import BatchRandom, generator
-from semifine.errors import UserError
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-
-
-@dataclass(frozen=True)
-class AugmentSettings:
-    """Settings shared by all views of a run.
-
-    ``statistics_size`` is the side of the thumbnail of the whole image that AutoContrast, Equalize and
-    Contrast take their statistics from; it is never larger than the view. Equalize divides the number of
-    pixels by 255 and drops the rest: a small thumbnail makes that rest felt.
-    """
-
-    size: int = 224
-    crop_scale: tuple[float, float] = (0.08, 1.0)
-    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip_probability: float = 0.5
-    randaugment_ops: int = 3
-    statistics_size: int = 128
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
-
-    def __post_init__(self) -> None:
-        """Refuses settings that no view can be made with."""
-        if self.size < 1 or self.statistics_size < 1:
-            raise UserError(f"size and statistics_size must be positive, not {self.size}, {self.statistics_size}.")
-        if not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
-            raise UserError(f"crop_scale must be two rising fractions in (0, 1], not {self.crop_scale}.")
-        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
-            raise UserError(f"crop_ratio must be two rising positive numbers, not {self.crop_ratio}.")
-        if not 0 <= self.flip_probability <= 1:
-            raise UserError(f"flip_probability must lie in [0, 1], not {self.flip_probability}.")
-        if self.randaugment_ops < 0:
-            raise UserError(f"randaugment_ops must be 0 or more, not {self.randaugment_ops}.")
-        if min(self.std) <= 0:
-            raise UserError(f"std must be positive, not {self.std}.")
-
-
-View = Callable[[ImageBatch, BatchRandom, AugmentSettings], Tensor]
-"""Makes (N, 3, size, size) views of the N images: levels 0..255, uint8 or float32."""
-
-_views: dict[str, View] = {}
-
-
-def register(name: str) -> Callable[[View], View]:
-    """Decorator: makes a view known by ``name``."""
-
-    def add(view: View) -> View:
-        assert name not in _views, f"two views are called {name}"
-        _views[name] = view
-        return view
-
-    return add
-
-
-def view_names() -> tuple[str, ...]:
-    """The names of all views of view."""
-    _load_kinds()
-    return tuple(sorted(_views))
-
-
-def find_view(name: str) -> View:
-    """The view of a name such as "strong"; "strong:2" is a second, independent view of the kind "strong"."""
-    _load_kinds()
-    kind = name.partition(":")[0]
-    if kind not in _views:
-        raise UserError(f"There is no view '{name}'; the views are {', '.join(view_names())}.")
-    return _views[kind]
-
-
-@cache
-def _load_kinds() -> None:
-    """Imports the module whose functions register themselves as views."""
-    importlib.import_module("semifine.augment.views")
-
+from semifine.augment.settings import AugmentSettings
+from semifine.augment.views import find_view
 
 LARGEST_SHRINK = 1.5
 """Images shrunk by more than this, in the middle of the store, are oversampled against aliasing."""

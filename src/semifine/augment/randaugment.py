@@ -14,7 +14,6 @@ from torch import Tensor
 
 from semifine.augment.crops import Crop, crop_lines
 from semifine.augment.image_batch import FloatArray, ImageBatch, ImageTable, IntArray, upload
-from semifine.augment.pipeline import AugmentSettings
 from semifine.augment.randaugment_ops import (
     GEOMETRY,
     LEVELS,
@@ -30,6 +29,7 @@ from semifine.augment.randaugment_ops import (
 )
 from semifine.augment.random_numbers import BatchRandom
 from semifine.augment.sampling import crop_coordinates, has_kernels, sample_nearest, sample_view, transform
+from semifine.augment.settings import AugmentSettings
 
 RANGES: dict[str, tuple[float, float]] = {
     "AutoContrast": (0, 1),  # takes no magnitude

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,9 +12,40 @@ from semifine.augment.blur import LARGEST, blur
 from semifine.augment.color_jitter import draw_jitter, render_jitter
 from semifine.augment.crops import center_crop, draw_crop, render_crop
 from semifine.augment.image_batch import ImageBatch
-from semifine.augment.pipeline import AugmentSettings, register
 from semifine.augment.randaugment import draw_plan, render_plan
 from semifine.augment.random_numbers import BatchRandom
+from semifine.augment.settings import AugmentSettings
+from semifine.errors import UserError
+
+View = Callable[[ImageBatch, BatchRandom, AugmentSettings], Tensor]
+"""Makes (N, 3, size, size) views of the N images: levels 0..255, uint8 or float32."""
+
+_views: dict[str, View] = {}
+
+
+def register(name: str) -> Callable[[View], View]:
+    """Decorator: makes a view known by ``name``."""
+
+    def add(view: View) -> View:
+        assert name not in _views, f"two views are called {name}"
+        _views[name] = view
+        return view
+
+    return add
+
+
+def view_names() -> tuple[str, ...]:
+    """Names of all registered views."""
+    return tuple(sorted(_views))
+
+
+def find_view(name: str) -> View:
+    """The view of a name such as "strong"; "strong:2" is a second, independent view of the kind "strong"."""
+    kind = name.partition(":")[0]
+    if kind not in _views:
+        raise UserError(f"There is no view '{name}'; the views are {', '.join(view_names())}.")
+    return _views[kind]
+
 
 CROP_SCALE = (0.2, 1.0)
 JITTER = 0.4

@@ -18,7 +18,7 @@ from semifine.config.train_settings import RunSettings, TrainSettings
 from semifine.config.yaml_files import flatten, read_preset, read_settings_file
 from semifine.errors import Interrupted, UserError
 from semifine.fields import describe_type, type_hints
-from semifine.methods import absolute_name
+from semifine.methods.registry import absolute_name
 
 if TYPE_CHECKING:
     from semifine.training.progress import Display

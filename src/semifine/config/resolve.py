@@ -23,7 +23,7 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
     trains a small network on small images unless told otherwise.
     """
     from semifine.data import sources
-    from semifine.methods import absolute_name, method_class
+    from semifine.methods.registry import absolute_name, method_class
 
     merged = {key: value for layer in layers for key, value in layer.items()}
     data = str(merged.get("data.source", "synthetic"))
@@ -115,7 +115,7 @@ def read_run_settings(path: Path, changed: Mapping[str, Any] | None = None) -> R
 
     ``changed`` takes the place of what is written there.
     """
-    from semifine.methods import absolute_name
+    from semifine.methods.registry import absolute_name
 
     values = read_begun_settings(path)
     try:

@@ -22,9 +22,6 @@ BUDGETS = {"full": None, "small": 3000, "tiny": 400}
 
 INITS = ("scratch", "imagenet", "inat")
 
-# Methods that a profile may give equal steps, whatever passes over the data their papers took.
-TWO_VIEWS = ("fixmatch", "flexmatch", "simmatch", "soc")
-
 SMALLEST_BATCH = 4
 
 
@@ -52,9 +49,10 @@ class Conditions:
 def compose(recipe: str, conditions: Conditions, after_moco: bool = False) -> dict[str, Any]:
     """The flat settings of one training run; the start is left to the stage that it is part of."""
     published = _published(recipe, conditions.family, after_moco)
+    is_two_views = read_shipped("recipes.yaml")["recipes"][recipe]["family"] == "two_views"
     profile = read_profile(conditions.profile)
     settings = _fit_to_profile({**published, **profile["settings"]}, profile)
-    if profile.get("equal_steps") and recipe in TWO_VIEWS:
+    if profile.get("equal_steps") and is_two_views:
         settings = {key: value for key, value in settings.items() if key not in ("passes", "horizon")}
         settings["iterations"] = _published("soc", conditions.family, after_moco=False)["iterations"]
     settings = _scale_steps(_count_steps(settings, conditions), budget_factor(conditions))

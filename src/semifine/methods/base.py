@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +90,11 @@ class StepResult:
     pseudo_labels: PseudoLabels | None = None
 
 
+Group = Literal["semi_supervised", "baseline", "reference", "soc"]
+"""How reports compare a method: the baseline that others are measured against (labeled images only), a reference that
+is not semi-supervised (the oracle), the paper's own method, or any other method."""
+
+
 @dataclass(frozen=True)
 class NoSettings:
     """For a method without settings of its own."""
@@ -100,6 +105,12 @@ class Method(nn.Module):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    title: ClassVar[str]
+    """Name in reports, such as "FixMatch"; the default is ``name``. Titles, colors and groups are not inherited."""
+    color: ClassVar[str | None] = None
+    """A hue of ``semifine.report.style.HUES``; None takes a spare one."""
+    line_style: ClassVar[str] = "-"
+    group: ClassVar[Group] = "semi_supervised"
     Settings: ClassVar[type] = NoSettings
     labeled_views: tuple[str, ...] = ("weak",)
     unlabeled_views: tuple[str, ...] = ()
@@ -115,6 +126,15 @@ class Method(nn.Module):
     cuda_graph_safe: ClassVar[bool] = False
     """Whether a step is the same operations every time, so that a CUDA graph can hold it: no Python decision
     depends on progress or on values."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Resets what reports show, so that a method derived from another one does not look like it."""
+        super().__init_subclass__(**kwargs)
+        own = vars(cls)
+        cls.title = own.get("title", getattr(cls, "name", cls.__name__))
+        cls.color = own.get("color")
+        cls.line_style = own.get("line_style", "-")
+        cls.group = own.get("group", "semi_supervised")
 
     def __init__(self, settings: Any, info: DataInfo) -> None:
         super().__init__()

@@ -36,6 +36,8 @@ class FixMatch(Method):
     """
 
     name = "fixmatch"
+    title = "FixMatch"
+    color = "vermilion"
     summary = "hard labels where the prediction on the weak view is confident"
     Settings: ClassVar[type] = FixMatchSettings
     unlabeled_views = ("weak", "strong")

@@ -38,6 +38,8 @@ class FlexMatch(FixMatch):
     """
 
     name = "flexmatch"
+    title = "FlexMatch"
+    color = "orange"
     summary = "hard labels, with lower thresholds for classes that are learned badly"
     Settings = FlexMatchSettings
 

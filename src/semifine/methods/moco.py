@@ -42,6 +42,9 @@ class MoCo(Method):
     """
 
     name = "moco"
+    title = "MoCo"
+    color = "sky"
+    line_style = "--"
     summary = "features without labels, from pairs of views; a start for other methods (--weights)"
     Settings = MoCoSettings
     labeled_views = ()

@@ -34,6 +34,8 @@ class PseudoLabel(Method):
     """
 
     name = "pseudo_label"
+    title = "Pseudo-Label"
+    color = "green"
     summary = "confident predictions become hard labels of the same view"
     Settings = PseudoLabelSettings
     unlabeled_views = ("weak",)

@@ -1,54 +1,145 @@
-"""Loads the class of a method from its file."""
+"""Finds methods by name or file, and tells reports how to show them.
+
+Importing this module does not import torch, so the command line can list method names at once.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import pkgutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from semifine import methods
 from semifine.errors import UserError
-from semifine.methods.base import Method
+
+if TYPE_CHECKING:
+    from semifine.methods.base import Group, Method
+
+SUPPORT_MODULES = {"base", "components", "registry"}
+"""Modules of this package that are not methods."""
+FILE_SUFFIX = ".py"
+"""A method name with this ending is the path of a file."""
 
 
-def load_shipped(name: str) -> type[Method]:
-    """The method of a file in this folder; the file's name is the method's name."""
+def method_names() -> list[str]:
+    """Names of the methods in this package, as ``--method`` accepts them.
+
+    Example::
+
+        >>> "fixmatch" in method_names()
+        True
+    """
+    return sorted(
+        module.name for module in pkgutil.iter_modules(methods.__path__) if module.name not in SUPPORT_MODULES
+    )
+
+
+def absolute_name(name: str) -> str:
+    """Makes the path of a method file absolute; leaves the name of a method in this package unchanged.
+
+    Example::
+
+        >>> absolute_name("soc")
+        'soc'
+        >>> absolute_name("/methods/../mine.py")
+        '/mine.py'
+    """
+    return os.path.abspath(os.path.expanduser(name)) if name.endswith(FILE_SUFFIX) else name
+
+
+def method_class(name: str) -> type[Method]:
+    """Returns the class of a method.
+
+    Args:
+        name: Name of a method in this package, or path of a Python file that defines one.
+
+    Raises:
+        UserError: There is no such method, or its file cannot be imported.
+
+    Example::
+
+        >>> method_class("fixmatch").title
+        'FixMatch'
+    """
+    if name.endswith(FILE_SUFFIX):
+        return _load_file(Path(absolute_name(name)))
+    if name not in method_names():
+        raise UserError(
+            f"Unknown method '{name}'. Valid names: {', '.join(method_names())}, or the path of a {FILE_SUFFIX} file."
+        )
+    return _load_packaged(name)
+
+
+@dataclass(frozen=True)
+class MethodDisplay:
+    """How reports and figures show a method: the class attributes of the same names."""
+
+    title: str
+    color: str | None
+    line_style: str
+    group: Group
+
+
+@cache
+def method_display(name: str) -> MethodDisplay:
+    """Title, color and group of a method.
+
+    A method that is not in this package is shown under its name in a spare color: a report must not run the method
+    file that a run folder names.
+
+    Example::
+
+        >>> method_display("soc").title
+        'SoC'
+        >>> method_display("my_method").title
+        'my_method'
+    """
+    if name not in method_names():
+        return MethodDisplay(name, None, "-", "semi_supervised")
+    method = method_class(name)
+    return MethodDisplay(method.title, method.color, method.line_style, method.group)
+
+
+def _load_packaged(name: str) -> type[Method]:
     file = f"methods/{name}.py"
-    with _mistakes_told(file):
+    with _import_errors_as_user_errors(file):
         module = import_module(f"{methods.__name__}.{name}")
     found = [method for method in _methods_in(module) if method.name == name]
     if len(found) != 1:
-        raise UserError(f"{file} has {f'{len(found)} classes' if found else 'no class'} whose name is '{name}'.")
+        raise UserError(f"{file} has {f'{len(found)} classes' if found else 'no class'} with the name '{name}'.")
     return found[0]
 
 
-def load_own(path: Path) -> type[Method]:
-    """The one method of a file that lies anywhere; a file that was edited in the meantime is read anew."""
+def _load_file(path: Path) -> type[Method]:
+    """Loads the method of a user's file; an edited file is loaded again."""
     try:
         source = path.read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"The method's file {path} cannot be read: {reason}; if it was moved, bring it back, since runs look for "
-            "it where they began with it."
+            f"The method's file {path} cannot be read: {reason}. If the file was moved, move it back: runs load it "
+            "from the path they were started with."
         ) from error
-    return _run(path, source)
+    return _execute(path, source)
 
 
 @cache
-def _run(path: Path, source: bytes) -> type[Method]:
-    """The method that the file's text makes; the same text is run once, so that a class equals itself."""
+def _execute(path: Path, source: bytes) -> type[Method]:
+    """Runs the source of a method file; cached, so that the same source always gives the same class."""
     module = ModuleType(f"semifine_method_{hashlib.sha256(os.fsencode(path) + source).hexdigest()[:16]}")
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # where the types of a dataclass's fields are looked up
-    with _mistakes_told(str(path)):
+    sys.modules[module.__name__] = module  # dataclasses resolve the types of their fields through sys.modules
+    with _import_errors_as_user_errors(str(path)):
         exec(compile(source, path, "exec"), vars(module))
     own = [method for method in _methods_in(module) if method.__module__ == module.__name__]
     if len(own) != 1:
@@ -56,20 +147,22 @@ def _run(path: Path, source: bytes) -> type[Method]:
             f"{path} must have one class with a name, derived from semifine.methods.base.Method, "
             f"and has {len(own) or 'none'}."
         )
-    if own[0].name in methods.method_names():
-        raise UserError(f"{path}: '{own[0].name}' is another method's name; give the class a name of its own.")
+    if own[0].name in method_names():
+        raise UserError(f"{path}: '{own[0].name}' is the name of another method; choose a different one.")
     return own[0]
 
 
 def _methods_in(module: ModuleType) -> list[type[Method]]:
-    """Classes that the module knows, also those of others, each once; what only others derive from has no name."""
-    known = [member for member in vars(module).values() if isinstance(member, type) and issubclass(member, Method)]
-    return [method for method in dict.fromkeys(known) if hasattr(method, "name")]
+    """All named methods in a module's namespace, imported ones included, each once."""
+    from semifine.methods.base import Method  # slow: imports torch, which listing names does not need
+
+    members = [member for member in vars(module).values() if isinstance(member, type) and issubclass(member, Method)]
+    return [method for method in dict.fromkeys(members) if hasattr(method, "name")]
 
 
 @contextmanager
-def _mistakes_told(file: str) -> Iterator[None]:
-    """Whatever a file may raise when it is run is a sentence about that file, with the line where that is known."""
+def _import_errors_as_user_errors(file: str) -> Iterator[None]:
+    """Raises any exception from importing a method file as a `UserError` with the file and line."""
     try:
         yield
     except Exception as error:

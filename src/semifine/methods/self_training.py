@@ -41,6 +41,8 @@ class SelfTraining(Method):
     """
 
     name = "self_training"
+    title = "Self-Training"
+    color = "sky"
     summary = "learns the soft predictions of a network that was trained on the labeled images"
     Settings = SelfTrainingSettings
     unlabeled_views = ("weak",)

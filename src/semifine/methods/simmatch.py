@@ -55,6 +55,8 @@ class SimMatch(Method):
     """
 
     name = "simmatch"
+    title = "SimMatch"
+    color = "purple"
     summary = "soft labels, corrected by the similarity to labeled images, and the other way round"
     Settings = SimMatchSettings
     unlabeled_views = ("weak", "moco_v2")

@@ -50,6 +50,9 @@ class SoC(Method):
     """loss = L_s + lambda 1/(mu B) sum CE(ptilde, f(strong(u))), ptilde = normalize(g * p), all images used."""
 
     name = "soc"
+    title = "SoC"
+    color = "blue"
+    group = "soc"
     summary = "soft labels on the classes that the model confuses with its prediction"
     cuda_graph_safe = True
     Settings = SoCSettings

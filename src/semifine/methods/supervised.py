@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from semifine.losses import supervised_cross_entropy
-from semifine.methods.base import Batch, Method, Progress, StepResult
+from semifine.methods.base import Batch, Group, Method, Progress, StepResult
 from semifine.models.forward import Networks
 
 
@@ -11,6 +13,9 @@ class Supervised(Method):
     """loss = 1/B sum CE(y, f(weak(x)))."""
 
     name = "supervised"
+    title = "Supervised"
+    color = "black"
+    group: ClassVar[Group] = "baseline"
     summary = "cross-entropy on the labeled images alone (lower reference)"
     cuda_graph_safe = True
 

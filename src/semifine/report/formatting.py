@@ -4,30 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-METHOD_NAMES = {
-    "soc": "SoC",
-    "supervised": "Supervised",
-    "oracle": "Oracle",
-    "pseudo_label": "Pseudo-Label",
-    "curriculum": "Curriculum",
-    "fixmatch": "FixMatch",
-    "flexmatch": "FlexMatch",
-    "self_training": "Self-Training",
-    "simmatch": "SimMatch",
-    "moco": "MoCo",
-}
-
 NARROW_SPACE = "\u202f"
 NO_BREAK_SPACE = "\u00a0"
 """Between a number and its unit, which stay on one line."""
 MINUS = "\u2212"
 ELLIPSIS = "\u2026"
 MISSING = "\u2013"
-
-
-def method_name(method: str) -> str:
-    """As the papers write it; a method unknown here keeps its own name."""
-    return METHOD_NAMES.get(method, method)
 
 
 def percent(value: float | None) -> str:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 
-from semifine.report.formatting import MISSING, NO_BREAK_SPACE, method_name
+from semifine.methods.registry import method_display
+from semifine.report.formatting import MISSING, NO_BREAK_SPACE
 from semifine.report.sections.settings import SettingRow, flat, settings_rows
 from semifine.runs.run import RunFacts
 
@@ -60,16 +61,26 @@ def _places_by(keys: Iterable[Hashable]) -> list[list[int]]:
     return list(places.values())
 
 
-BASELINE = "supervised"
-REFERENCES = (BASELINE, "oracle")
-"""Methods that give unlabeled images no labels to train on: the others are measured against them."""
+def is_baseline(method: str) -> bool:
+    """Whether other methods are measured against this one."""
+    return method_display(method).group == "baseline"
+
+
+def is_reference(method: str) -> bool:
+    """Whether the method gives unlabeled images no labels to train on: the baseline or the oracle."""
+    return method_display(method).group in ("baseline", "reference")
+
+
+def is_soc(method: str) -> bool:
+    """Whether this is the paper's own method, which figures show first."""
+    return method_display(method).group == "soc"
 
 
 def method_labels(runs: Sequence[RunFacts]) -> list[str]:
     """``SoC``; where the runs have several data sets, ``SoC on semi_cub``."""
     are_several = len(by_data(runs)) > 1
     return [
-        method_name(run.method) + (f" on {data}" if are_several else "")
+        method_display(run.method).title + (f" on {data}" if are_several else "")
         for run, data in zip(runs, data_labels(runs), strict=True)
     ]
 

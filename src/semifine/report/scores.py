@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from semifine.report.formatting import digits_that_tell_apart
-from semifine.report.names import BASELINE, REFERENCES, labels_over_seeds, method_labels, run_labels
+from semifine.report.names import is_baseline, is_reference, labels_over_seeds, method_labels, run_labels
 from semifine.report.sections.results import Row
 from semifine.report.sections.settings import flat, is_beside_the_point
 from semifine.report.style import run_styles
@@ -72,7 +72,7 @@ def images_of(run: RunFacts, split: str) -> int:
 
 
 def find_baseline(scores: Sequence[Score]) -> Score | None:
-    return next((score for score in scores if score.method == BASELINE), None)
+    return next((score for score in scores if is_baseline(score.method)), None)
 
 
 def what_was_computed(run: RunFacts) -> Settings:
@@ -128,7 +128,7 @@ def compare(scores: Sequence[Score]) -> list[Comparison]:
     baseline = find_baseline(scores)
     if baseline is None:
         return []
-    return [Comparison(score, baseline) for score in scores if score.method not in REFERENCES]
+    return [Comparison(score, baseline) for score in scores if not is_reference(score.method)]
 
 
 def chance_margin(scores: Sequence[Score], images: int) -> float:

@@ -11,6 +11,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from semifine.methods.registry import method_display
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -25,19 +27,6 @@ HUES = {
     "sky": ("#56b4e9", "#8fd0f5"),
 }
 
-# References in black; the drawing of every other method keeps its hue.
-METHOD_STYLES = {
-    "supervised": ("black", "-"),
-    "oracle": ("black", ":"),
-    "soc": ("blue", "-"),
-    "fixmatch": ("vermilion", "-"),
-    "flexmatch": ("orange", "-"),
-    "pseudo_label": ("green", "-"),
-    "curriculum": ("green", "--"),
-    "simmatch": ("purple", "-"),
-    "self_training": ("sky", "-"),
-    "moco": ("sky", "--"),
-}
 SPARE_HUES = ("vermilion", "green", "orange", "purple", "sky")
 DASHES = ("-", "--", "-.", ":")
 DASH_ARRAYS = {"-": "none", "--": "6 3", "-.": "6 3 1.5 3", ":": "1.5 3"}
@@ -65,7 +54,8 @@ def run_styles(methods: Sequence[str]) -> list[Style]:
 
 def method_styles(methods: Collection[str]) -> dict[str, Style]:
     """The style of each method's first run: known methods keep theirs, others take what those leave."""
-    styles = {method: METHOD_STYLES[method] for method in methods if method in METHOD_STYLES}
+    displays = {method: method_display(method) for method in methods}
+    styles = {method: (own.color, own.line_style) for method, own in displays.items() if own.color}
     for method in sorted(set(methods) - set(styles)):  # sorted, so that the order of the runs does not matter
         styles[method] = _free_style(method, set(styles.values()))
     return styles

@@ -111,8 +111,8 @@ def may_host_look(device: torch.device, num_classes: int) -> bool:
     """Whether stopping early is worth a look of the host at the values, where the caller leaves it open.
 
     On a CPU it costs nothing. On a GPU the host would wait, so with some hundred classes all rounds run instead; with
-    thousands of classes the rounds cost far more than the wait, unless the kernels know by themselves when to stop. A CUDA
-    graph being captured allows no look.
+    thousands of classes the rounds cost far more than the wait, unless the kernels know by themselves when to stop.
+    A CUDA graph being captured allows no look.
     """
     if device.type == "cpu":
         return True

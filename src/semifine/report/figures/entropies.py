@@ -10,7 +10,7 @@ import numpy as np
 from semifine.report.figures.statistics import entropy_by_k, fraction_below_diagonal, kernel_density, mass_levels
 from semifine.report.figures.style import COLUMN, FULL, GRAY, color, in_lines, panels
 from semifine.report.formatting import percent
-from semifine.report.names import REFERENCES
+from semifine.report.names import is_reference, is_soc
 from semifine.report.scores import RunGroup
 from semifine.runs.analysis import Interval
 
@@ -41,8 +41,8 @@ def draw_entropies(groups: Sequence[RunGroup]) -> Figure | None:
 
 def with_samples(groups: Sequence[RunGroup]) -> list[RunGroup]:
     """Groups whose method makes labels of predictions; SoC's first, as the paper has it."""
-    found = [group for group in groups if group.runs[0].samples("index") and group.method not in REFERENCES]
-    return sorted(found, key=lambda group: group.method != "soc")
+    found = [group for group in groups if group.runs[0].samples("index") and not is_reference(group.method)]
+    return sorted(found, key=lambda group: not is_soc(group.method))
 
 
 def _draw_entropies(axes: Axes, group: RunGroup) -> float:

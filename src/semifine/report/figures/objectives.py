@@ -9,6 +9,7 @@ import numpy as np
 
 from semifine.report.figures.statistics import kernel_density, mass_levels
 from semifine.report.figures.style import FULL, add_legend, color, in_lines, panels
+from semifine.report.names import is_soc
 from semifine.report.scores import RunGroup
 from semifine.runs.run import RunFacts
 
@@ -25,7 +26,7 @@ def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
     with_truth = [group for group in groups if len(known_samples(group.runs[0])["z_obj1"])]
     if not with_truth:
         return None
-    first = next((group for group in with_truth if group.method == "soc"), with_truth[0])
+    first = next((group for group in with_truth if is_soc(group.method)), with_truth[0])
     others = [group for group in with_truth if group is not first]
     pairs = [[first, other] for other in others] or [[first]]
     width = None if len(pairs) == 1 else min(FULL, 1.72 * max(len(pairs), 2))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from semifine.report.formatting import count, enumeration, percent, points
-from semifine.report.names import REFERENCES, by_data, data_labels
+from semifine.report.names import by_data, data_labels, is_reference
 from semifine.report.scores import Comparison, collect_scores, compare, find_baseline
 from semifine.report.sections.results import Row
 from semifine.report.sections.settings import differences_beyond_method
@@ -79,7 +79,7 @@ def view_help(runs: Sequence[RunFacts], rows: Sequence[Row]) -> HelpBox:
 
 def _advice(runs: Sequence[RunFacts], rows: Sequence[Row], is_measured: bool) -> list[Advice]:
     """For runs on one data set; none where all of them are references."""
-    learners = [(run, row) for run, row in zip(runs, rows, strict=True) if run.method not in REFERENCES]
+    learners = [(run, row) for run, row in zip(runs, rows, strict=True) if not is_reference(run.method)]
     if not learners:
         return []
     who = enumeration(list(dict.fromkeys(row.method for _, row in learners)))

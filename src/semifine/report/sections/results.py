@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from semifine.report.formatting import MISSING, count, decimal, duration, enumeration, percent, three_digits, with_unit
-from semifine.report.names import REFERENCES, method_labels, run_labels
+from semifine.report.names import is_reference, method_labels, run_labels
 from semifine.report.style import run_styles
 from semifine.runs.analysis import agreement_with_groups
 from semifine.runs.run import RunFacts
@@ -116,7 +116,7 @@ def outside_rows(runs: Sequence[RunFacts]) -> list[OutsideRow]:
                         count(means["images"], "image"),
                         percent(100 * means["confidence"]),
                         decimal(means["candidates"], 1),
-                        MISSING if run.method in REFERENCES else percent(100 * means["accepted"]),
+                        MISSING if is_reference(run.method) else percent(100 * means["accepted"]),
                     )
                 )
     return rows
@@ -141,7 +141,7 @@ def _speed(run: RunFacts) -> str:
     """Of the steps with unlabeled images, where some had none."""
     words = []
     if run.step_seconds is not None:
-        is_part = run.supervised_steps and run.method not in REFERENCES
+        is_part = run.supervised_steps and not is_reference(run.method)
         which = " with unlabeled images" if is_part else ""
         words.append(f"{with_unit(three_digits(1000 * run.step_seconds), 'ms')} a step{which}")
     if len(speeds := run.of_full_steps("images_per_second")):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from semifine.report.class_order import groups_told
 from semifine.report.formatting import count, decimal, enumeration, percent, points
-from semifine.report.names import REFERENCES, by_data, data_labels
+from semifine.report.names import by_data, data_labels, is_reference
 from semifine.report.scores import Comparison, Score, collect_scores, compare, find_baseline, images_of
 from semifine.report.sections.results import Row
 from semifine.report.sections.settings import differences_beyond_method
@@ -62,7 +62,7 @@ def _tiles(scores: Sequence[Score]) -> list[Tile]:
         if len(score.values) > 1:
             note += f", mean of {len(score.values)} runs"
         difference = ""
-        if baseline is not None and score.method not in REFERENCES:
+        if baseline is not None and not is_reference(score.method):
             difference = f"{points(score.mean - baseline.mean)} against supervised"
         tiles.append(Tile(score.label, percent(score.mean), difference, note, score.hue))
     return tiles
@@ -126,7 +126,7 @@ def _label_sentences(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[str]
     """What soft labels are worth, for the first run that gives any."""
     for run, row in zip(runs, rows, strict=True):
         stats = run.unlabeled
-        if run.method in REFERENCES or "candidate_hit_rate" not in stats or stats["candidates"] <= 1:
+        if is_reference(run.method) or "candidate_hit_rate" not in stats or stats["candidates"] <= 1:
             continue
         sentences = [
             f"For an unlabeled image {row.label} keeps {decimal(stats['candidates'], 1)} candidate classes on "

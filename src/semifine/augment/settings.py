@@ -1,0 +1,44 @@
+"""Settings shared by all views of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from semifine.errors import UserError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class AugmentSettings:
+    """Settings shared by all views of a run.
+
+    ``statistics_size`` is the side of the thumbnail of the whole image that AutoContrast, Equalize and
+    Contrast take their statistics from; it is never larger than the view. Equalize divides the number of
+    pixels by 255 and drops the rest: a small thumbnail makes that rest felt.
+    """
+
+    size: int = 224
+    crop_scale: tuple[float, float] = (0.08, 1.0)
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip_probability: float = 0.5
+    randaugment_ops: int = 3
+    statistics_size: int = 128
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        """Refuses settings that no view can be made with."""
+        if self.size < 1 or self.statistics_size < 1:
+            raise UserError(f"size and statistics_size must be positive, not {self.size}, {self.statistics_size}.")
+        if not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
+            raise UserError(f"crop_scale must be two rising fractions in (0, 1], not {self.crop_scale}.")
+        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
+            raise UserError(f"crop_ratio must be two rising positive numbers, not {self.crop_ratio}.")
+        if not 0 <= self.flip_probability <= 1:
+            raise UserError(f"flip_probability must lie in [0, 1], not {self.flip_probability}.")
+        if self.randaugment_ops < 0:
+            raise UserError(f"randaugment_ops must be 0 or more, not {self.randaugment_ops}.")
+        if min(self.std) <= 0:
+            raise UserError(f"std must be positive, not {self.std}.")
