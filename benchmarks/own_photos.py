@@ -101,11 +101,11 @@ def measure(tested: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[
 
 def redrawn(folder: Path) -> dict[str, float]:
     """What calibration would promise and keep with other validation images."""
-    run = semifine.load(folder)
-    catalog = run.dataset.catalog
+    model = semifine.load(folder)
+    catalog = model.run.dataset.catalog
     val, test = catalog.rows(Split.VAL), catalog.rows(Split.TEST)
     rows = np.concatenate([val, test])
-    logits, label = np.concatenate([scores.logits for scores in run.scores(rows)]), catalog.label[rows]
+    logits, label = np.concatenate([scores.logits for scores in model.scores(rows)]), catalog.label[rows]
     errors, covered = [], []
     for draw in range(REDRAWS):
         order = np.random.default_rng(draw).permutation(len(rows))

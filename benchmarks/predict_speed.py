@@ -31,11 +31,11 @@ from PIL import Image
 import semifine
 from semifine.devices import describe_hardware
 from semifine.inference.export import export
+from semifine.inference.model import TrainedModel
 from semifine.inference.onnx_model import OnnxModel
 from semifine.inference.pipeline import find_files
 from semifine.inference.predict import predict_into
 from semifine.inference.prediction import PredictOptions
-from semifine.inference.run import Run
 from semifine.models.classifier import normalization
 from semifine.version import code_version
 
@@ -58,24 +58,30 @@ def make_photos(folder: Path, count: int, width: int, height: int) -> None:
         link.hardlink_to(folder / "drawn" / f"{number % DISTINCT}.jpg")
 
 
-def plain_network(run: Run, batch: int, device: torch.device) -> torch.nn.Module:
+def plain_network(model: TrainedModel, batch: int, device: torch.device) -> torch.nn.Module:
     """The same network as it is loaded; semifine's own passes have put the weights in another order in memory."""
-    network = copy.deepcopy(run.network).to(memory_format=torch.contiguous_format).eval()
-    size = run.settings.image_size
+    network = copy.deepcopy(model.network).to(memory_format=torch.contiguous_format).eval()
+    size = model.settings.image_size
     with torch.inference_mode():
         network(torch.zeros(batch, 3, size, size, device=device)).logits.cpu()
     return network
 
 
 def plain_loop(
-    run: Run, network: torch.nn.Module, folder: Path, out: Path, batch: int, workers: int, device: torch.device
+    model: TrainedModel,
+    network: torch.nn.Module,
+    folder: Path,
+    out: Path,
+    batch: int,
+    workers: int,
+    device: torch.device,
 ) -> list[int]:
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
 
-    colors, size = normalization(run.network), run.settings.image_size
+    colors, size = normalization(model.network), model.settings.image_size
     steps = [
-        transforms.Resize(run.settings.stored_side),
+        transforms.Resize(model.settings.stored_side),
         transforms.CenterCrop(size),
         transforms.ToTensor(),
         transforms.Normalize(colors.mean, colors.std),
@@ -93,12 +99,12 @@ def plain_loop(
     return found
 
 
-def exported_to_onnx(run: Run, folder: Path) -> OnnxModel:
-    export(run, folder / "model.onnx", "onnx")
+def exported_to_onnx(model: TrainedModel, folder: Path) -> OnnxModel:
+    export(model, folder / "model.onnx", "onnx")
     return OnnxModel(folder / "model.onnx", "cpu")
 
 
-def prediction_seconds(model: Run | OnnxModel, photos: Path, out: Path, workers: int) -> float:
+def prediction_seconds(model: TrainedModel | OnnxModel, photos: Path, out: Path, workers: int) -> float:
     started = time.perf_counter()
     predict_into(out, model, find_files([str(photos)]), PredictOptions(), workers=workers)
     return time.perf_counter() - started
@@ -118,19 +124,19 @@ def watched(owner: object, name: str, seconds: list[float]) -> AbstractContextMa
     return mock.patch.object(owner, name, timed)
 
 
-def where_time_goes(run: Run, photos: Path, out: Path, workers: int) -> dict[str, float]:
+def where_time_goes(model: TrainedModel, photos: Path, out: Path, workers: int) -> dict[str, float]:
     """The share of the time, in percent, that each stage's threads or processes are at work, or wait for another's."""
     stages: dict[str, list[float]] = {"read and decode": [], "views": [], "network": []}
     with ExitStack() as watching:
         for owner, name, stage in (
-            (run.preprocessor, "decode_file", "read and decode"),
-            (run.preprocessor, "gather", "read and decode"),
-            (run.preprocessor, "views", "views"),
-            (run, "logits", "network"),
+            (model.preprocessor, "decode_file", "read and decode"),
+            (model.preprocessor, "gather", "read and decode"),
+            (model.preprocessor, "views", "views"),
+            (model, "logits", "network"),
         ):
             watching.enter_context(watched(owner, name, stages[stage]))
         started, main_started, processes_started = time.perf_counter(), time.thread_time(), children_seconds()
-        predict_into(out, run, find_files([str(photos)]), PredictOptions(), workers=workers)
+        predict_into(out, model, find_files([str(photos)]), PredictOptions(), workers=workers)
     wall, main = time.perf_counter() - started, time.thread_time() - main_started
     stages["read and decode"].append(children_seconds() - processes_started)
     shares = {stage: sum(seconds) / wall for stage, seconds in stages.items()}
@@ -144,7 +150,7 @@ def children_seconds() -> float:
     return times.children_user + times.children_system
 
 
-def load_network(options: argparse.Namespace, folder: Path) -> Run:
+def load_network(options: argparse.Namespace, folder: Path) -> TrainedModel:
     tiny = {"source": "synthetic", "genera": 4, "unlabeled_per_class": 1, "test_per_class": 1, "val_per_class": 1}
     semifine.fit(
         tiny,
@@ -161,34 +167,34 @@ def load_network(options: argparse.Namespace, folder: Path) -> Run:
     return semifine.load(folder / "run", device=options.device)
 
 
-def measure(run: Run, size: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(model: TrainedModel, size: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Both on photos of one size, WIDTHxHEIGHT."""
     width, height = map(int, size.split("x"))
     make_photos(folder, options.images, width, height)
     photos, workers = folder / "photos", options.workers
-    device = next(run.network.parameters()).device
-    warm = list(find_files([str(photos)]))[: run.batch_size]
-    predict_into(folder / "warm.csv", run, warm, PredictOptions(), workers=workers)
-    network = plain_network(run, options.batch_size, device)
-    exported = exported_to_onnx(run, folder) if options.device == "cpu" else None
+    device = next(model.network.parameters()).device
+    warm = list(find_files([str(photos)]))[: model.batch_size]
+    predict_into(folder / "warm.csv", model, warm, PredictOptions(), workers=workers)
+    network = plain_network(model, options.batch_size, device)
+    exported = exported_to_onnx(model, folder) if options.device == "cpu" else None
     seconds: dict[str, list[float]] = {"semifine": [], "onnx": [], "plain": []}
     for turn in range(options.repeats):
-        seconds["semifine"].append(prediction_seconds(run, photos, folder / f"{turn}.csv", workers))
+        seconds["semifine"].append(prediction_seconds(model, photos, folder / f"{turn}.csv", workers))
         started = time.perf_counter()
-        classes = plain_loop(run, network, photos, folder / "plain.csv", options.batch_size, workers, device)
+        classes = plain_loop(model, network, photos, folder / "plain.csv", options.batch_size, workers, device)
         seconds["plain"].append(time.perf_counter() - started)
         if exported:
             seconds["onnx"].append(prediction_seconds(exported, photos, folder / f"{turn}-onnx.csv", workers))
     with (folder / "0.csv").open(encoding="utf-8", newline="") as file:
         names = [row["name"] for row in csv.DictReader(file)]
-    agreement = np.mean([name == run.class_names[c] for name, c in zip(names, classes, strict=True)])
+    agreement = np.mean([name == model.class_names[c] for name, c in zip(names, classes, strict=True)])
     typical = {what: statistics.median(times) for what, times in seconds.items() if times}
     return {
         "photos": size,
         "images_per_second": {what: round(options.images / time, 1) for what, time in typical.items()},
         "ratio": {what: round(typical["plain"] / time, 2) for what, time in typical.items()},
         "seconds": {what: [round(time, 3) for time in times] for what, times in seconds.items() if times},
-        "percent_of_time": where_time_goes(run, photos, folder / "w.csv", workers),
+        "percent_of_time": where_time_goes(model, photos, folder / "w.csv", workers),
         "same_prediction": round(float(agreement), 4),
     }
 
@@ -219,11 +225,11 @@ def main() -> None:
     options = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        run = load_network(options, Path(folder))
+        model = load_network(options, Path(folder))
         environment = describe_hardware(options.device)
         print(f"{options.images} images on {environment['device']}, {options.backbone}")
         for size in options.photos:
-            results.append(measure(run, size, options, Path(folder) / size))
+            results.append(measure(model, size, options, Path(folder) / size))
             show(results[-1])
     if options.out:
         setting = {key: getattr(options, key) for key in ("images", "repeats", "backbone", "image_size", "workers")}

@@ -17,15 +17,15 @@ from semifine.data.catalog import Split
 
 
 def main() -> None:
-    run = semifine.load(sys.argv[1], device="cpu")
-    catalog = run.dataset.catalog
+    model = semifine.load(sys.argv[1], device="cpu")
+    catalog = model.run.dataset.catalog
     images = [catalog.reader.read(int(row)) for row in catalog.rows(Split.TEST)[:400]]
-    predictions = run.predict(images)
+    predictions = model.predict(images)
     by_confidence = np.argsort([-prediction.probability for prediction in predictions])
     chosen = [int(by_confidence[place]) for place in (5, 372, 396)]
     blobs = np.random.default_rng(1).integers(0, 256, (4, 4, 3), np.uint8)
     stranger = np.asarray(Image.fromarray(blobs).resize((48, 48), Image.Resampling.BICUBIC))
-    shown = [(images[row], predictions[row]) for row in chosen] + [(stranger, run.predict([stranger])[0])]
+    shown = [(images[row], predictions[row]) for row in chosen] + [(stranger, model.predict([stranger])[0])]
     figure, axes = plt.subplots(2, 4, figsize=(11, 4.2), height_ratios=(1, 1), layout="constrained")
     for (picture, bars), (image, prediction) in zip(axes.T, shown, strict=True):
         picture.imshow(image)

@@ -10,21 +10,23 @@ from semifine.version import __version__
 
 if TYPE_CHECKING:
     from semifine.api import fit
-    from semifine.inference.run import Run, load
+    from semifine.inference.model import TrainedModel, load
     from semifine.methods import method_names as list_methods
+    from semifine.runs.run import Run
     from semifine.soft_labels import SoftLabelSelector
 
 
 # Loaded on first use, so that `import semifine` and `semifine --help` need not wait for torch.
 _WHERE = {
     "fit": ("semifine.api", "fit"),
-    "load": ("semifine.inference.run", "load"),
-    "Run": ("semifine.inference.run", "Run"),
+    "load": ("semifine.inference.model", "load"),
+    "Run": ("semifine.runs.run", "Run"),
+    "TrainedModel": ("semifine.inference.model", "TrainedModel"),
     "list_methods": ("semifine.methods", "method_names"),
     "SoftLabelSelector": ("semifine.soft_labels", "SoftLabelSelector"),
 }
 
-__all__ = ["Run", "SoftLabelSelector", "UserError", "__version__", "fit", "list_methods", "load"]
+__all__ = ["Run", "SoftLabelSelector", "TrainedModel", "UserError", "__version__", "fit", "list_methods", "load"]
 
 
 def __getattr__(name: str) -> Any:

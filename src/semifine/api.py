@@ -8,7 +8,7 @@ from typing import Any
 
 from semifine.config import read_preset, resolve
 from semifine.config.yaml_files import flatten
-from semifine.inference.run import Run, load
+from semifine.inference.model import TrainedModel, load
 from semifine.training.fit import fit as fit_run
 from semifine.training.progress import Display
 
@@ -22,7 +22,7 @@ def fit(
     resume: bool = False,
     quiet: bool = False,
     **settings: Any,
-) -> Run:
+) -> TrainedModel:
     """Trains a classifier in the folder ``out`` and opens the finished run.
 
     ``data``, ``method`` and ``settings`` are those of the command line: ``iterations=500``,

@@ -15,7 +15,7 @@ from semifine.data.label_log import LABEL, UNDO, Event, LabelLog
 from semifine.data.sources import folder
 from semifine.data.store import open_store
 from semifine.errors import UserError
-from semifine.inference.run import load
+from semifine.inference.model import load
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
@@ -122,7 +122,7 @@ def test_a_run_keeps_a_copy_of_a_table_that_may_change_or_go(
     (out / "result.json").unlink()
     fit(settings, out, resume=True, display=QUIET)
     table.unlink()
-    catalog = load(out, device="cpu").dataset.catalog
+    catalog = load(out, device="cpu").run.dataset.catalog
     assert catalog.class_names[catalog.label[-1]] == names[0]
 
 

@@ -139,11 +139,11 @@ def test_own_photos_from_folder_to_prediction(tmp_path: Path, capsys: pytest.Cap
 
     import semifine
 
-    run = semifine.load(out, device="cpu")
+    model = semifine.load(out, device="cpu")
     files = sorted((photos / "unlabeled").rglob("*.jpeg"))
-    predictions = run.predict([*files, Image.open(files[0]), np.zeros((30, 20, 3), np.uint8)])
+    predictions = model.predict([*files, Image.open(files[0]), np.zeros((30, 20, 3), np.uint8)])
     assert len(predictions) == len(files) + 2
-    assert predictions[0].name in run.class_names
+    assert predictions[0].name in model.class_names
     assert predictions[len(files)] == predictions[0], "a path and the same image opened must agree"
     assert abs(sum(predictions[0].probabilities) - 1) < 1e-5
 

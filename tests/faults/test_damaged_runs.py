@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from semifine.cli.main import main
 from semifine.errors import UserError
-from semifine.inference.run import load
+from semifine.inference.model import load
 from semifine.methods.fixmatch import FixMatch
 from semifine.runs import checkpoint as checkpoint_module
 from semifine.runs.checkpoint import newest_checkpoint

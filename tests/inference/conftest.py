@@ -9,7 +9,7 @@ from PIL import Image
 
 from semifine.data.catalog import Split
 from semifine.inference.export import export
-from semifine.inference.run import Run, load
+from semifine.inference.model import TrainedModel, load
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
@@ -25,16 +25,16 @@ def soc_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def soc_run(soc_folder: Path) -> Run:
+def soc_model(soc_folder: Path) -> TrainedModel:
     return load(soc_folder, device="cpu")
 
 
 @pytest.fixture(scope="session")
-def photos(soc_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photos(soc_model: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run's test images as files with names that people give, and two files that are no images."""
     folder = tmp_path_factory.mktemp("photos")
     (folder / "wet day").mkdir()
-    catalog = soc_run.dataset.catalog
+    catalog = soc_model.run.dataset.catalog
     for number, row in enumerate(catalog.rows(Split.TEST).tolist()):
         Image.fromarray(catalog.reader.read(row)).save(folder / "wet day" / f"mésange {number:02d}.PNG")
     (folder / "broken.jpg").write_bytes(b"no image")
@@ -43,7 +43,7 @@ def photos(soc_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def onnx_file(soc_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def onnx_file(soc_model: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("exported") / "model.onnx"
-    export(soc_run, out, "onnx")
+    export(soc_model, out, "onnx")
     return out

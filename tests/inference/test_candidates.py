@@ -8,7 +8,7 @@ import torch
 
 from semifine.data.catalog import Split
 from semifine.inference.calibration import ClassClusters, most_probable
-from semifine.inference.run import Run
+from semifine.inference.model import TrainedModel
 from semifine.soft_labels import SoftLabelSelector
 
 
@@ -41,14 +41,14 @@ def test_most_probable_classes_hold_the_mass_and_none_is_spare() -> None:
     assert chosen[np.arange(200), probs.argmax(1)].all()
 
 
-def test_a_run_gives_features_probabilities_and_candidates_of_its_own_rows(soc_run: Run) -> None:
-    rows = soc_run.dataset.catalog.rows(Split.UNLABELED)
-    (scores,) = soc_run.scores(rows)
-    assert scores.features.shape == (len(rows), soc_run.network.feature_dim)
+def test_a_run_gives_features_probabilities_and_candidates_of_its_own_rows(soc_model: TrainedModel) -> None:
+    rows = soc_model.run.dataset.catalog.rows(Split.UNLABELED)
+    (scores,) = soc_model.scores(rows)
+    assert scores.features.shape == (len(rows), soc_model.network.feature_dim)
     np.testing.assert_allclose(scores.probabilities.sum(1), 1, rtol=1e-5)
-    head = soc_run.network.head
+    head = soc_model.network.head
     logits = scores.features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
     np.testing.assert_allclose(scores.logits, logits, atol=1e-4)
-    chosen = soc_run.candidates(scores.probabilities)
+    chosen = soc_model.candidates(scores.probabilities)
     assert chosen[np.arange(len(rows)), scores.probabilities.argmax(1)].all()
-    assert soc_run.clusters is not None
+    assert soc_model.clusters is not None

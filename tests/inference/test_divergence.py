@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from semifine.cli.main import main
-from semifine.inference.run import load
+from semifine.inference.model import load
 from semifine.inference.view_classifier import DivergedError
 from semifine.runs.checkpoint import save_weights
 from tests.faults.test_safe_loading import renew_checksums

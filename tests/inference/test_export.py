@@ -19,9 +19,9 @@ from semifine.cli.main import main
 from semifine.errors import UserError
 from semifine.inference import export as exporting
 from semifine.inference.export import export
+from semifine.inference.model import TrainedModel
 from semifine.inference.onnx_model import METADATA, OnnxModel
 from semifine.inference.prediction import ModelMetadata
-from semifine.inference.run import Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ sys.exit(code)
 
 
 def test_an_onnx_file_predicts_without_torch_what_the_run_predicts(
-    soc_run: Run, onnx_file: Path, photos: Path, tmp_path: Path
+    soc_model: TrainedModel, onnx_file: Path, photos: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "p.jsonl"
     command = [sys.executable, "-c", WITHOUT_TORCH, str(onnx_file), str(photos / "wet day"), str(out)]
@@ -44,7 +44,7 @@ def test_an_onnx_file_predicts_without_torch_what_the_run_predicts(
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     files = [record["path"] for record in records]
-    for record, own in zip(records, soc_run.predict(files), strict=True):
+    for record, own in zip(records, soc_model.predict(files), strict=True):
         assert record["names"] == own.names
         assert record["candidates"] == own.candidates
         assert record["conformal_set"] == own.conformal_set
@@ -52,35 +52,39 @@ def test_an_onnx_file_predicts_without_torch_what_the_run_predicts(
         np.testing.assert_allclose(record["probabilities"], own.probabilities, atol=1e-4)
 
 
-def test_the_model_travels_with_all_that_is_known_of_it(soc_run: Run, onnx_file: Path) -> None:
-    found, wanted = OnnxModel(onnx_file).metadata, soc_run.metadata
+def test_the_model_travels_with_all_that_is_known_of_it(soc_model: TrainedModel, onnx_file: Path) -> None:
+    found, wanted = OnnxModel(onnx_file).metadata, soc_model.metadata
     assert found.as_dict() == wanted.as_dict()
     assert found.calibration.is_fitted
     assert found.clusters is not None
 
 
 @pytest.mark.parametrize("format", ["torch", "safetensors"])
-def test_other_formats_hold_the_same(soc_run: Run, tmp_path: Path, format: exporting.Format) -> None:
+def test_other_formats_hold_the_same(soc_model: TrainedModel, tmp_path: Path, format: exporting.Format) -> None:
     out = tmp_path / f"model{exporting.SUFFIX[format]}"
-    assert export(soc_run, out, format) < 1e-5
+    assert export(soc_model, out, format) < 1e-5
     (tmp_path / "plain").touch()
     assert out.stat().st_mode == (tmp_path / "plain").stat().st_mode, "others may read it as any file"
     if format == "torch":
         files = {"semifine": ""}
         program = torch.export.load(out, extra_files=files)
-        assert ModelMetadata.from_dict(json.loads(files["semifine"])).class_names == soc_run.metadata.class_names
+        assert ModelMetadata.from_dict(json.loads(files["semifine"])).class_names == soc_model.metadata.class_names
         views = torch.zeros(3, 32, 32, 3, dtype=torch.uint8)
         probabilities, logits, _ = program.module()(views)
-        softened = torch.softmax(logits / soc_run.calibration.temperature, dim=1)
+        softened = torch.softmax(logits / soc_model.calibration.temperature, dim=1)
         torch.testing.assert_close(probabilities, softened)
     else:
-        assert exporting.read_safetensors_knowledge(out).as_dict() == soc_run.metadata.as_dict()
+        assert exporting.read_safetensors_knowledge(out).as_dict() == soc_model.metadata.as_dict()
     with pytest.raises(UserError, match="exists already"):
-        export(soc_run, out, format)
+        export(soc_model, out, format)
 
 
 def test_the_name_of_the_file_says_the_format(
-    soc_folder: Path, soc_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    soc_folder: Path,
+    soc_model: TrainedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for options, told in (
@@ -91,7 +95,7 @@ def test_the_name_of_the_file_says_the_format(
         assert main(["export", str(soc_folder), *options]) == 2
         assert told in capsys.readouterr().err
     with pytest.raises(UserError, match=r"writes \.pt2 files"):
-        export(soc_run, tmp_path / "foo.onnx", "torch")
+        export(soc_model, tmp_path / "foo.onnx", "torch")
     assert not list(tmp_path.iterdir())
     assert main(["export", str(soc_folder), "--out", "model.SafeTensors", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == "safetensors"
@@ -104,12 +108,12 @@ def _times(output: tuple[np.ndarray, np.ndarray], factor: float) -> tuple[np.nda
 
 
 def test_a_model_that_disagrees_is_not_handed_over(
-    soc_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    soc_model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = exporting._read_safetensors
     monkeypatch.setattr(exporting, "_read_safetensors", lambda path: lambda views: _times(honest(path)(views), 1.2))
     with pytest.raises(UserError, match="differs from the run"):
-        export(soc_run, tmp_path / "model.safetensors", "safetensors")
+        export(soc_model, tmp_path / "model.safetensors", "safetensors")
     assert not list(tmp_path.iterdir())
 
 
@@ -146,10 +150,10 @@ def test_a_description_that_is_not_understood_is_told(
     "content", ["5", "[1]", "{", '{"%s": 5}', '{"%s": {"temperature": 1}}', '{"%s": {"later": 1}}']
 )
 def test_a_calibration_that_is_not_understood_is_told(
-    soc_folder: Path, soc_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+    soc_folder: Path, soc_model: TrainedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:
     copied = Path(shutil.copytree(soc_folder, tmp_path / "run", symlinks=True))
-    (copied / "calibration.json").write_text(content % soc_run.identity if "%s" in content else content)
+    (copied / "calibration.json").write_text(content % soc_model.identity if "%s" in content else content)
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
     assert main(["predict", str(copied), str(tmp_path / "a.png"), "--device", "cpu"]) == 2
     assert "calibration.json is damaged, or of a later version: remove it" in capsys.readouterr().err

@@ -14,9 +14,9 @@ from PIL import Image
 from semifine.inference import gpu, predict
 from semifine.inference.export import export
 from semifine.inference.gpu import GpuPreprocessor
+from semifine.inference.model import load
 from semifine.inference.prediction import ModelMetadata, PredictOptions
 from semifine.inference.preprocess import CpuPreprocessor
-from semifine.inference.run import load
 
 DEVICES: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
 NO_COLORS = (0.0, 0.0, 0.0)

@@ -17,20 +17,20 @@ from PIL import Image
 from semifine.cli.main import main
 from semifine.data.catalog import Split
 from semifine.errors import UserError
+from semifine.inference.model import TrainedModel
 from semifine.inference.pipeline import find_files
 from semifine.inference.predict import as_text, predict_into
 from semifine.inference.prediction import PredictOptions
-from semifine.inference.run import Run
 from semifine.inference.tables import Record
 from tests.inference.prediction_jobs import predict, read_csv
 
 QUESTIONS = PredictOptions()
 
 
-def test_every_format_says_the_same_in_the_order_given(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+def test_every_format_says_the_same_in_the_order_given(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
     files = [*reversed(list(find_files([str(photos)]))), "not there.jpg"]
     for suffix in ("csv", "jsonl", "parquet"):
-        tally = predict_into(tmp_path / f"p.{suffix}", soc_run, files, QUESTIONS, batch=7, workers=2)
+        tally = predict_into(tmp_path / f"p.{suffix}", soc_model, files, QUESTIONS, batch=7, workers=2)
         assert (tally.predicted, tally.unreadable) == (24, 3)
     from_json = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
     from_csv = read_csv(tmp_path / "p.csv")
@@ -44,14 +44,14 @@ def test_every_format_says_the_same_in_the_order_given(soc_run: Run, photos: Pat
     assert unreadable[-1]["reason"] == "not there.jpg cannot be read (No such file or directory)"
 
 
-def test_predictions_are_those_of_evaluation(soc_run: Run, photos: Path) -> None:
-    catalog = soc_run.dataset.catalog
+def test_predictions_are_those_of_evaluation(soc_model: TrainedModel, photos: Path) -> None:
+    catalog = soc_model.run.dataset.catalog
     rows = catalog.rows(Split.TEST)
-    (scores,) = soc_run.scores(rows)
+    (scores,) = soc_model.scores(rows)
     files = sorted(str(path) for path in (photos / "wet day").glob("*.PNG"))
-    predictions = soc_run.predict(files, top=6)
+    predictions = soc_model.predict(files, top=6)
     assert [p.name for p in predictions] == [catalog.class_names[c] for c in scores.probabilities.argmax(1)]
-    logits = soc_run.calibration.probabilities(scores.logits)
+    logits = soc_model.calibration.probabilities(scores.logits)
     for prediction, wanted in zip(predictions, logits, strict=True):
         np.testing.assert_allclose(prediction.probabilities, np.sort(wanted)[::-1], atol=2e-3)
         assert prediction.name in prediction.candidates
@@ -60,16 +60,16 @@ def test_predictions_are_those_of_evaluation(soc_run: Run, photos: Path) -> None
 
 
 def test_what_goes_with_a_table_is_written_when_the_table_is_complete(
-    soc_run: Run, photos: Path, tmp_path: Path
+    soc_model: TrainedModel, photos: Path, tmp_path: Path
 ) -> None:
     files, rows = list(find_files([str(photos)])), []
 
     def also(records: Iterator[Record]) -> None:
         rows.append((len(list(records)), pq.read_table(tmp_path / ".p.parquet.partial").num_rows))
 
-    tally = predict_into(tmp_path / "p.parquet", soc_run, files, QUESTIONS, batch=7, also=also)
+    tally = predict_into(tmp_path / "p.parquet", soc_model, files, QUESTIONS, batch=7, also=also)
     assert rows == [(tally.predicted, tally.predicted)]
-    predict_into(tmp_path / "empty.parquet", soc_run, [], QUESTIONS)
+    predict_into(tmp_path / "empty.parquet", soc_model, [], QUESTIONS)
     assert pq.ParquetFile(tmp_path / "empty.parquet").num_row_groups == 0
 
 
@@ -176,12 +176,12 @@ def test_a_mistyped_path_is_told_before_anything_is_written(
     assert read_csv(tmp_path / "p.csv.unreadable.csv")[0]["path"] == str(mistyped)
 
 
-def test_a_list_of_unreadable_files_is_never_overwritten(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+def test_a_list_of_unreadable_files_is_never_overwritten(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
     listed, files = tmp_path / "p.csv.unreadable.csv", list(find_files([str(photos)]))
     listed.write_text("mine")
     for resume in (False, True):  # there is nothing to resume
         with pytest.raises(UserError, match=r"p\.csv\.unreadable\.csv exists already: move it away"):
-            predict_into(tmp_path / "p.csv", soc_run, files, QUESTIONS, resume=resume)
+            predict_into(tmp_path / "p.csv", soc_model, files, QUESTIONS, resume=resume)
     assert listed.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [listed]
 
@@ -226,10 +226,10 @@ def test_a_folder_that_must_not_be_looked_into_is_one_unreadable_thing(
     assert list(find_files([str(photos)])) == [str(photos / "broken.jpg"), str(photos / "wet day")]
 
 
-def test_a_pillow_image_is_turned_as_its_file_is(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+def test_a_pillow_image_is_turned_as_its_file_is(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     lying = tmp_path / "lying.jpg"
     Image.open(photos / "wet day" / "mésange 00.PNG").convert("RGB").save(lying, exif=exif, quality=95)
-    by_file, by_image = soc_run.predict([lying, Image.open(lying)])
+    by_file, by_image = soc_model.predict([lying, Image.open(lying)])
     assert by_image.probabilities == pytest.approx(by_file.probabilities, abs=1e-6)

@@ -15,10 +15,10 @@ import pytest
 
 from semifine.errors import UserError
 from semifine.inference.calibration import Calibration
+from semifine.inference.model import TrainedModel
 from semifine.inference.pipeline import find_files
 from semifine.inference.predict import predict_into
 from semifine.inference.prediction import PredictOptions
-from semifine.inference.run import Run
 from semifine.inference.tables import Journal, Record
 from semifine.inference.taxonomy import read_taxonomy
 from tests.inference.prediction_jobs import predict, read_csv
@@ -27,10 +27,10 @@ QUESTIONS = PredictOptions()
 
 
 def test_a_stopped_job_goes_on_to_the_same_table(
-    soc_run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    soc_model: TrainedModel, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = list(find_files([str(photos)]))
-    predict_into(tmp_path / "whole.csv", soc_run, files, QUESTIONS, batch=8)
+    predict_into(tmp_path / "whole.csv", soc_model, files, QUESTIONS, batch=8)
     whole = {path.name for path in tmp_path.iterdir()}
     out = tmp_path / "p.csv"
 
@@ -42,46 +42,46 @@ def test_a_stopped_job_goes_on_to_the_same_table(
             raise PowerCut
 
     with pytest.raises(PowerCut):
-        predict_into(out, soc_run, files, QUESTIONS, batch=8, progress=cut)
+        predict_into(out, soc_model, files, QUESTIONS, batch=8, progress=cut)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name not in whole) == ["p.csv.unfinished"]
     (tmp_path / ".p.csv.partial").write_text("of a program that was killed\n")
     with (tmp_path / "p.csv.unfinished").open("a") as journal:
         journal.write('{"path": "torn')
     with pytest.raises(UserError, match="--resume"):
-        predict_into(out, soc_run, files, QUESTIONS)
+        predict_into(out, soc_model, files, QUESTIONS)
     with pytest.raises(UserError, match="other options"):
-        predict_into(out, soc_run, files, PredictOptions(top=2), resume=True)
+        predict_into(out, soc_model, files, PredictOptions(top=2), resume=True)
     with pytest.raises(UserError, match=re.escape(f"other files: where {files[0]} came, now comes {files[3]};")):
-        predict_into(out, soc_run, files[3:], QUESTIONS, resume=True)
+        predict_into(out, soc_model, files[3:], QUESTIONS, resume=True)
     with pytest.raises(UserError, match=re.escape(f"where {files[2]} came, now comes nothing;")):
-        predict_into(out, soc_run, files[:2], QUESTIONS, resume=True)
+        predict_into(out, soc_model, files[:2], QUESTIONS, resume=True)
     decoded: list[str] = []
-    original = soc_run.preprocessor.decode_file
-    monkeypatch.setattr(soc_run.preprocessor, "decode_file", lambda file: (decoded.append(file), original(file))[1])
-    predict_into(out, soc_run, files, QUESTIONS, batch=8, resume=True)
+    original = soc_model.preprocessor.decode_file
+    monkeypatch.setattr(soc_model.preprocessor, "decode_file", lambda file: (decoded.append(file), original(file))[1])
+    predict_into(out, soc_model, files, QUESTIONS, batch=8, resume=True)
     assert sorted(decoded) == sorted(files[16:]), "what was done is not done again"
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert not (tmp_path / "p.csv.unfinished").exists()
     assert not (tmp_path / ".p.csv.partial").exists()
     with pytest.raises(UserError, match="exists already"):
-        predict_into(out, soc_run, files, QUESTIONS)
+        predict_into(out, soc_model, files, QUESTIONS)
 
 
 def test_a_journal_that_never_reached_the_disk_is_begun_anew_and_a_file_that_is_none_stays(
-    soc_run: Run, photos: Path, tmp_path: Path
+    soc_model: TrainedModel, photos: Path, tmp_path: Path
 ) -> None:
     files = list(find_files([str(photos)]))[:4]
     (tmp_path / "p.csv.unfinished").touch()
-    assert predict_into(tmp_path / "p.csv", soc_run, files, QUESTIONS).predicted == 2
+    assert predict_into(tmp_path / "p.csv", soc_model, files, QUESTIONS).predicted == 2
     notes = tmp_path / "notes.csv.unfinished"
     notes.write_text("not\nours")
     with pytest.raises(UserError, match="remove it"):
-        predict_into(tmp_path / "notes.csv", soc_run, files, QUESTIONS, resume=True)
+        predict_into(tmp_path / "notes.csv", soc_model, files, QUESTIONS, resume=True)
     assert notes.read_text() == "not\nours"
 
 
 def test_a_job_that_was_stopped_at_its_very_end_replaces_its_own_list(
-    soc_run: Run, photos: Path, tmp_path: Path
+    soc_model: TrainedModel, photos: Path, tmp_path: Path
 ) -> None:
     out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
 
@@ -89,20 +89,20 @@ def test_a_job_that_was_stopped_at_its_very_end_replaces_its_own_list(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        predict_into(out, soc_run, files, QUESTIONS, also=stop)
-    assert predict_into(out, soc_run, files, QUESTIONS, resume=True).unreadable == 2
+        predict_into(out, soc_model, files, QUESTIONS, also=stop)
+    assert predict_into(out, soc_model, files, QUESTIONS, resume=True).unreadable == 2
     assert len(read_csv(tmp_path / "p.csv.unreadable.csv")) == 2
 
 
 def test_a_job_that_did_nothing_leaves_nothing_to_resume(
-    soc_run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    soc_model: TrainedModel, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(soc_run, "logits", fail)
+    monkeypatch.setattr(soc_model, "logits", fail)
     with pytest.raises(MemoryError):
-        predict_into(tmp_path / "p.csv", soc_run, find_files([str(photos)]), QUESTIONS)
+        predict_into(tmp_path / "p.csv", soc_model, find_files([str(photos)]), QUESTIONS)
     assert not list(tmp_path.iterdir())
 
 
@@ -147,35 +147,37 @@ def test_resuming_a_finished_table_says_so(
     assert out.read_bytes() == finished
 
 
-def test_two_jobs_cannot_write_one_table(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+def test_two_jobs_cannot_write_one_table(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
     out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
 
     def another(done: int) -> None:  # noqa: ARG001
         with pytest.raises(UserError, match="Another job is writing"):
-            predict_into(out, soc_run, files, QUESTIONS, resume=True)
+            predict_into(out, soc_model, files, QUESTIONS, resume=True)
 
-    tally = predict_into(out, soc_run, files, QUESTIONS, batch=8, progress=another)
+    tally = predict_into(out, soc_model, files, QUESTIONS, batch=8, progress=another)
     assert tally.predicted + tally.unreadable == len(files)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.csv.unreadable.csv"]
 
 
-def test_a_job_does_not_go_on_with_another_taxonomy_or_calibration(soc_run: Run, photos: Path, tmp_path: Path) -> None:
+def test_a_job_does_not_go_on_with_another_taxonomy_or_calibration(
+    soc_model: TrainedModel, photos: Path, tmp_path: Path
+) -> None:
     out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
 
     def about(genus: str) -> PredictOptions:
         table = tmp_path / "taxa.csv"
-        table.write_text("species,genus\n" + "".join(f"{name},{genus}\n" for name in soc_run.class_names))
-        return PredictOptions(taxonomy=read_taxonomy(table, soc_run.class_names))
+        table.write_text("species,genus\n" + "".join(f"{name},{genus}\n" for name in soc_model.class_names))
+        return PredictOptions(taxonomy=read_taxonomy(table, soc_model.class_names))
 
     def stop(done: int) -> None:  # noqa: ARG001
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        predict_into(out, soc_run, files, about("Parus"), batch=8, progress=stop)
+        predict_into(out, soc_model, files, about("Parus"), batch=8, progress=stop)
     with pytest.raises(UserError, match="other options"):
-        predict_into(out, soc_run, files, about("Poecile"), batch=8, resume=True)
-    other = copy.copy(soc_run)
-    other.metadata = replace(soc_run.metadata, calibration=Calibration())
+        predict_into(out, soc_model, files, about("Poecile"), batch=8, resume=True)
+    other = copy.copy(soc_model)
+    other.metadata = replace(soc_model.metadata, calibration=Calibration())
     with pytest.raises(UserError, match="other options"):
         predict_into(out, other, files, about("Parus"), batch=8, resume=True)
-    predict_into(out, soc_run, files, about("Parus"), batch=8, resume=True)
+    predict_into(out, soc_model, files, about("Parus"), batch=8, resume=True)

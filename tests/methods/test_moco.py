@@ -178,10 +178,10 @@ def test_simmatch_goes_on_with_its_projection(tmp_path: Path) -> None:
 
 
 def test_a_run_reports_no_accuracy_and_says_what_to_do(tmp_path: Path) -> None:
-    run = semifine.fit(out=tmp_path / "run", quiet=True, **tiny_settings("moco", iterations=3).as_dict())
+    model = semifine.fit(out=tmp_path / "run", quiet=True, **tiny_settings("moco", iterations=3).as_dict())
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert "top1" not in result
     assert result["unlabeled"] == {}
-    for ask in (run.evaluate, lambda: run.predict([np.zeros((40, 40, 3), np.uint8)])):
+    for ask in (model.evaluate, lambda: model.predict([np.zeros((40, 40, 3), np.uint8)])):
         with pytest.raises(UserError, match=r"no classifier.*--weights"):
             ask()

@@ -25,7 +25,7 @@ from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog
 from semifine.report import write_page
 from semifine.report.sections.images import RunPhotos
-from semifine.runs.run import read_run
+from semifine.runs.run import Run
 from semifine.training.sample_stats import write_sample_table
 from tests.report.reading import PageReader, read_page
 from tests.runs.fake_runs import make_groups, planted_counts, result_of, write_run
@@ -278,7 +278,7 @@ def test_importing_the_report_is_cheap() -> None:
 
 
 def test_images_worth_a_look_are_those_of_the_facts(page: PageReader, two_runs: list[Path]) -> None:
-    stats = read_run(two_runs[1]).samples()
+    stats = Run(two_runs[1]).samples()
     doubtful = np.argsort(-stats["entropy_before"], kind="stable")[:12]
     section = page.html.split('id="gallery-doubtful"')[1].split("</details>")[0]
     assert re.findall(r'class="path" title="(.*?)"', section) == [stats["path"][place] for place in doubtful]
@@ -299,14 +299,14 @@ def test_candidates_stand_in_the_order_of_their_probability(tmp_path: Path) -> N
     columns = {name: np.array(values) for name, values in table.items() if name != "candidates"}
     columns |= {"prediction": np.array([6]), "candidates": np.where(probs > 0.05, probs, 0)}
     write_sample_table(run / "samples.parquet", iter([columns]))
-    assert read_run(run).samples("candidates")["candidates"][0].tolist() == [6, 7, 3, 1, 4]
+    assert Run(run).samples("candidates")["candidates"][0].tolist() == [6, 7, 3, 1, 4]
     assert "or H, D, B, E" in read_page(write_page([run], tmp_path / "page.html")).text
 
 
 def test_the_list_to_label_next_is_a_file_for_labels(page: PageReader, two_runs: list[Path]) -> None:
     link = next(value for value in page.attributes("href") if value.startswith("data:text/csv"))
     lines = list(csv.DictReader(io.StringIO(unquote(link.partition(",")[2]))))
-    stats = read_run(two_runs[1]).samples("path", "entropy_after")
+    stats = Run(two_runs[1]).samples("path", "entropy_after")
     assert lines[0]["path"] == stats["path"][stats["entropy_after"].argmax()]
     assert len({line["path"] for line in lines}) == len(lines) > 50
     assert all(line["label"] == "" and line["prediction"] in line["candidates"] for line in lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,8 @@ from semifine.report.sections.matrices import draw_matrices, middle_of_scale, ti
 from semifine.report.sections.results import result_rows, time_lines
 from semifine.report.sections.settings import flat, is_beside_the_point, settings_rows
 from semifine.report.style import DASHES, HUES, SPARE_HUES, method_styles, run_styles
-from semifine.runs.run import RunFacts, Series, read_run
-from tests.runs.fake_runs import make_groups, planted_counts, write_run
+from semifine.runs.run import Run, Series
+from tests.runs.fake_runs import changed_run, make_groups, planted_counts, write_run
 
 METHOD_STYLES = method_styles(method_names())
 
@@ -97,22 +96,22 @@ def test_hues_differ_in_more_than_red_against_green(dark: bool) -> None:
 
 
 def test_labels_are_as_short_as_keeps_runs_apart(tmp_path: Path) -> None:
-    alone = read_run(write_run(tmp_path / "a", "soc"))
-    other_seed = read_run(write_run(tmp_path / "b", "soc", seed=1))
-    same_seed = read_run(write_run(tmp_path / "c", "soc", seed=1))
-    baseline = read_run(write_run(tmp_path / "d", "supervised"))
+    alone = Run(write_run(tmp_path / "a", "soc"))
+    other_seed = Run(write_run(tmp_path / "b", "soc", seed=1))
+    same_seed = Run(write_run(tmp_path / "c", "soc", seed=1))
+    baseline = Run(write_run(tmp_path / "d", "supervised"))
     assert run_labels([alone, baseline]) == ["SoC", "Supervised"]
     assert run_labels([alone, other_seed]) == ["SoC, seed 0", "SoC, seed 1"]
     assert run_labels([alone, other_seed, same_seed]) == ["SoC, seed 0", "SoC (b)", "SoC (c)"]
 
 
 def test_labels_name_the_data_where_a_page_has_several(tmp_path: Path) -> None:
-    def run(name: str, method: str = "soc", **more: Any) -> RunFacts:
-        return read_run(write_run(tmp_path / name, method, **more))
+    def run(name: str, method: str = "soc", **more: Any) -> Run:
+        return Run(write_run(tmp_path / name, method, **more))
 
     small = {"data": {"source": "synthetic", "species": 2}}
     eight, two = run("a", "supervised"), run("b", settings=small)
-    elsewhere, again = replace(run("c"), data="folder:/home/ada/birds"), run("d", settings=small, seed=1)
+    elsewhere, again = changed_run(run("c"), data="folder:/home/ada/birds"), run("d", settings=small, seed=1)
     assert run_labels([eight, elsewhere]) == ["Supervised on synthetic", "SoC on birds"]
     labels = run_labels([eight, two, again])
     assert labels == [
@@ -133,7 +132,7 @@ def test_data_of_one_name_is_told_apart_by_the_fewest_settings(tmp_path: Path) -
         {"source": "synthetic", "genera": genera, "species": genera + 1, "side": side}
         for genera, side in ((2, 32), (4, 32), (4, 64))
     ]
-    runs = [read_run(write_run(tmp_path / str(place), settings={"data": one})) for place, one in enumerate(data)]
+    runs = [Run(write_run(tmp_path / str(place), settings={"data": one})) for place, one in enumerate(data)]
     assert data_labels(runs[:2]) == ["synthetic (genera\u00a02)", "synthetic (genera\u00a04)"]
     assert data_labels(runs)[1:] == [
         "synthetic (genera\u00a04, side\u00a032)",
@@ -157,7 +156,7 @@ def test_percentages_end_at_a_hundred() -> None:
 
 
 def test_curves_of_the_page_reach_to_a_tick(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", top1=None))
+    run = Run(write_run(tmp_path / "run", top1=None))
     run.series["loss"] = Series(np.array([1, 2]), np.array([9.1, 8.9]))
     loss = next(curve.svg for curve in draw_curves([run]) if curve.title == "Loss")
     assert re.findall(r"text-anchor: end.*?>([\d.]+)</text>", loss) == ["0.0", "2.5", "5.0", "7.5", "10.0"]
@@ -182,7 +181,7 @@ def test_a_tint_grows_with_the_value_and_leaves_zero_clear() -> None:
 def test_scales_have_whole_numbers_and_say_how_colors_grow(tmp_path: Path) -> None:
     counts = planted_counts(make_groups(2, 3))
     counts[0, 1], counts[1, 0] = 207, 0
-    run = read_run(write_run(tmp_path / "run", transitions=counts))
+    run = Run(write_run(tmp_path / "run", transitions=counts))
     changes, mistakes = draw_matrices(arrange(run, "SoC"))
     assert changes.ticks == ("0", "52", "207 changes")
     assert changes.caption.endswith("Colors follow the square root.")
@@ -200,14 +199,14 @@ def test_scales_have_whole_numbers_and_say_how_colors_grow(tmp_path: Path) -> No
     ],
 )
 def test_how_groups_are_known_is_told(tmp_path: Path, names: list[str], groups: list[str], told: str) -> None:
-    assert groups_told(read_run(write_run(tmp_path / "run", names=names, groups=groups))) == told
+    assert groups_told(Run(write_run(tmp_path / "run", names=names, groups=groups))) == told
 
 
 def test_the_run_with_transitions_is_shown(tmp_path: Path) -> None:
     groups = make_groups(2, 3)
-    baseline = read_run(write_run(tmp_path / "a", "supervised", groups=groups))
-    untested = read_run(write_run(tmp_path / "b", "supervised", top1=None))
-    soc = read_run(write_run(tmp_path / "c", groups=groups, transitions=planted_counts(groups)))
+    baseline = Run(write_run(tmp_path / "a", "supervised", groups=groups))
+    untested = Run(write_run(tmp_path / "b", "supervised", top1=None))
+    soc = Run(write_run(tmp_path / "c", groups=groups, transitions=planted_counts(groups)))
     assert choose_run([baseline, untested, soc]) == 2
     assert choose_run([baseline, untested]) == 0
     assert choose_run([untested]) is None
@@ -219,12 +218,12 @@ def test_the_run_with_transitions_is_shown(tmp_path: Path) -> None:
 
 def test_the_number_of_clusters(tmp_path: Path) -> None:
     names = [str(place) for place in range(40)]
-    grouped = read_run(write_run(tmp_path / "a", names=names, groups=make_groups(8, 5)))
+    grouped = Run(write_run(tmp_path / "a", names=names, groups=make_groups(8, 5)))
     assert choose_k(grouped)[0] == 8
-    assert choose_k(read_run(write_run(tmp_path / "b", names=names)))[0] == 10
-    each_its_own = read_run(write_run(tmp_path / "c", names=names, groups=names))
+    assert choose_k(Run(write_run(tmp_path / "b", names=names)))[0] == 10
+    each_its_own = Run(write_run(tmp_path / "c", names=names, groups=names))
     assert choose_k(each_its_own)[0] == 10
-    assert choose_k(read_run(write_run(tmp_path / "d", names=["a", "b"])))[0] == 2
+    assert choose_k(Run(write_run(tmp_path / "d", names=["a", "b"])))[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -239,7 +238,7 @@ def test_the_number_of_clusters(tmp_path: Path) -> None:
 def test_the_number_of_clusters_is_that_of_the_map(tmp_path: Path, method: dict[str, Any], k: int) -> None:
     """At full confidence; a map without clusters to show gives way to the paper's, and the page says so."""
     names = [str(place) for place in range(40)]
-    run = read_run(write_run(tmp_path / "run", names=names, settings={"method": {"name": "soc", **method}}))
+    run = Run(write_run(tmp_path / "run", names=names, settings={"method": {"name": "soc", **method}}))
     assert choose_k(run)[0] == k
     assert ("paper" in choose_k(run)[1]) == (method.get("k") == 1)
 
@@ -267,7 +266,7 @@ def test_settings_side_by_side(tmp_path: Path) -> None:
     assert flat({"method": {"alpha": 5}, "ema": None, "crop": [0.5, 1], "nesterov": True}) == {
         "method.alpha": "5", "ema": MISSING, "crop": "0.5, 1", "nesterov": "yes",
     }  # fmt: skip
-    runs = [read_run(write_run(tmp_path / method, method)) for method in ("soc", "supervised")]
+    runs = [Run(write_run(tmp_path / method, method)) for method in ("soc", "supervised")]
     rows = {row.key: row for row in settings_rows(runs)}
     assert rows["method.alpha"].values == ["5.0", MISSING]
     assert rows["method.alpha"].differs
@@ -292,21 +291,21 @@ def test_settings_that_repetitions_of_a_run_may_differ_in(key: str, expected: bo
     ],
 )
 def test_settings_do_not_tell_where_files_lie(tmp_path: Path, value: str, shown: str) -> None:
-    runs = [read_run(write_run(tmp_path / name, settings={"where": value + name})) for name in ("a", "b")]
+    runs = [Run(write_run(tmp_path / name, settings={"where": value + name})) for name in ("a", "b")]
     row = next(row for row in settings_rows(runs) if row.key == "where")
     assert row.values == [shown + "a", shown + "b"]
-    same_name = [read_run(write_run(tmp_path / f"{name}2", settings={"where": f"/{name}/x"})) for name in ("a", "b")]
+    same_name = [Run(write_run(tmp_path / f"{name}2", settings={"where": f"/{name}/x"})) for name in ("a", "b")]
     row = next(row for row in settings_rows(same_name) if row.key == "where")
     assert row.values == ["…/x", "…/x"]
     assert row.differs
 
 
 def test_the_line_about_time_tells_steps_apart_and_the_memory(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", settings={"supervised_warmup": 0.5}))
+    run = Run(write_run(tmp_path / "run", settings={"supervised_warmup": 0.5}))
     run.result["peak_gpu_bytes"] = 3_210_000_000
     (line,) = time_lines([run])
     assert "100\u00a0ms a step with unlabeled images, 500 images a second" in line
     assert line.endswith("and at most 3.21\u00a0GB of GPU memory.")
     assert not re.search(r"\d (?:%|s|ms|min|GB)\b", line), "no line ends between a number and its unit"
-    baseline = read_run(write_run(tmp_path / "other", "supervised", settings={"supervised_warmup": 0.5}))
+    baseline = Run(write_run(tmp_path / "other", "supervised", settings={"supervised_warmup": 0.5}))
     assert "100\u00a0ms a step, 500 images" in time_lines([baseline])[0], "which has no unlabeled images"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,12 @@ from semifine.report.scores import Comparison, Score, chance_margin
 from semifine.report.sections.help import HelpBox, view_help
 from semifine.report.sections.results import result_rows
 from semifine.report.sections.summary import Summary, summarize
-from semifine.runs.run import read_run
-from tests.runs.fake_runs import make_groups, planted_counts, write_run
+from semifine.runs.run import Run
+from tests.runs.fake_runs import changed_run, make_groups, planted_counts, write_run
 
 
 def summary_of(tmp_path: Path, *runs: dict[str, Any]) -> Summary:
-    stats = [read_run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
+    stats = [Run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
     return summarize(stats, result_rows(stats))
 
 
@@ -109,7 +108,7 @@ def test_labels_are_explained_with_groups_where_known(tmp_path: Path) -> None:
 
 
 def test_numbers_of_images_are_said_where_known(tmp_path: Path) -> None:
-    stats = read_run(write_run(tmp_path / "run"))
+    stats = Run(write_run(tmp_path / "run"))
     stats.result["images"] = {"labeled": 80, "unlabeled": 4000, "test": 60}
     stats.result["set_aside"] = ["broken.jpg"]
     summary = summarize([stats], result_rows([stats]))
@@ -127,7 +126,7 @@ def test_chance_margin_shrinks_with_images() -> None:
 
 
 def boxes_of(tmp_path: Path, *runs: dict[str, Any]) -> tuple[Summary, HelpBox]:
-    stats = [read_run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
+    stats = [Run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
     return summarize(stats, result_rows(stats)), view_help(stats, result_rows(stats))
 
 
@@ -215,8 +214,8 @@ def test_unequal_budgets_are_told_by_data_set(tmp_path: Path) -> None:
 
 def test_test_images_that_only_the_result_counts(tmp_path: Path) -> None:
     """A run folder may have lost classes.safetensors, and with it the confusion matrix."""
-    stats = [read_run(write_run(tmp_path / method, method, top1=60.0)) for method in ("supervised", "soc")]
-    stats = [replace(run, confusion=None, result={**run.result, "images": {"test": 1000}}) for run in stats]
+    stats = [Run(write_run(tmp_path / method, method, top1=60.0)) for method in ("supervised", "soc")]
+    stats = [changed_run(run, confusion=None, result={**run.result, "images": {"test": 1000}}) for run in stats]
     assert view_help(stats, result_rows(stats)).verdicts[0].margin.endswith("on 1\u202f000 test images")
     assert "and 1\u202f000 test images" in summarize(stats, result_rows(stats)).paragraphs[0]
 
@@ -233,7 +232,7 @@ def test_the_command_of_the_box_trains_a_supervised_run(
             }
         ]
     )  # fmt: skip
-    run = read_run(write_run(tmp_path / "my runs" / "soc's"))
+    run = Run(write_run(tmp_path / "my runs" / "soc's"))
     write_settings(settings, run.path / "settings.yaml")
     box = view_help([run], result_rows([run]))
     (advice,) = box.advice
@@ -243,18 +242,18 @@ def test_the_command_of_the_box_trains_a_supervised_run(
     program, *arguments = shlex.split(advice.command)
     assert program == "semifine"
     assert main([*arguments, "--quiet"]) == 0
-    trained = read_run(tmp_path / "my runs" / "soc's-supervised")
+    trained = Run(tmp_path / "my runs" / "soc's-supervised")
     assert (trained.method, trained.result["iterations"]) == ("supervised", 2)
     assert "supervised" in capsys.readouterr().out
 
 
 def test_own_photos_go_by_their_name_not_their_path(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run"))
+    run = Run(write_run(tmp_path / "run"))
     names = {
         "folder:/home/ada/my birds": "my birds",
         "table:/x/birds.csv": "birds.csv",
         "semi_cub:/data/cub": "semi_cub",
     }
     for data, name in names.items():
-        named = replace(run, data=data)
+        named = changed_run(run, data=data)
         assert f"The data \u201c{name}\u201d has" in summarize([named], result_rows([named])).paragraphs[0]

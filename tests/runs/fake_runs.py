@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from safetensors.numpy import save_file
 from semifine.files import write_json
 from semifine.methods.base import PseudoLabels
 from semifine.runs.folder import RunFolder
+from semifine.runs.run import Run
 from semifine.soft_labels.selector import select_candidates
 from semifine.training.sample_stats import sample_stats, summarize, write_sample_table
 
@@ -33,6 +35,13 @@ def planted_counts(groups: Sequence[str], seed: int = 0, within: float = 20, bet
 
 def make_groups(num_groups: int, size: int) -> list[str]:
     return [f"Genus {place // size}" for place in range(num_groups * size)]
+
+
+def changed_run(run: Run, **parts: Any) -> Run:
+    """A copy of a run, some of whose parts are replaced, such as its result."""
+    copied = copy.copy(run)
+    vars(copied).update(parts)
+    return copied
 
 
 def write_run(

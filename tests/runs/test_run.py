@@ -1,4 +1,4 @@
-"""Run folders of all kinds, complete and damaged, as RunFacts."""
+"""Run folders of all kinds, complete and damaged."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from semifine import UserError
 from semifine.runs.folder import RunFolder
-from semifine.runs.run import read_run
+from semifine.runs.run import Run
 from tests.runs.fake_runs import make_groups, planted_counts, result_of, write_run
 
 
 def test_a_complete_run(tmp_path: Path) -> None:
     groups = make_groups(2, 3)
     counts = planted_counts(groups)
-    run = read_run(write_run(tmp_path / "my run", groups=groups, transitions=counts, val=55.0, seed=3))
+    run = Run(write_run(tmp_path / "my run", groups=groups, transitions=counts, val=55.0, seed=3))
     assert (run.name, run.method, run.seed, run.data, run.num_classes) == ("my run", "soc", 3, "synthetic", 6)
     assert run.class_groups == tuple(groups)
     assert run.transitions is not None
@@ -36,7 +36,7 @@ def test_a_complete_run(tmp_path: Path) -> None:
 
 
 def test_a_supervised_run_without_test_images_truth_or_groups(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", "supervised", top1=None, truth_known=False))
+    run = Run(write_run(tmp_path / "run", "supervised", top1=None, truth_known=False))
     assert run.transitions is None
     assert run.confusion is None
     assert run.class_groups is None
@@ -45,7 +45,7 @@ def test_a_supervised_run_without_test_images_truth_or_groups(tmp_path: Path) ->
 
 
 def test_samples_are_read_by_column(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run"))
+    run = Run(write_run(tmp_path / "run"))
     samples = run.samples("truth", "confidence")
     assert list(samples) == ["truth", "confidence"]
     assert samples["truth"].tolist() == [0, 1, 2, 3]
@@ -61,45 +61,45 @@ def test_numbers_that_are_not_finite_and_a_cut_line_are_left_out(tmp_path: Path)
     path = write_run(tmp_path / "run")
     with (path / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "step": 1050, "candidates": NaN}\n{"kind": "train", "st')
-    assert read_run(path).series["candidates"].steps[-1] == 1000
+    assert Run(path).series["candidates"].steps[-1] == 1000
 
 
 def test_other_folders_unfinished_and_damaged_runs_are_user_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a run folder"):
-        read_run(tmp_path)
+        Run(tmp_path)
     unfinished = write_run(tmp_path / "unfinished")
     (unfinished / "result.json").unlink()
     with pytest.raises(UserError, match="not finished"):
-        read_run(unfinished)
+        Run(unfinished).check_finished()
     damaged = write_run(tmp_path / "damaged")
     (damaged / "classes.json").write_text('{"names": [')
     with pytest.raises(UserError, match=r"classes.json is damaged"):
-        read_run(damaged)
+        Run(damaged).check_finished()
     lost = write_run(tmp_path / "lost")
     (lost / "classes.json").unlink()
     with pytest.raises(UserError, match=r"classes.json cannot be read"):
-        read_run(lost)
+        Run(lost).check_finished()
     mixed = write_run(tmp_path / "mixed", names=["a", "b"])
     (mixed / "classes.json").write_text('{"names": ["a", "b", "c"]}')
     with pytest.raises(UserError, match="3 classes"):
-        read_run(mixed)
+        Run(mixed).check_finished()
 
 
 def test_damaged_tables_are_user_errors(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     (path / "samples.parquet").write_bytes(b"PAR1 no table")
     with pytest.raises(UserError, match=r"samples.parquet is damaged: "):
-        read_run(path).samples("truth")
+        Run(path).samples("truth")
     (path / "classes.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"classes.safetensors is damaged"):
-        read_run(path)
+        Run(path).check_finished()
 
 
 def test_a_run_without_class_facts_or_environment_still_reads(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     (path / "classes.safetensors").unlink()
     (path / "environment.json").unlink()
-    run = read_run(path)
+    run = Run(path)
     assert run.confusion is None
     assert run.environment["kind"] == "cpu", "result.json holds a copy"
 
@@ -112,8 +112,8 @@ def test_a_step_costs_what_steps_with_unlabeled_images_cost(tmp_path: Path) -> N
     folder = RunFolder(path)
     for step, seconds in ((300, 0.01), (550, 0.01), (700, 0.05), (800, 0.9), (900, 0.2), (1000, 0.2)):
         folder.append_metrics({"kind": "train", "step": step, "step_seconds": seconds})
-    assert read_run(path).step_seconds == pytest.approx(0.2), "the median: a single slow line does not count"
+    assert Run(path).step_seconds == pytest.approx(0.2), "the median: a single slow line does not count"
     metrics.unlink()
     metrics.touch()
-    assert read_run(path).step_seconds is None, "the mean of all steps would be of two kinds of them"
-    assert read_run(write_run(tmp_path / "other")).step_seconds == pytest.approx(0.1)
+    assert Run(path).step_seconds is None, "the mean of all steps would be of two kinds of them"
+    assert Run(write_run(tmp_path / "other")).step_seconds == pytest.approx(0.1)

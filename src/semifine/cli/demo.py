@@ -62,7 +62,7 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
     from rich.table import Column, Table
 
     from semifine.runs.analysis import agreement_with_groups
-    from semifine.runs.run import read_run
+    from semifine.runs.run import Run
 
     table = Table(
         Column("method", no_wrap=True),
@@ -75,7 +75,7 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
         title=f"Embedded data set, {results['soc']['num_classes']} classes, seed {results['soc']['seed']}",
     )
     for path in runs:
-        run = read_run(path)
+        run = Run(path)
         result, unlabeled = run.result, run.result["unlabeled"]
         agreement = agreement_with_groups(run.transitions, run.class_groups)
         table.add_row(

@@ -23,11 +23,11 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     options = parser.parse_args(arguments)
 
-    from semifine.inference.run import load
+    from semifine.inference.model import load
 
     trained = load(options.run, checkpoint=options.checkpoint, device=options.device)
     scores = trained.evaluate(options.split)
-    then = trained.result["images"].get(options.split) if trained.folder.result.is_file() else None
+    then = trained.run.result["images"].get(options.split) if trained.run.folder.result.is_file() else None
     if then not in (None, scores["images"]):
         print(f"note: when the run was trained, its data had {then} {options.split} images", file=sys.stderr)
     if options.json:

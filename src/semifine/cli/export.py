@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     check_suffix(out, format)
 
     from semifine.inference.export import export
-    from semifine.inference.run import load
+    from semifine.inference.model import load
     from semifine.training.progress import Display
 
     run = load(options.run, checkpoint=options.checkpoint, device="cpu")

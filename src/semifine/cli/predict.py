@@ -17,7 +17,7 @@ from semifine.version import __version__
 if TYPE_CHECKING:
     import argparse
 
-    from semifine.inference.model import Model
+    from semifine.inference.predict import Model
     from semifine.inference.prediction import PredictOptions
     from semifine.inference.tables import Record
     from semifine.training.progress import Display
@@ -96,9 +96,8 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--batch-size and --workers must lie between 1 and {MOST_AT_A_TIME}")
 
     from semifine.inference.camtrap import check_folder
-    from semifine.inference.model import open_model
     from semifine.inference.pipeline import some_files
-    from semifine.inference.predict import Terminated, termination_as_interrupt
+    from semifine.inference.predict import Terminated, open_model, termination_as_interrupt
     from semifine.inference.prediction import PredictOptions
     from semifine.inference.tables import check_suffix
     from semifine.inference.taxonomy import read_taxonomy

@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
 
     from semifine.report import write_page
-    from semifine.runs.run import read_run
+    from semifine.runs.run import Run
 
     paths = list({path.resolve(): path for path in options.runs}.values())  # one that is named twice counts once
     out = options.out or _folder_for_page(paths) / "report.html"
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.figures:
         from semifine.report.figures import write_figures
 
-        runs = [read_run(path) for path in paths]
+        runs = [Run(path) for path in paths]
         written = write_figures(runs, options.figures, log=lambda text: print(text, file=sys.stderr))
         print(f"Figures: {len(written)} files in {options.figures}")
     return 0

@@ -202,7 +202,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _calibrate(out: Path, settings: RunSettings, display: Display) -> None:
     """Now, since the photos may lie elsewhere, or nowhere, when the run is used."""
-    from semifine.inference.run import load
+    from semifine.inference.model import load
     from semifine.inference.view_classifier import DivergedError
 
     run = load(out, device=settings.train.device)

@@ -22,9 +22,9 @@ from semifine.data.decode import Pixels
 from semifine.errors import UserError
 from semifine.files import atomic_file, damage_as_user_error
 from semifine.inference.calibration import softmax
+from semifine.inference.model import TrainedModel
 from semifine.inference.onnx_model import METADATA, OnnxModel
 from semifine.inference.prediction import ModelMetadata
-from semifine.inference.run import Run
 from semifine.inference.view_classifier import ViewClassifier, pictures
 from semifine.models.classifier import create_classifier
 
@@ -56,15 +56,15 @@ Network = Callable[[Pixels], tuple[Numbers, Numbers]]
 """Views -> calibrated probabilities and plain logits."""
 
 
-def export(run: Run, out: Path, format: Format) -> float:
+def export(model: TrainedModel, out: Path, format: Format) -> float:
     """Writes the file and returns the largest difference of a probability from the run's own."""
     check_suffix(out, format)
     if out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
     if not out.absolute().parent.is_dir():
         raise UserError(f"{out.absolute().parent}, the folder of --out, does not exist.")
-    metadata = run.metadata
-    network = copy.deepcopy(run.network).cpu()  # a run on a GPU stays there
+    metadata = model.metadata
+    network = copy.deepcopy(model.network).cpu()  # a run on a GPU stays there
     classifier = ViewClassifier(network, metadata.calibration.temperature).eval()
     write, read = {
         "onnx": (_write_onnx, _read_onnx),

@@ -23,16 +23,16 @@ from semifine.inference.preprocess import decode_batches
 from semifine.inference.view_classifier import DivergedError, check_finite, try_out
 
 if TYPE_CHECKING:
-    from semifine.inference.run import Run
+    from semifine.inference.model import TrainedModel
 
 
-def calibration_of(run: Run, identity: str) -> tuple[Calibration, str]:
+def calibration_of(model: TrainedModel, identity: str) -> tuple[Calibration, str]:
     """The calibration of these weights, and one sentence about it; whatever uses a run as a classifier passes here."""
-    kept = _read(run.folder.calibration)
+    kept = _read(model.run.folder.calibration)
     if identity in kept:
         return kept[identity], kept[identity].describe()
     try:
-        fitted = fit_on_validation(run)
+        fitted = fit_on_validation(model)
         note = fitted.describe()
     except DivergedError:
         raise
@@ -41,32 +41,32 @@ def calibration_of(run: Run, identity: str) -> tuple[Calibration, str]:
     if fitted.is_fitted:
         with suppress(OSError):  # a folder that cannot be written to is fitted anew each time
             values = {of_weights: known.as_dict() for of_weights, known in {**kept, identity: fitted}.items()}
-            write_atomically(run.folder.calibration, json.dumps(values) + "\n")
+            write_atomically(model.run.folder.calibration, json.dumps(values) + "\n")
     else:
-        try_out(run)  # no validation image has shown that the weights are of use
+        try_out(model)  # no validation image has shown that the weights are of use
     return fitted, note
 
 
-def fit_on_validation(run: Run) -> Calibration:
+def fit_on_validation(model: TrainedModel) -> Calibration:
     """Reads the validation images as predictions read theirs; test images are never looked at."""
-    settings = read_data_settings(run.folder.settings)
+    settings = read_data_settings(model.run.folder.settings)
     catalog = load_catalog(settings.data, settings.data_settings)
-    run.folder.check_classes(catalog.class_names)
+    model.run.folder.check_classes(catalog.class_names)
     rows = catalog.rows(Split.VAL)
     if len(rows) < FEWEST_IMAGES:
         return Calibration()
 
     def decode(row: int) -> Pixels | str:
-        decoded = try_decode(catalog.reader, row, run.preprocessor.known.stored_side)
+        decoded = try_decode(catalog.reader, row, model.preprocessor.known.stored_side)
         return decoded if isinstance(decoded, str) else decoded.pixels
 
-    groups = decode_batches(rows.tolist(), decode, run.preprocessor)
+    groups = decode_batches(rows.tolist(), decode, model.preprocessor)
     batches, readable = [], []
-    for answered in answer(run.logits, run.preprocessor, groups, run.batch_size):
+    for answered in answer(model.logits, model.preprocessor, groups, model.batch_size):
         batches.append(answered.logits)
         readable += [place not in answered.problems for place in range(answered.size)]
     logits = np.concatenate(batches)
-    check_finite(logits, run.folder.path)
+    check_finite(logits, model.run.folder.path)
     return calibrate(logits, catalog.label[rows[np.array(readable)]])
 
 

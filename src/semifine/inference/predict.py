@@ -11,16 +11,67 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import NoReturn
+from typing import Any, Literal, NoReturn, Protocol
 
 from semifine.data.parallel import usable_cores
 from semifine.errors import UserError
 from semifine.files import atomic_file
-from semifine.inference.model import Model
+from semifine.inference.calibration import Logits
 from semifine.inference.pipeline import answer
-from semifine.inference.prediction import Prediction, PredictOptions, predict_from_logits
-from semifine.inference.preprocess import several
+from semifine.inference.prediction import ModelMetadata, Prediction, PredictOptions, predict_from_logits
+from semifine.inference.preprocess import Preprocessor, several
 from semifine.inference.tables import ROWS, Journal, Record, as_record, check_suffix, table_rows
+
+Device = Literal["auto", "cpu", "cuda"]
+Checkpoint = Literal["last", "best_val"]
+
+
+class Model(Protocol):
+    """What predictions need."""
+
+    @property
+    def metadata(self) -> ModelMetadata:
+        """What is known beside the network."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Changes with the weights."""
+        ...
+
+    @property
+    def calibration_note(self) -> str:
+        """One sentence about how its confidences are calibrated."""
+        ...
+
+    @property
+    def preprocessor(self) -> Preprocessor:
+        """How it gets to see images."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """How many images at a time suit it."""
+        ...
+
+    def logits(self, views: Sequence[Any]) -> Logits:
+        """N views of its sight, (S, S, 3) levels each -> (N, K)."""
+        ...
+
+
+def open_model(path: Path, checkpoint: Checkpoint | None, device: Device) -> Model:
+    """The model in a run folder, by default its last one, or in an ONNX file, which needs no torch."""
+    if path.suffix.lower() == ".onnx":
+        if checkpoint is not None:
+            raise UserError(f"{path} holds one set of weights: leave out --checkpoint, which is chosen at export.")
+        from semifine.inference.onnx_model import OnnxModel  # onnxruntime is optional
+
+        return OnnxModel(path, device)
+    if path.is_file():
+        raise UserError(f"{path} cannot predict: give the folder of a run, or an .onnx file of 'semifine export'.")
+    from semifine.inference.model import TrainedModel  # slow: imports torch, which an ONNX file does not need
+
+    return TrainedModel(path, checkpoint or "last", device)
 
 
 class Terminated(KeyboardInterrupt):

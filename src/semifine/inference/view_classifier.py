@@ -15,7 +15,7 @@ from semifine.inference.calibration import Logits
 from semifine.models.classifier import Classifier, normalization
 
 if TYPE_CHECKING:
-    from semifine.inference.run import Run
+    from semifine.inference.model import TrainedModel
 
 
 class ViewClassifier(nn.Module):
@@ -71,11 +71,11 @@ def check_finite(logits: Logits, folder: Path) -> None:
 
 
 @torch.inference_mode()
-def try_out(run: Run) -> None:
+def try_out(model: TrainedModel) -> None:
     """Refuses weights that answer a few pictures without finite numbers; all of them may be finite themselves.
 
-    In float32, and not by ``run.logits``: on a GPU such pictures could change its number format for good.
+    In float32, and not by ``model.logits``: on a GPU such pictures could change its number format for good.
     """
-    views = torch.from_numpy(pictures(PICTURES, run.settings.image_size)).to(run.device)
-    _, logits, _ = ViewClassifier(run.network).to(run.device)(views)
-    check_finite(logits.cpu().numpy(), run.folder.path)
+    views = torch.from_numpy(pictures(PICTURES, model.settings.image_size)).to(model.device)
+    _, logits, _ = ViewClassifier(model.network).to(model.device)(views)
+    check_finite(logits.cpu().numpy(), model.run.folder.path)

@@ -9,14 +9,14 @@ from typing import Any
 
 from semifine.errors import UserError
 from semifine.runs.analysis import class_clusters, drop_unlinked
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 
 @dataclass(frozen=True)
 class Arrangement:
     """The blocks of classes of one run that stand together, and the classes that stand alone."""
 
-    run: RunFacts
+    run: Run
     label: str
     blocks: list[list[int]]
     alone: list[int]
@@ -30,18 +30,18 @@ class Arrangement:
         return [member for members in self.blocks for member in members] + self.alone
 
 
-def has_transitions(run: RunFacts) -> bool:
+def has_transitions(run: Run) -> bool:
     return run.transitions is not None and bool(run.transitions.any())
 
 
-def choose_run(runs: Sequence[RunFacts]) -> int | None:
+def choose_run(runs: Sequence[Run]) -> int | None:
     """The place of the first run with transitions, else of the last one with a confusion matrix."""
     tracked = [place for place, run in enumerate(runs) if has_transitions(run)]
     tested = [place for place, run in enumerate(runs) if run.confusion is not None]
     return next(iter(tracked + tested[::-1]), None)
 
 
-def arrange(run: RunFacts, label: str, wanted: int | None = None) -> Arrangement:
+def arrange(run: Run, label: str, wanted: int | None = None) -> Arrangement:
     """By learned clusters where there are transitions, by groups where those are known, else as they come.
 
     ``wanted`` is a number of clusters to take instead of the one that ``choose_k`` finds.
@@ -61,7 +61,7 @@ def arrange(run: RunFacts, label: str, wanted: int | None = None) -> Arrangement
     return Arrangement(run, label, [], list(range(run.num_classes)), "none")
 
 
-def choose_k(run: RunFacts) -> tuple[int, str]:
+def choose_k(run: Run) -> tuple[int, str]:
     """As many clusters as there are groups; else as many as SoC forms for an image it is sure of."""
     groups = len(set(run.class_groups or ()))
     if 1 < groups < run.num_classes:
@@ -72,7 +72,7 @@ def choose_k(run: RunFacts) -> tuple[int, str]:
     return _finest(run.num_classes, {}), "as many as the paper\u2019s method forms for an image that it is sure of"
 
 
-def groups_told(run: RunFacts) -> str:
+def groups_told(run: Run) -> str:
     """How the groups are known: words of the class names say less than a taxonomy."""
     words = [name.split() for name in run.class_names]
     for place, which in ((0, "first"), (-1, "last")):

@@ -9,21 +9,21 @@ from pathlib import Path
 from semifine.methods.registry import method_display
 from semifine.report.formatting import MISSING, NO_BREAK_SPACE
 from semifine.report.sections.settings import SettingRow, flat, settings_rows
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 
-def by_data(runs: Sequence[RunFacts]) -> list[list[int]]:
+def by_data(runs: Sequence[Run]) -> list[list[int]]:
     """Places of the runs that share their data with its settings; only those may be compared."""
     return _places_by(_data_and_settings(run) for run in runs)
 
 
-def data_name(run: RunFacts) -> str:
+def data_name(run: Run) -> str:
     """``semi_cub``, or of one's own photos the folder's or table's name: a page is shown to others."""
     source, _, root = run.data.partition(":")
     return Path(root).name if root and source in ("folder", "table") else source
 
 
-def data_labels(runs: Sequence[RunFacts]) -> list[str]:
+def data_labels(runs: Sequence[Run]) -> list[str]:
     """The name of each run's data; with what differs, ``synthetic (genera 4)``, where several go by one name."""
     labels = [data_name(run) for run in runs]
     for namesakes in _places_by(labels):
@@ -48,7 +48,7 @@ def _telling(rows: Sequence[SettingRow]) -> list[SettingRow]:
     return telling
 
 
-def _data_and_settings(run: RunFacts) -> Hashable:
+def _data_and_settings(run: Run) -> Hashable:
     data = run.settings.get("data")
     return run.data, tuple(sorted(flat(data).items())) if isinstance(data, dict) else ()
 
@@ -76,7 +76,7 @@ def is_soc(method: str) -> bool:
     return method_display(method).group == "soc"
 
 
-def method_labels(runs: Sequence[RunFacts]) -> list[str]:
+def method_labels(runs: Sequence[Run]) -> list[str]:
     """``SoC``; where the runs have several data sets, ``SoC on semi_cub``."""
     are_several = len(by_data(runs)) > 1
     return [
@@ -85,7 +85,7 @@ def method_labels(runs: Sequence[RunFacts]) -> list[str]:
     ]
 
 
-def run_labels(runs: Sequence[RunFacts]) -> list[str]:
+def run_labels(runs: Sequence[Run]) -> list[str]:
     """The method's label; with several seeds ``SoC, seed 1``; where that is not enough, with the folder's name."""
     methods = method_labels(runs)
     seeds = [(method, run.seed) for method, run in zip(methods, runs, strict=True)]

@@ -27,7 +27,7 @@ from semifine.report.sections.settings import environment_rows, settings_rows
 from semifine.report.sections.summary import summarize
 from semifine.report.sections.tree import view_tree
 from semifine.report.style import css_variables
-from semifine.runs.run import RunFacts, read_run
+from semifine.runs.run import Run
 from semifine.version import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -47,13 +47,13 @@ def write_page(runs: Sequence[Path], out: Path, title: str = "Training report", 
         raise UserError(f"{out} is a folder; name the file of the page, such as {out / 'index.html'}.")
     if out.exists() and SIGNATURE not in out.read_bytes():
         raise UserError(f"{out} exists and is no page of semifine: name another file for the report.")
-    html = render_page([read_run(path) for path in runs], title, clusters)
+    html = render_page([Run(path).check_finished() for path in runs], title, clusters)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, html)
     return out
 
 
-def render_page(runs: Sequence[RunFacts], title: str, clusters: int | None) -> str:
+def render_page(runs: Sequence[Run], title: str, clusters: int | None) -> str:
     """The whole page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -68,7 +68,7 @@ def render_page(runs: Sequence[RunFacts], title: str, clusters: int | None) -> s
     return environment.get_template("page.html").render(page_context(runs, title, clusters))
 
 
-def page_context(runs: Sequence[RunFacts], title: str, clusters: int | None) -> dict[str, Any]:
+def page_context(runs: Sequence[Run], title: str, clusters: int | None) -> dict[str, Any]:
     """What the templates fill in, by section."""
     rows = result_rows(runs)
     curves = draw_curves(runs)
@@ -103,7 +103,7 @@ def _embedded(value: Any) -> str:
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _classes_context(runs: Sequence[RunFacts], clusters: int | None) -> dict[str, Any]:
+def _classes_context(runs: Sequence[Run], clusters: int | None) -> dict[str, Any]:
     """The sections about classes and images, which show a single run."""
     place = choose_run(runs)
     if place is None:

@@ -14,7 +14,7 @@ from semifine.report.sections.results import Row
 from semifine.report.sections.settings import flat, is_beside_the_point
 from semifine.report.style import run_styles
 from semifine.runs.analysis import Z_975
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 Settings = tuple[tuple[str, str], ...]
 
@@ -43,7 +43,7 @@ class Score:
         return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
 
 
-def collect_scores(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[Score]:
+def collect_scores(runs: Sequence[Run], rows: Sequence[Row]) -> list[Score]:
     """Scores on test images, or on validation images where no run has test images, in the order of the runs."""
     tested = any(row.cells["top1"].value is not None for row in rows)
     split, key = ("test", "top1") if tested else ("validation", "val")
@@ -63,7 +63,7 @@ def collect_scores(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[Score]
     return [replace(score, label=label) for score, label in zip(scores.values(), labels, strict=True)]
 
 
-def images_of(run: RunFacts, split: str) -> int:
+def images_of(run: Run, split: str) -> int:
     """How many ``test`` or ``validation`` images the run has; 0 where it did not note it."""
     noted = (run.result.get("images") or {}).get({"validation": "val"}.get(split, split))
     if noted is None and split == "test" and run.confusion is not None:
@@ -75,7 +75,7 @@ def find_baseline(scores: Sequence[Score]) -> Score | None:
     return next((score for score in scores if is_baseline(score.method)), None)
 
 
-def what_was_computed(run: RunFacts) -> Settings:
+def what_was_computed(run: Run) -> Settings:
     """Everything that runs must share to be repetitions of each other."""
     settings = flat(run.settings)
     kept = sorted((key, value) for key, value in settings.items() if not is_beside_the_point(key))
@@ -158,14 +158,14 @@ class RunGroup:
     label: str
     hue: str
     dash: str
-    runs: list[RunFacts]
+    runs: list[Run]
 
     @property
     def method(self) -> str:
         return self.runs[0].method
 
 
-def group_runs(runs: Sequence[RunFacts]) -> list[RunGroup]:
+def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     """One group for each set of settings, in the order of the runs."""
     members: dict[object, list[int]] = {}
     for place, run in enumerate(runs):

@@ -1,20 +1,33 @@
-"""A finished run folder, read into what analyses and reports need."""
+"""The reader of a run folder: settings, results, metrics, statistics, data and network."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.parquet as pq
+import yaml
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
+from semifine.config import TrainSettings, read_train_settings
+from semifine.data.catalog import Catalog
+from semifine.data.sources import load_catalog, settings_class
+from semifine.data.sources import resolve as resolve_source
 from semifine.errors import UserError
+from semifine.fields import build
 from semifine.files import damage_as_user_error, read_json
 from semifine.runs.analysis import Z_975, Interval
 from semifine.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from semifine.data.dataset import Dataset
+    from semifine.models.classifier import Classifier
 
 # The kind of record of metrics.jsonl that holds each series.
 SERIES = {
@@ -48,69 +61,135 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class ClassLabels:
-    """Pseudo-labels that each class got up to each of (n,) steps, from the one before: (n, K) counts."""
+    """Pseudo-labels of each class between consecutive evaluations: (n,) steps and (n, K) counts."""
 
     steps: NDArray[np.int64]
     predicted: NDArray[np.int64]
     accepted: NDArray[np.int64]
-    """Those that trained the network."""
+    """The pseudo-labels that entered the loss."""
 
 
-@dataclass(frozen=True, eq=False)
-class RunFacts:
-    """What one run did and found. Matrices and groups are None where the run has none."""
+class Run:
+    """A run folder. Every part is read from its file on first use and then kept.
 
-    path: Path
-    method: str
-    seed: int
-    data: str
-    settings: dict[str, Any]
-    environment: dict[str, Any]
-    result: dict[str, Any]
-    class_names: tuple[str, ...]
-    class_groups: tuple[str, ...] | None = None
-    series: dict[str, Series] = field(default_factory=dict)
-    """Only the series that the run has, by the names of ``SERIES``."""
-    transitions: NDArray[np.int64] | None = None
-    """(K, K) counts of predictions that went from the row's class to the column's."""
-    confusion: NDArray[np.int64] | None = None
-    """(K, K) counts of test images: row is the true class, column the predicted one."""
-    entropy_by_k: dict[int, Interval] | None = None
-    """Mean entropy of the labels of all unlabeled images, were each made with so many clusters."""
-    class_labels: ClassLabels | None = None
-    """Pseudo-labels of each class over training."""
-    data_report: dict[str, Any] = field(default_factory=dict)
-    """What was found in the data when the run began."""
+    Opening a run and reading its metadata does not import torch; only :attr:`dataset` and :meth:`load_network` do.
+    A missing or damaged file raises ``UserError`` with the name of the file.
+
+    Args:
+        path: Folder of a run, finished or not.
+
+    Example:
+        >>> run = Run("runs/soc")  # doctest: +SKIP
+        >>> run.result["top1"], run.class_names[:2]  # doctest: +SKIP
+        (61.2, ('Parus major', 'Parus minor'))
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.folder = RunFolder.open(self.path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def check_finished(self) -> Run:
+        """Reads all metadata and class statistics, and raises ``UserError`` if the run is unfinished or damaged."""
+        _ = self.result, self.settings, self.class_names, self.environment, self.data_report
+        _ = self.metrics, self._class_matrices
+        return self
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """Name of the folder."""
         return self.path.resolve().name
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The content of ``settings.yaml``."""
+        try:
+            settings = yaml.safe_load(self.folder.settings.read_text(encoding="utf-8"))
+            if not settings:
+                raise ValueError("it is empty")
+            return dict(settings)
+        except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"The settings file {self.folder.settings} is damaged: {reason}.") from error
+
+    @cached_property
+    def train_settings(self) -> TrainSettings:
+        """The training settings, checked and typed."""
+        return read_train_settings(self.folder.settings)
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """The content of ``result.json``; ``UserError`` if the run is not finished."""
+        return self.folder.read_result()
+
+    @cached_property
+    def method(self) -> str:
+        """Name of the method."""
+        return str(self.result["method"])
+
+    @cached_property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return int(self.result["seed"])
+
+    @cached_property
+    def data(self) -> str:
+        """Name of the data set, such as ``folder:/data/birds``."""
+        return str(self.result["data"])
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Hardware and versions that the run was trained with."""
+        found = read_json(self.folder.environment) if self.folder.environment.is_file() else {}
+        return found or dict(self.result.get("environment", {}))
+
+    @cached_property
+    def data_report(self) -> dict[str, Any]:
+        """Results of the data checks at the start of the run; empty if the run has none."""
+        return read_json(self.folder.data) if self.folder.data.is_file() else {}
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the K classes, by class id."""
+        return tuple(self.folder.read_class_names())
 
     @property
     def num_classes(self) -> int:
+        """Number of classes K."""
         return len(self.class_names)
 
-    @property
-    def unlabeled(self) -> dict[str, Any]:
-        """Means over the unlabeled set at the end of training; empty where there was none."""
-        return self.result.get("unlabeled") or {}
+    @cached_property
+    def class_groups(self) -> tuple[str, ...] | None:
+        """Group of each class, such as its genus; None if the data set defines no groups."""
+        groups = read_json(self.folder.classes).get("groups")
+        return tuple(str(group) for group in groups) if groups else None
 
-    @property
-    def time(self) -> dict[str, float]:
-        """Seconds by what they went into; empty for a run that did not record it."""
-        return self.result.get("time") or {}
+    # Metrics over training
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The records of ``metrics.jsonl``, in order."""
+        return list(self.folder.read_metrics())
+
+    @cached_property
+    def series(self) -> dict[str, Series]:
+        """The numbers of :data:`SERIES` that the run recorded."""
+        return read_series(self.metrics)
+
+    @cached_property
+    def class_labels(self) -> ClassLabels | None:
+        """Pseudo-labels of each class over training; None for a method without pseudo-labels."""
+        return _class_labels(self.metrics, self.num_classes)
 
     @property
     def supervised_steps(self) -> int:
-        """Steps at the start that no unlabeled image had a part in."""
+        """Number of steps at the start of training that used labeled images only."""
         return round(float(self.settings.get("supervised_warmup") or 0) * float(self.result.get("iterations") or 0))
 
     def of_full_steps(self, name: str) -> NDArray[np.float64]:
-        """Values of a series over the lines of metrics.jsonl in which every step had unlabeled images, too.
-
-        A method without unlabeled images has the same steps all along, and loses nothing but lines.
-        """
+        """Values of a series, restricted to records in which every step used unlabeled images, too."""
         if name not in self.series:
             return np.zeros(0)
         series = self.series[name]
@@ -119,43 +198,50 @@ class RunFacts:
 
     @property
     def step_seconds(self) -> float | None:
-        """The median over lines of metrics.jsonl, each the mean of its steps with unlabeled images.
+        """Seconds of a step with unlabeled images: the median over the records of ``metrics.jsonl``.
 
-        A run of before these were noted gives the mean of all steps, evaluations included; None where steps without
-        unlabeled images are among them.
+        Without such records the mean over all steps, or None if that would mix two kinds of steps.
         """
-        noted = self.of_full_steps("step_seconds")
-        if len(noted):
-            return float(np.median(noted))
+        recorded = self.of_full_steps("step_seconds")
+        if len(recorded):
+            return float(np.median(recorded))
         seconds, steps = self.time.get("steps") or self.result.get("seconds"), self.result.get("iterations")
         return float(seconds) / float(steps) if seconds and steps and not self.supervised_steps else None
 
+    # Statistics at the end of training
+
+    @property
+    def time(self) -> dict[str, float]:
+        """Seconds by part of the run, such as ``steps`` and ``evaluation``."""
+        return self.result.get("time") or {}
+
     @property
     def peak_gpu_bytes(self) -> float | None:
-        """The most that the run held on its GPU; None on a CPU and for runs that did not record it."""
+        """Peak GPU memory in bytes; None on a CPU."""
         return self.result.get("peak_gpu_bytes")
 
     @property
+    def unlabeled(self) -> dict[str, Any]:
+        """Means over the unlabeled images at the end of training; empty without unlabeled images."""
+        return self.result.get("unlabeled") or {}
+
+    @property
     def labeled_counts(self) -> NDArray[np.int64] | None:
-        """(K,) labeled images of each class, where the run noted them."""
+        """(K,) labeled images of each class; None if the run did not record them."""
         classes = self.data_report.get("classes") or {}
         if not all(name in classes for name in self.class_names):
             return None
         return np.array([classes[name]["labeled"] for name in self.class_names], np.int64)
 
     def sample_columns(self) -> list[str]:
-        """Names of the per-sample facts that the run has."""
-        import pyarrow.parquet as pq
-
-        file = RunFolder(self.path).samples
+        """Names of the columns of ``samples.parquet``; empty without unlabeled images."""
+        file = self.folder.samples
         with damage_as_user_error(file):
             return list(pq.read_schema(file).names) if file.is_file() else []
 
     def samples(self, *columns: str) -> dict[str, NDArray[Any]]:
-        """Columns of the per-sample facts, read when asked for; an empty dictionary without unlabeled images."""
-        import pyarrow.parquet as pq
-
-        file = RunFolder(self.path).samples
+        """Statistics of the unlabeled images, by column; all columns by default, none without unlabeled images."""
+        file = self.folder.samples
         if not file.is_file():
             return {}
         names = self.sample_columns()
@@ -166,39 +252,97 @@ class RunFacts:
             table = pq.read_table(file, columns=list(columns) or None)
         return {name: table[name].to_numpy() for name in table.column_names}
 
+    @cached_property
+    def class_stats(self) -> dict[str, NDArray[Any]]:
+        """The tensors of ``classes.safetensors``, by name; empty if the run has none."""
+        file = self.folder.class_stats
+        with damage_as_user_error(file):
+            return dict(load_file(file)) if file.is_file() else {}
 
-def read_run(path: Path) -> RunFacts:
-    """The facts of a finished run; a clear UserError where the folder is none, unfinished or damaged."""
-    folder = RunFolder.open(path)
-    result = folder.read_result()
-    classes = read_json(folder.classes)
-    names = tuple(folder.read_class_names())
-    groups = classes.get("groups")
-    tensors = _read_tensors(folder.class_stats)
-    matrices = _square_matrices(folder.class_stats, tensors, len(names))
-    environment = read_json(folder.environment) if folder.environment.is_file() else {}
-    records = list(folder.read_metrics())
-    return RunFacts(
-        path=path,
-        method=str(result["method"]),
-        seed=int(result["seed"]),
-        data=str(result["data"]),
-        settings=_read_settings(folder.settings),
-        environment=environment or result.get("environment", {}),
-        result=result,
-        class_names=names,
-        class_groups=tuple(str(group) for group in groups) if groups else None,
-        series=read_series(records),
-        transitions=matrices.get("transitions"),
-        confusion=matrices.get("confusion"),
-        entropy_by_k=_entropy_by_k(tensors.get("entropy_by_k")),
-        class_labels=_class_labels(records, len(names)),
-        data_report=read_json(folder.data) if folder.data.is_file() else {},
-    )
+    @cached_property
+    def transitions(self) -> NDArray[np.int64] | None:
+        """(K, K) how often a prediction changed from the row's class to the column's; None without SoC."""
+        return self._class_matrices.get("transitions")
+
+    @cached_property
+    def confusion(self) -> NDArray[np.int64] | None:
+        """(K, K) counts of test images: row is the true class, column the predicted one; None without test images."""
+        return self._class_matrices.get("confusion")
+
+    @cached_property
+    def _class_matrices(self) -> dict[str, NDArray[np.int64]]:
+        return _square_matrices(self.folder.class_stats, self.class_stats, self.num_classes)
+
+    @cached_property
+    def entropy_by_k(self) -> dict[int, Interval] | None:
+        """Mean entropy of all pseudo-labels if each was made with k clusters, by k; None without SoC."""
+        return _entropy_by_k(self.class_stats.get("entropy_by_k"))
+
+    # Data and network
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The images and labels of the run's data set, read again from its source.
+
+        Unreadable images are listed, too. Raises ``UserError`` if the data set has other classes now.
+        """
+        data = self.settings.get("data")
+        if not isinstance(data, Mapping) or "source" not in data:
+            raise UserError("The settings of the run do not name its data.")
+        source = str(data["source"])
+        values = {key: value for key, value in data.items() if key != "source"}
+        catalog = load_catalog(source, build(settings_class(resolve_source(source)[0]), values, "data."))
+        if tuple(catalog.class_names) != self.class_names:
+            raise UserError(f"The classes of {source} are no longer those of the run.")
+        return catalog
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """Catalog and decoded images that the run was trained on."""
+        # Slow to import because of torch, which a report does not need.
+        from semifine.config import read_data_settings
+        from semifine.data.dataset import open_dataset
+        from semifine.data.extra_labels import read_frozen_labels
+        from semifine.training.progress import Display
+
+        settings = read_data_settings(self.folder.settings)
+        dataset = open_dataset(settings, Display(quiet=True), read_frozen_labels(self.folder.labels))
+        self.folder.check_classes(dataset.catalog.class_names)
+        return dataset
+
+    def load_network(self, checkpoint: str = "last", device: str = "cpu") -> Classifier:
+        """Loads the evaluated network in eval mode, without the projection heads that only training needs.
+
+        Args:
+            checkpoint: ``"last"`` or ``"best_val"``.
+            device: Device of the returned network.
+        """
+        # Slow to import because of torch and timm, which a report does not need.
+        from semifine.models.classifier import create_classifier
+        from semifine.runs.checkpoint import load_weights
+
+        settings = self.train_settings
+        weights = load_weights(self.folder.checkpoints / checkpoint)
+        num_classes = self.num_classes if "head.weight" in weights else 0
+        network = create_classifier(settings.backbone, num_classes, settings.image_size)
+        try:
+            network.load_state_dict({name: value for name, value in weights.items() if not name.startswith("heads.")})
+        except RuntimeError as error:
+            raise UserError(
+                f"The weights in {self.folder.checkpoints / checkpoint} do not fit the network that "
+                f"{self.folder.settings} and {self.folder.classes} describe ({settings.backbone}, {num_classes} "
+                "classes): one of these files belongs to another run."
+            ) from error
+        return network.eval().to(device)
 
 
 def read_series(records: Iterable[dict[str, Any]]) -> dict[str, Series]:
-    """The known series among the records; numbers that are not finite are left out."""
+    """The series of :data:`SERIES` among the records of ``metrics.jsonl``; values that are not finite are dropped.
+
+    >>> records = [{"kind": "train", "step": 10, "loss": 0.5}, {"kind": "train", "step": 20, "loss": float("nan")}]
+    >>> read_series(records)["loss"].steps
+    array([10])
+    """
     points: dict[str, list[tuple[int, float]]] = {}
     for record in records:
         for name, kind in SERIES.items():
@@ -223,14 +367,6 @@ def _class_labels(records: Iterable[dict[str, Any]], num_classes: int) -> ClassL
     return ClassLabels(steps, predicted, accepted)
 
 
-def _read_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """What classes.safetensors holds; nothing where a run left none."""
-    from safetensors.numpy import load_file
-
-    with damage_as_user_error(path):
-        return dict(load_file(path)) if path.is_file() else {}
-
-
 def _square_matrices(path: Path, tensors: dict[str, NDArray[Any]], num_classes: int) -> dict[str, NDArray[np.int64]]:
     """The (K, K) tensors by name."""
     found: dict[str, NDArray[np.int64]] = {}
@@ -252,15 +388,3 @@ def _entropy_by_k(table: NDArray[Any] | None) -> dict[int, Interval] | None:
         int(k): Interval(float(mean), float(mean - half), float(mean + half))
         for (k, mean, *_), half in zip(table, halves, strict=True)
     }
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not settings:
-            raise ValueError("it is empty")
-        return dict(settings)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError) as error:
-        raise UserError(f"The settings file {path} is damaged: {' '.join(str(error).split())}.") from error

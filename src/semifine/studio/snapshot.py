@@ -14,10 +14,10 @@ from semifine.data.catalog import Catalog, Split
 from semifine.data.store import ImageStore
 from semifine.errors import UserError
 from semifine.inference.calibration import softmax
-from semifine.inference.run import Run, load
+from semifine.inference.model import TrainedModel
 from semifine.report.class_order import choose_k, has_transitions
 from semifine.runs.analysis import ConfusedPair, class_clusters, drop_unlinked, most_confused_pairs
-from semifine.runs.run import RunFacts, read_run
+from semifine.runs.run import Run
 
 # Among the most uncertain images this many are put in an order that spreads them; beyond, uncertainty alone decides.
 POOL = 2000
@@ -113,7 +113,7 @@ class ConfusionMap:
     """(K, 2) in 0..1: classes whose images look alike lie close."""
 
 
-def confusion_map(stats: RunFacts, probs: NDArray[np.float32], features: Features) -> ConfusionMap:
+def confusion_map(stats: Run, probs: NDArray[np.float32], features: Features) -> ConfusionMap:
     """By the transitions that SoC counted; for other methods by the probability that predictions leave to others."""
     counts = stats.transitions if has_transitions(stats) and stats.transitions is not None else soft_confusion(probs)
     blocks, alone = drop_unlinked(class_clusters(counts, choose_k(stats)[0]), counts)
@@ -194,29 +194,29 @@ class ModelSnapshot:
 
 def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSnapshot:
     """Runs the network once over all labeled and unlabeled images of the run's data set."""
-    run = load(path, device=device)
-    stats = read_run(path)
+    model = TrainedModel(path, device=device)
+    run = model.run
     catalog = run.dataset.catalog
     rows = first_of_each_path(catalog, catalog.rows(Split.UNLABELED))
     if not len(rows):
         raise UserError(f"{catalog.name} has no unlabeled images: there is nothing to label in {path}.")
-    features, logits = _look(run, rows)
-    probs = run.calibration.probabilities(logits).astype(np.float32)
+    features, logits = _look(model, rows)
+    probs = model.calibration.probabilities(logits).astype(np.float32)
     known_rows = catalog.rows(Split.LABELED)
-    known_features, _ = _look(run, known_rows)
+    known_features, _ = _look(model, known_rows)
     center = features.mean(axis=0)
     features, known_features = comparable(features, center), comparable(known_features, center)
     doubt = uncertainty(probs)
-    confused = confusion_map(stats, probs, features)
+    confused = confusion_map(run, probs, features)
     return ModelSnapshot(
         run=path,
-        result=stats.result,
+        result=run.result,
         catalog=catalog,
         store=run.dataset.store,
         rows=rows,
         probs=probs,
         # SoC chooses clusters by the confidence that training saw, which is not calibrated.
-        num_candidates=run.candidates(softmax(logits)).sum(axis=1),
+        num_candidates=model.candidates(softmax(logits)).sum(axis=1),
         features=features,
         known_rows=known_rows,
         known_features=known_features,
@@ -235,6 +235,6 @@ def first_of_each_path(catalog: Catalog, rows: Places) -> Places:
     return rows[np.sort(first)]
 
 
-def _look(run: Run, rows: Places) -> tuple[Features, NDArray[np.float32]]:
-    batches = list(run.scores(rows))
+def _look(model: TrainedModel, rows: Places) -> tuple[Features, NDArray[np.float32]]:
+    batches = list(model.scores(rows))
     return np.concatenate([b.features for b in batches]), np.concatenate([b.logits for b in batches])

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from semifine.config import TrainSettings, read_train_settings
+from semifine.config import TrainSettings
 from semifine.errors import UserError
 from semifine.models.classifier import Classifier, create_classifier, normalization
 from semifine.models.pretrained import LoadReport, load_imagenet_weights, load_weights_file
-from semifine.runs.checkpoint import WEIGHTS, check_weights, load_weights
+from semifine.runs.checkpoint import WEIGHTS, check_weights
 from semifine.runs.folder import RunFolder
+from semifine.runs.run import Run
 
 
 def load_starting_weights(
@@ -56,23 +57,6 @@ def classes_of(path: Path) -> list[str] | None:
     return folder.read_class_names() if folder.classes.is_file() else None
 
 
-def load_trained(folder: RunFolder, checkpoint: str = "last") -> Classifier:
-    """The evaluated network of a run, in eval mode, without the heads that only training needs."""
-    settings = read_train_settings(folder.settings)
-    weights = load_weights(folder.checkpoints / checkpoint)
-    num_classes = len(folder.read_class_names()) if "head.weight" in weights else 0
-    network = create_classifier(settings.backbone, num_classes, settings.image_size)
-    try:
-        network.load_state_dict({name: value for name, value in weights.items() if not name.startswith("heads.")})
-    except RuntimeError as error:
-        raise UserError(
-            f"The weights in {folder.checkpoints / checkpoint} are not of the network that {folder.settings} and "
-            f"{folder.classes} describe ({settings.backbone}, {num_classes} classes): one of these files belongs to "
-            "another run."
-        ) from error
-    return network.eval()
-
-
 def load_frozen(path: Path, like: Classifier, classes: tuple[str, ...], settings: TrainSettings) -> Classifier:
     """A trained classifier of the same classes that a new student learns from, frozen.
 
@@ -80,10 +64,10 @@ def load_frozen(path: Path, like: Classifier, classes: tuple[str, ...], settings
     be of the student's own.
     """
     if path.is_dir():
-        folder = RunFolder.open(path)
-        if folder.read_class_names() != list(classes):
+        run = Run(path)
+        if run.class_names != classes:
             raise UserError(f"The run in {path} learned other classes than those of the data.")
-        network = load_trained(folder)
+        network = run.load_network()
         if not network.num_classes:
             raise UserError(f"{path} holds no classifier of these {len(classes)} classes to learn from.")
     else:

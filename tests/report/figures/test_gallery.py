@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,8 @@ from semifine.report.figures.objectives import draw_objectives, known_samples
 from semifine.report.figures.style import drawing
 from semifine.report.figures.training import draw_training
 from semifine.report.scores import group_runs
-from semifine.runs.run import RunFacts, Series, read_run
-from tests.runs.fake_runs import make_groups, planted_counts, write_run
+from semifine.runs.run import Run, Series
+from tests.runs.fake_runs import changed_run, make_groups, planted_counts, write_run
 
 NAMES = {
     "fig1-training", "fig4-objectives", "fig5-entropies", "fig5-entropy-by-k", "fig6-matrices", "tables-results",
@@ -29,21 +28,21 @@ NAMES = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFacts]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     root = tmp_path_factory.mktemp("runs")
     groups = make_groups(4, 5)
     common = {"groups": groups, "images_per_class": 20, "unlabeled": 500}
     return [
-        read_run(write_run(root / "supervised", "supervised", top1=40.0, **common)),
-        read_run(write_run(root / "fixmatch", "fixmatch", top1=50.0, **common)),
+        Run(write_run(root / "supervised", "supervised", top1=40.0, **common)),
+        Run(write_run(root / "fixmatch", "fixmatch", top1=50.0, **common)),
         *(
-            read_run(write_run(root / f"soc {s}", seed=s, top1=t, transitions=planted_counts(groups), **common))
+            Run(write_run(root / f"soc {s}", seed=s, top1=t, transitions=planted_counts(groups), **common))
             for s, t in ((0, 60.0), (1, 62.0), (2, 64.0))
         ),
     ]
 
 
-def test_all_figures_as_png_and_pdf(runs: list[RunFacts], tmp_path: Path) -> None:
+def test_all_figures_as_png_and_pdf(runs: list[Run], tmp_path: Path) -> None:
     said: list[str] = []
     written = write_figures(runs, tmp_path / "figures", said.append)
     assert {path.stem for path in written} == NAMES
@@ -59,7 +58,7 @@ def test_all_figures_as_png_and_pdf(runs: list[RunFacts], tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", "supervised", top1=None, truth_known=False))
+    run = Run(write_run(tmp_path / "run", "supervised", top1=None, truth_known=False))
     said: list[str] = []
     (tmp_path / "run" / "samples.parquet").unlink()
     written = write_figures([run], tmp_path / "figures", said.append)
@@ -71,7 +70,7 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
         write_figures([run], tmp_path / "file")
 
 
-def test_files_of_others_are_not_drawn_over(runs: list[RunFacts], tmp_path: Path) -> None:
+def test_files_of_others_are_not_drawn_over(runs: list[Run], tmp_path: Path) -> None:
     write_figures(runs, tmp_path / "figures")
     again = write_figures(runs, tmp_path / "figures")
     assert again, "figures of ours are drawn anew"
@@ -84,7 +83,7 @@ def test_files_of_others_are_not_drawn_over(runs: list[RunFacts], tmp_path: Path
     assert again[0].stat().st_mtime_ns == before, "nothing is drawn where not all can be"
 
 
-def test_seeds_become_one_line_and_one_bar(runs: list[RunFacts]) -> None:
+def test_seeds_become_one_line_and_one_bar(runs: list[Run]) -> None:
     groups = group_runs(runs)
     assert [(group.label, len(group.runs)) for group in groups] == [("Supervised", 1), ("FixMatch", 1), ("SoC", 3)]
     with drawing():
@@ -104,8 +103,8 @@ def test_seeds_become_one_line_and_one_bar(runs: list[RunFacts]) -> None:
     assert alone.low < 50 < alone.high, "one seed: what the 400 test images leave open"
 
 
-def test_cost_shows_the_memory_of_runs_on_a_gpu(runs: list[RunFacts]) -> None:
-    on_gpu = [replace(run, result={**run.result, "peak_gpu_bytes": 2.5e9}) for run in runs[2:]]
+def test_cost_shows_the_memory_of_runs_on_a_gpu(runs: list[Run]) -> None:
+    on_gpu = [changed_run(run, result={**run.result, "peak_gpu_bytes": 2.5e9}) for run in runs[2:]]
     with drawing():
         figure = draw_cost(group_runs([runs[0], *on_gpu]))
         alone = draw_cost(group_runs(runs))
@@ -119,8 +118,10 @@ def test_cost_shows_the_memory_of_runs_on_a_gpu(runs: list[RunFacts]) -> None:
     assert len(alone.axes) == 1
 
 
-def test_one_run_has_no_error_bar_of_its_cost(runs: list[RunFacts]) -> None:
-    seeds = [replace(run, series={}, result={**run.result, "time": {"steps": 100.0 + run.seed}}) for run in runs[2:]]
+def test_one_run_has_no_error_bar_of_its_cost(runs: list[Run]) -> None:
+    seeds = [
+        changed_run(run, series={}, result={**run.result, "time": {"steps": 100.0 + run.seed}}) for run in runs[2:]
+    ]
     with drawing():
         figure = draw_cost(group_runs([runs[0], *seeds]))
     assert figure is not None
@@ -128,7 +129,7 @@ def test_one_run_has_no_error_bar_of_its_cost(runs: list[RunFacts]) -> None:
     assert len(figure.axes[0].containers) == 3, "two bars, and the interval over seeds of one"
 
 
-def test_matrices_have_scales_of_the_counts(runs: list[RunFacts]) -> None:
+def test_matrices_have_scales_of_the_counts(runs: list[Run]) -> None:
     with drawing():
         figure = draw_matrices(runs)
     assert figure is not None
@@ -144,9 +145,9 @@ def test_matrices_have_scales_of_the_counts(runs: list[RunFacts]) -> None:
         assert picture.norm(top / 4) == pytest.approx(0.5), "half the color"
 
 
-def test_long_names_stay_on_the_paper(runs: list[RunFacts]) -> None:
+def test_long_names_stay_on_the_paper(runs: list[Run]) -> None:
     """Names with the data of the runs are long: legends and titles must not be cut at the edge."""
-    moved = replace(runs[1], data="folder:/home/ada/a folder with a rather long name of its own")
+    moved = changed_run(runs[1], data="folder:/home/ada/a folder with a rather long name of its own")
     groups = group_runs([runs[0], moved, *runs[2:]])
     assert [group.label for group in groups][1:] == [
         "FixMatch on a folder with a rather long name of its own",
@@ -163,7 +164,7 @@ def test_long_names_stay_on_the_paper(runs: list[RunFacts]) -> None:
             assert all(box.x0 >= 0 and box.x1 <= width for box in boxes), draw.__name__
 
 
-def test_points_of_the_entropy_figure_are_the_images(runs: list[RunFacts]) -> None:
+def test_points_of_the_entropy_figure_are_the_images(runs: list[Run]) -> None:
     with drawing():
         figure = draw_entropies(group_runs(runs))
         by_k = draw_entropy_by_k(group_runs(runs))
@@ -182,7 +183,7 @@ def test_points_of_the_entropy_figure_are_the_images(runs: list[RunFacts]) -> No
 def test_every_group_has_its_panel(tmp_path: Path) -> None:
     """More of them than fit in a row: none is left out."""
     methods = ("soc", "fixmatch", "flexmatch", "pseudo_label", "simmatch", "curriculum", "self_training")
-    groups = group_runs([read_run(write_run(tmp_path / method, method, unlabeled=60)) for method in methods])
+    groups = group_runs([Run(write_run(tmp_path / method, method, unlabeled=60)) for method in methods])
     with drawing():
         entropies, objectives = draw_entropies(groups), draw_objectives(groups)
     assert entropies is not None
@@ -193,7 +194,7 @@ def test_every_group_has_its_panel(tmp_path: Path) -> None:
     assert len(ends) == 1, "all on one scale"
 
 
-def test_hard_labels_can_be_seen_and_are_named(runs: list[RunFacts]) -> None:
+def test_hard_labels_can_be_seen_and_are_named(runs: list[Run]) -> None:
     with drawing():
         figure = draw_entropies(group_runs(runs))
     assert figure is not None
@@ -203,9 +204,9 @@ def test_hard_labels_can_be_seen_and_are_named(runs: list[RunFacts]) -> None:
     assert "each label" not in soc.texts[0].get_text()
 
 
-def test_panels_of_training_share_their_steps_and_show_the_last(runs: list[RunFacts]) -> None:
+def test_panels_of_training_share_their_steps_and_show_the_last(runs: list[Run]) -> None:
     second_half = Series(np.array([600, 1000]), np.ones(2))
-    late = replace(runs[2], series={**runs[2].series, "pseudo_label_accuracy": second_half})
+    late = changed_run(runs[2], series={**runs[2].series, "pseudo_label_accuracy": second_half})
     with drawing():
         figure = draw_training(group_runs([runs[0], late]))
     assert figure is not None
@@ -216,12 +217,12 @@ def test_panels_of_training_share_their_steps_and_show_the_last(runs: list[RunFa
     assert not any(line.get_clip_on() for line in ends)
 
 
-def test_objectives_leave_images_of_no_class_out(runs: list[RunFacts]) -> None:
+def test_objectives_leave_images_of_no_class_out(runs: list[Run]) -> None:
     assert len(known_samples(runs[2])["z_obj1"]) == 490
 
 
 def test_the_command_writes_page_and_figures(
-    runs: list[RunFacts], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "page.html"
     arguments = ["report", str(runs[0].path), str(runs[2].path), "--out", str(out), "--figures", str(tmp_path / "f")]

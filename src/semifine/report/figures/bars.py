@@ -10,7 +10,7 @@ from semifine.report.figures.style import FULL, color, in_lines, panels
 from semifine.report.formatting import three_digits
 from semifine.report.scores import RunGroup
 from semifine.runs.analysis import Interval
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def draw_results(groups: Sequence[RunGroup]) -> Figure | None:
     return figure
 
 
-def accuracy_interval(runs: Sequence[RunFacts], key: str) -> Interval:
+def accuracy_interval(runs: Sequence[Run], key: str) -> Interval:
     """Over seeds where there are several; with one, what chance in the choice of test images leaves open."""
     values = [float(run.result[key]) for run in runs if run.result.get(key) is not None]
     confusion = runs[0].confusion
@@ -42,7 +42,7 @@ def accuracy_interval(runs: Sequence[RunFacts], key: str) -> Interval:
 
 
 # What a step costs: the title of the panel, and the number of a run that it shows.
-COSTS: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
+COSTS: tuple[tuple[str, Callable[[Run], float | None]], ...] = (
     ("Time of a training step (ms)", lambda run: run.step_seconds and 1000 * run.step_seconds),
     ("GPU memory at most (GB)", lambda run: run.peak_gpu_bytes and run.peak_gpu_bytes / 1e9),
 )

@@ -14,7 +14,7 @@ from semifine.report.figures.objectives import draw_objectives
 from semifine.report.figures.style import SIGNATURE, drawing, files_of, save
 from semifine.report.figures.training import draw_training
 from semifine.report.scores import RunGroup, group_runs
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ BY_GROUP: tuple[tuple[str, Callable[[Sequence[RunGroup]], Figure | None], str], 
 MATRICES = "fig6-matrices"
 
 
-def write_figures(runs: Sequence[RunFacts], folder: Path, log: Callable[[str], None] = print) -> list[Path]:
+def write_figures(runs: Sequence[Run], folder: Path, log: Callable[[str], None] = print) -> list[Path]:
     """Writes the figures into the folder, and says which cannot be drawn and why."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; --figures names a folder.")

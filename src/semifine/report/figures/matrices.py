@@ -12,7 +12,7 @@ from semifine.report.class_order import Arrangement, arrange, choose_run
 from semifine.report.figures.style import panels
 from semifine.report.formatting import shortened
 from semifine.report.sections.matrices import COLOR_NOTE, middle_of_scale
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_NAMED = 24
 
 
-def draw_matrices(runs: Sequence[RunFacts]) -> Figure | None:
+def draw_matrices(runs: Sequence[Run]) -> Figure | None:
     """Those of the two matrices that there are, with their scales, without diagonals; None where there is neither."""
     place = choose_run(runs)
     if place is None:

@@ -11,7 +11,7 @@ from semifine.report.figures.statistics import kernel_density, mass_levels
 from semifine.report.figures.style import FULL, add_legend, color, in_lines, panels
 from semifine.report.names import is_soc
 from semifine.report.scores import RunGroup
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
     return figure
 
 
-def known_samples(run: RunFacts) -> dict[str, Any]:
+def known_samples(run: Run) -> dict[str, Any]:
     """z_obj1 and entropy of the images whose true class is known and one of the classes."""
     samples = run.samples("truth", "z_obj1", "entropy_before")
     if not samples:

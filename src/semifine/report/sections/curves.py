@@ -12,7 +12,7 @@ import numpy as np
 from semifine.report.formatting import decimal
 from semifine.report.names import run_labels
 from semifine.report.style import DASH_ARRAYS, FAINT, HUES, INK, drawing, new_figure, run_styles, to_svg
-from semifine.runs.run import RunFacts, Series
+from semifine.runs.run import Run, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ class LegendEntry:
     dash: str
 
 
-def legend(runs: Sequence[RunFacts]) -> list[LegendEntry]:
+def legend(runs: Sequence[Run]) -> list[LegendEntry]:
     """One entry a run, with the dash pattern of its lines."""
     styles = run_styles([run.method for run in runs])
     return [
@@ -87,7 +87,7 @@ def legend(runs: Sequence[RunFacts]) -> list[LegendEntry]:
     ]
 
 
-def draw_curves(runs: Sequence[RunFacts]) -> list[CurveFigure]:
+def draw_curves(runs: Sequence[Run]) -> list[CurveFigure]:
     """The figures for which at least one run has numbers."""
     with drawing():
         return [
@@ -97,7 +97,7 @@ def draw_curves(runs: Sequence[RunFacts]) -> list[CurveFigure]:
         ]
 
 
-def _data(curve: Curve, runs: Sequence[RunFacts]) -> dict[str, Any]:
+def _data(curve: Curve, runs: Sequence[Run]) -> dict[str, Any]:
     lines = []
     for place, run in enumerate(runs):
         if curve.series in run.series:
@@ -133,7 +133,7 @@ def reach_to_tick(axes: Axes) -> None:
     axes.set_yticks(ticks)
 
 
-def _draw(curve: Curve, runs: Sequence[RunFacts]) -> str:
+def _draw(curve: Curve, runs: Sequence[Run]) -> str:
     figure = new_figure(4.6, 2.9)
     axes = figure.add_subplot(facecolor="none")
     said = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from semifine.report.formatting import count, enumeration
 from semifine.report.names import by_data, data_labels
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 MAX_FILES = 10
 SPLIT_NAMES = {"val": "validation"}
@@ -23,14 +23,14 @@ class DataView:
     more_copies: int
 
 
-def view_data(runs: Sequence[RunFacts]) -> list[DataView]:
+def view_data(runs: Sequence[Run]) -> list[DataView]:
     """One entry for each data set; empty where the runs noted nothing."""
     names = data_labels(runs)
     noted = [[place for place in places if runs[place].data_report] for places in by_data(runs)]
     return [_view(runs[places[0]], names[places[0]]) for places in noted if places]
 
 
-def _view(run: RunFacts, name: str) -> DataView:
+def _view(run: Run, name: str) -> DataView:
     report = run.data_report
     numbers = (report.get("splits") or {}).items()
     splits = [count(number, f"{SPLIT_NAMES.get(name, name)} image") for name, number in numbers if number]

@@ -12,7 +12,7 @@ from semifine.report.names import by_data, data_labels, is_reference
 from semifine.report.scores import Comparison, collect_scores, compare, find_baseline
 from semifine.report.sections.results import Row
 from semifine.report.sections.settings import differences_beyond_method
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 SENTENCES = {
     "yes": "The difference is larger than chance alone is likely to give.",
@@ -54,7 +54,7 @@ class HelpBox:
     advice: list[Advice]
 
 
-def view_help(runs: Sequence[RunFacts], rows: Sequence[Row]) -> HelpBox:
+def view_help(runs: Sequence[Run], rows: Sequence[Row]) -> HelpBox:
     """One verdict for each method with unlabeled images, against the supervised runs on the same data."""
     verdicts: list[Verdict] = []
     unequal: list[str] = []
@@ -77,7 +77,7 @@ def view_help(runs: Sequence[RunFacts], rows: Sequence[Row]) -> HelpBox:
     return HelpBox(verdicts, unequal, advice)
 
 
-def _advice(runs: Sequence[RunFacts], rows: Sequence[Row], is_measured: bool) -> list[Advice]:
+def _advice(runs: Sequence[Run], rows: Sequence[Row], is_measured: bool) -> list[Advice]:
     """For runs on one data set; none where all of them are references."""
     learners = [(run, row) for run, row in zip(runs, rows, strict=True) if not is_reference(run.method)]
     if not learners:

@@ -20,7 +20,7 @@ from semifine.report.class_order import Arrangement
 from semifine.report.formatting import MISSING, count, decimal, percent
 from semifine.report.names import data_name
 from semifine.runs.analysis import largest_first, rank_for_labeling
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 Examples = Mapping[int, Sequence[NDArray[Any]]]
 
@@ -54,12 +54,12 @@ def data_uri(image: NDArray[Any]) -> str:
 class RunPhotos:
     """Photos by class and by path; none, and the reason, where the data cannot be read."""
 
-    def __init__(self, run: RunFacts) -> None:
+    def __init__(self, run: Run) -> None:
         self._catalog: Catalog | None = None
         self.missing = ""
         """Why there are no photos; empty where there are."""
         try:
-            self._catalog = _open_catalog(run)
+            self._catalog = run.catalog
         except (UserError, OSError) as error:
             root = run.data.partition(":")[2]
             self.missing = str(error).replace(root, data_name(run)) if root else str(error)
@@ -93,22 +93,6 @@ class RunPhotos:
         assert self._catalog is not None
         decoded = try_decode(self._catalog.reader, row, SIDE)
         return [] if isinstance(decoded, str) else [decoded.pixels]
-
-
-def _open_catalog(run: RunFacts) -> Catalog:
-    """The data as the run's settings name it, if its classes are still those of the run."""
-    from semifine.data import sources
-    from semifine.fields import build
-
-    named: Any = run.settings.get("data")
-    if not isinstance(named, Mapping) or "source" not in named:
-        raise UserError("The run's settings do not name its data.")
-    source, _ = sources.resolve(str(named["source"]))
-    values = {key: value for key, value in named.items() if key != "source"}
-    catalog = sources.load_catalog(str(named["source"]), build(sources.settings_class(source), values, "data."))
-    if tuple(catalog.class_names) != run.class_names:
-        raise UserError(f"The classes of {named['source']} are no longer those of the run.")
-    return catalog
 
 
 MAX_CARDS = 12
@@ -187,7 +171,7 @@ GALLERIES = (
 )
 
 
-def _places(samples: dict[str, NDArray[Any]], run: RunFacts) -> dict[str, NDArray[np.int64]]:
+def _places(samples: dict[str, NDArray[Any]], run: Run) -> dict[str, NDArray[np.int64]]:
     truth = samples["truth"]
     known = (truth >= 0) & (truth < run.num_classes)
     changes = samples.get("changes", np.zeros(len(truth)))
@@ -209,7 +193,7 @@ def _cluster_of(shown: Arrangement) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _CardMaker:
-    run: RunFacts
+    run: Run
     samples: dict[str, NDArray[Any]]
     pictures: dict[str, str]
 

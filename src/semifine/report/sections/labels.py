@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from semifine.report.formatting import MISSING, count, percent, shortened
 from semifine.report.sections.matrices import BLUE
 from semifine.report.style import FAINT, HUES, INK, drawing, new_figure, to_svg
-from semifine.runs.run import ClassLabels, RunFacts
+from semifine.runs.run import ClassLabels, Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ class ClassLabelsView:
     """Classes without a single accepted label at the end."""
 
 
-def view_class_labels(run: RunFacts) -> ClassLabelsView | None:
+def view_class_labels(run: Run) -> ClassLabelsView | None:
     """None where the run counted no pseudo-labels."""
     labels = run.class_labels
     if labels is None or not labels.accepted.any():
@@ -63,7 +63,7 @@ def view_class_labels(run: RunFacts) -> ClassLabelsView | None:
     return ClassLabelsView(history, last, listed[::-1][:MAX_LISTED], listed[:MAX_LISTED], never)
 
 
-def _share(run: RunFacts, label: int, share: NDArray[np.float64], labeled: NDArray[np.int64] | None) -> ClassShare:
+def _share(run: Run, label: int, share: NDArray[np.float64], labeled: NDArray[np.int64] | None) -> ClassShare:
     of_labeled = MISSING if labeled is None else percent(100 * labeled[label] / max(labeled.sum(), 1))
     return ClassShare(run.class_names[label], percent(100 * share[label]), of_labeled)
 
@@ -94,7 +94,7 @@ class _Rows:
         return figure, axes
 
 
-def _rows(run: RunFacts, last: NDArray[np.int64], labeled: NDArray[np.int64] | None) -> _Rows:
+def _rows(run: Run, last: NDArray[np.int64], labeled: NDArray[np.int64] | None) -> _Rows:
     return _Rows(list(run.class_names), np.lexsort((-last, -(last if labeled is None else labeled))))
 
 

@@ -11,7 +11,7 @@ from semifine.report.formatting import MISSING, count, decimal, duration, enumer
 from semifine.report.names import is_reference, method_labels, run_labels
 from semifine.report.style import run_styles
 from semifine.runs.analysis import agreement_with_groups
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ COLUMNS = (
 )
 
 
-def result_rows(runs: Sequence[RunFacts]) -> list[Row]:
+def result_rows(runs: Sequence[Run]) -> list[Row]:
     """The rows in the order of the runs."""
     styles = run_styles([run.method for run in runs])
     return [
@@ -69,7 +69,7 @@ def filled_columns(rows: Sequence[Row]) -> list[Column]:
     return [column for column in COLUMNS if column.key in wanted]
 
 
-def result_cells(run: RunFacts) -> dict[str, Cell]:
+def result_cells(run: Run) -> dict[str, Cell]:
     """The numbers of one run by column; a missing one is a dash."""
     result, unlabeled = run.result, run.unlabeled
     numbers: dict[str, float | None] = {
@@ -102,7 +102,7 @@ class OutsideRow:
     accepted: str
 
 
-def outside_rows(runs: Sequence[RunFacts]) -> list[OutsideRow]:
+def outside_rows(runs: Sequence[Run]) -> list[OutsideRow]:
     """Two rows for each run that knows of unlabeled images of no class."""
     rows = []
     for run, label in zip(runs, run_labels(runs), strict=True):
@@ -126,18 +126,18 @@ def outside_rows(runs: Sequence[RunFacts]) -> list[OutsideRow]:
 PARTS = {"steps": "steps", "evaluation": "evaluation", "saving": "checkpoints", "start_up": "start-up"}
 
 
-def time_lines(runs: Sequence[RunFacts]) -> list[str]:
+def time_lines(runs: Sequence[Run]) -> list[str]:
     """One line for each run that recorded what its time went into."""
     return [_line(run, label) for run, label in zip(runs, run_labels(runs), strict=True) if any(run.time.values())]
 
 
-def _line(run: RunFacts, label: str) -> str:
+def _line(run: Run, label: str) -> str:
     total = sum(run.time.values())
     shares = [f"{_share(run.time.get(part, 0) / total)} {name}" for part, name in PARTS.items()]
     return f"{label}: {duration(total)} in all, {enumeration(shares)}{_speed(run)}."
 
 
-def _speed(run: RunFacts) -> str:
+def _speed(run: Run) -> str:
     """Of the steps with unlabeled images, where some had none."""
     words = []
     if run.step_seconds is not None:

@@ -8,7 +8,7 @@ from pathlib import PureWindowsPath
 from typing import Any
 
 from semifine.report.formatting import ELLIPSIS, MISSING
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,15 @@ class SettingRow:
     differs: bool
 
 
-def settings_rows(runs: Sequence[RunFacts]) -> list[SettingRow]:
+def settings_rows(runs: Sequence[Run]) -> list[SettingRow]:
     return _rows([flat(run.settings) for run in runs])
 
 
-def environment_rows(runs: Sequence[RunFacts]) -> list[SettingRow]:
+def environment_rows(runs: Sequence[Run]) -> list[SettingRow]:
     return _rows([flat(run.environment) for run in runs])
 
 
-def differences_beyond_method(runs: Sequence[RunFacts]) -> list[str]:
+def differences_beyond_method(runs: Sequence[Run]) -> list[str]:
     """Settings other than the method's own in which the runs differ: then not only the methods are compared."""
     rows = settings_rows(runs)
     return [

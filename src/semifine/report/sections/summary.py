@@ -11,7 +11,7 @@ from semifine.report.names import by_data, data_labels, is_reference
 from semifine.report.scores import Comparison, Score, collect_scores, compare, find_baseline, images_of
 from semifine.report.sections.results import Row
 from semifine.report.sections.settings import differences_beyond_method
-from semifine.runs.run import RunFacts
+from semifine.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Summary:
     """What a careful reader should keep in mind."""
 
 
-def summarize(runs: Sequence[RunFacts], rows: Sequence[Row]) -> Summary:
+def summarize(runs: Sequence[Run], rows: Sequence[Row]) -> Summary:
     """Words and tiles for all runs; runs on different data are never compared."""
     tiles: list[Tile] = []
     paragraphs: list[str] = []
@@ -68,7 +68,7 @@ def _tiles(scores: Sequence[Score]) -> list[Tile]:
     return tiles
 
 
-def _data_sentence(runs: Sequence[RunFacts], name: str) -> str:
+def _data_sentence(runs: Sequence[Run], name: str) -> str:
     run = runs[0]
     images = run.result.get("images") or {}
     labeled, tested = images.get("labeled"), max(images_of(run, "test") for run in runs)
@@ -122,7 +122,7 @@ def _told(comparison: Comparison) -> str:
     )
 
 
-def _label_sentences(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[str]:
+def _label_sentences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
     """What soft labels are worth, for the first run that gives any."""
     for run, row in zip(runs, rows, strict=True):
         stats = run.unlabeled
@@ -143,7 +143,7 @@ def _label_sentences(runs: Sequence[RunFacts], rows: Sequence[Row]) -> list[str]
     return []
 
 
-def _remarks(scores: Sequence[Score], runs: Sequence[RunFacts], where: str) -> list[str]:
+def _remarks(scores: Sequence[Score], runs: Sequence[Run], where: str) -> list[str]:
     notes = []
     single = [score.label for score in scores if len(score.seeds) == 1]
     if single:
