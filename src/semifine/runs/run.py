@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.parquet as pq
-import yaml
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from semifine.config import TrainSettings, read_train_settings
 from semifine.data.catalog import Catalog
 from semifine.data.sources import load_catalog, settings_class
 from semifine.data.sources import resolve as resolve_source
@@ -26,6 +23,7 @@ from semifine.runs.analysis import Z_975, Interval
 from semifine.runs.folder import RunFolder
 
 if TYPE_CHECKING:
+    from semifine.config import TrainSettings
     from semifine.data.dataset import Dataset
     from semifine.models.classifier import Classifier
 
@@ -105,6 +103,8 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The content of ``settings.yaml``."""
+        import yaml  # slow: 'import semifine.report' does not need it
+
         try:
             settings = yaml.safe_load(self.folder.settings.read_text(encoding="utf-8"))
             if not settings:
@@ -117,6 +117,8 @@ class Run:
     @cached_property
     def train_settings(self) -> TrainSettings:
         """The training settings, checked and typed."""
+        from semifine.config import read_train_settings  # imports yaml, see ``settings``
+
         return read_train_settings(self.folder.settings)
 
     @cached_property
@@ -235,12 +237,16 @@ class Run:
 
     def sample_columns(self) -> list[str]:
         """Names of the columns of ``samples.parquet``; empty without unlabeled images."""
+        import pyarrow.parquet as pq  # slow: 'import semifine.report' does not need it
+
         file = self.folder.samples
         with damage_as_user_error(file):
             return list(pq.read_schema(file).names) if file.is_file() else []
 
     def samples(self, *columns: str) -> dict[str, NDArray[Any]]:
         """Statistics of the unlabeled images, by column; all columns by default, none without unlabeled images."""
+        import pyarrow.parquet as pq  # slow: 'import semifine.report' does not need it
+
         file = self.folder.samples
         if not file.is_file():
             return {}
