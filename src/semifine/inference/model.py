@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 from torch import Tensor
 
 from semifine.augment import AugmentPipeline, AugmentSettings
@@ -20,7 +19,6 @@ from semifine.data.decode import Pixels
 from semifine.data.store import ImageStore
 from semifine.devices import inference_device
 from semifine.errors import UserError
-from semifine.files import damage_told
 from semifine.inference import pipeline
 from semifine.inference.calibration import Calibration, Chosen, ClassClusters, Probabilities, candidates
 from semifine.inference.fit_calibration import calibration_of, weights_identity
@@ -88,10 +86,7 @@ class TrainedModel:
     @cached_property
     def clusters(self) -> ClassClusters | None:
         """The clusterings of classes that the run learned; None where its method learns none."""
-        if not self.run.folder.class_stats.is_file():
-            return None
-        with damage_told(self.run.folder.class_stats):
-            stats = load_file(self.run.folder.class_stats)
+        stats = self.run.class_stats
         return ClassClusters(stats["clusters"], stats["cluster_confidence"]) if "clusters" in stats else None
 
     def candidates(self, probs: Probabilities) -> Chosen:
