@@ -1,4 +1,4 @@
-"""Collective operations over processes: rank, gather, sum."""
+"""Collective operations over the processes of a training; with a single process they do nothing."""
 
 from __future__ import annotations
 
@@ -7,28 +7,77 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def gather(part: Tensor) -> Tensor:
-    """The parts (B, ...) of all ranks, joined in rank order; all ranks must give the same shape."""
+def world_size() -> int:
+    """Number of processes that share every batch.
+
+    Example::
+
+        >>> world_size()
+        1
+    """
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Index of this process, 0 to ``world_size() - 1``."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def all_gather(part: Tensor) -> Tensor:
+    """Concatenates the tensors of all processes in rank order.
+
+    Args:
+        part: (B, ...), the same shape in every process.
+
+    Returns:
+        (world_size * B, ...).
+
+    Example::
+
+        >>> all_gather(torch.tensor([1, 2]))
+        tensor([1, 2])
+    """
     if world_size() == 1:
         return part
-    everyone = [torch.empty_like(part) for _ in range(world_size())]
-    dist.all_gather(everyone, part.contiguous())
-    return torch.cat(everyone)
+    parts = [torch.empty_like(part) for _ in range(world_size())]
+    dist.all_gather(parts, part.contiguous())
+    return torch.cat(parts)
 
 
-def last_of_each(index: Tensor, counts: Tensor | None = None) -> Tensor:
-    """(B,) the last place in the batch with the same index, among those that count; -1 where there is none.
+def all_reduce_sum(values: Tensor) -> Tensor:
+    """Sums a tensor over all processes; the argument is not changed.
 
-    The same sample may occur twice in a batch. If each of its places writes what the last one holds, the order
-    of the writes does not matter. Shapes: index (B,), counts (B,) bool.
+    Example::
+
+        >>> all_reduce_sum(torch.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
+    if world_size() > 1:
+        values = values.clone()
+        dist.all_reduce(values)
+    return values
+
+
+def last_occurrence(index: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Position of the last entry with the same index, for each entry of a batch.
+
+    A sample can occur twice in a batch. If every occurrence writes the value of the last one, the order of the writes
+    does not matter.
+
+    Args:
+        index: (B,) sample indices.
+        mask: (B,) bool; only entries where it is True count.
+
+    Returns:
+        (B,) positions; -1 if no entry with this index counts.
+
+    Example::
+
+        >>> last_occurrence(torch.tensor([7, 8, 7]))
+        tensor([2, 1, 2])
     """
     same = index.unsqueeze(1) == index.unsqueeze(0)
-    if counts is not None:
-        same = same & counts
-    place = torch.arange(len(index), device=index.device)
-    return torch.where(same, place, -1).amax(dim=1)
-
-
-def world_size() -> int:
-    """The number of processes that share every batch."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if mask is not None:
+        same = same & mask
+    positions = torch.arange(len(index), device=index.device)
+    return torch.where(same, positions, -1).amax(dim=1)

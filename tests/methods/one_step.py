@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from semifine.methods import method_class
 from semifine.methods.base import Batch, DataInfo, Method
 from semifine.models.classifier import PROJECTION, Classifier, create_classifier
-from semifine.models.ema import create_teacher
+from semifine.models.ema import create_ema
 from semifine.models.forward import Networks, Output
 from tests.conftest import tiny_settings
 
@@ -37,7 +37,7 @@ def make_network(name: str, seed: int = 0) -> Classifier:
 
 def make_networks(name: str, *, train: bool = False) -> Networks:
     """Student, average and a frozen network, each with weights of its own."""
-    teacher, frozen = (create_teacher(make_network(name, seed)) for seed in (1, 2))
+    teacher, frozen = (create_ema(make_network(name, seed)) for seed in (1, 2))
     return Networks(make_network(name).train(train), teacher, frozen=frozen)
 
 
@@ -57,7 +57,7 @@ class LinearNetwork(nn.Module):
 
 
 def make_linear_networks(dim: int = 128) -> Networks:
-    teacher, frozen = (create_teacher(LinearNetwork(dim, seed)) for seed in (1, 2))
+    teacher, frozen = (create_ema(LinearNetwork(dim, seed)) for seed in (1, 2))
     return Networks(LinearNetwork(dim, 0), teacher, frozen=frozen)
 
 

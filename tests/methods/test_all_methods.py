@@ -253,7 +253,7 @@ def test_numbers_are_detached_scalars_and_the_loss_has_a_gradient(name: str) -> 
     method, networks = make_method(name), make_networks(name, train=True)
     result = method(networks, make_batch(method), Progress(0, 10))
     assert result.loss.requires_grad
-    assert all(value.ndim == 0 and not value.requires_grad for value in result.numbers.values())
+    assert all(value.ndim == 0 and not value.requires_grad for value in result.metrics.values())
     if result.pseudo_labels is not None:
         assert not result.pseudo_labels.target.requires_grad
 

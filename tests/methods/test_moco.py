@@ -11,12 +11,12 @@ import torch
 
 import semifine
 from semifine.errors import UserError
-from semifine.losses import contrast_logits, contrastive_loss
+from semifine.losses import info_nce_logits, info_nce_loss
 from semifine.methods.base import DataInfo, Progress
 from semifine.methods.components import RingBuffer
 from semifine.methods.moco import MoCo, MoCoSettings
-from semifine.models.classifier import PROJECTION, create_classifier, on_sphere
-from semifine.models.ema import create_teacher, update_teacher
+from semifine.models.classifier import PROJECTION, create_classifier, l2_normalize
+from semifine.models.ema import create_ema, update_ema
 from semifine.models.pretrained import load_weights_file
 from semifine.training.fit import fit
 from semifine.training.progress import Display
@@ -50,7 +50,7 @@ def test_a_step_puts_its_keys_into_the_queue() -> None:
     method, networks = make_method("moco"), make_linear_networks()
     batch = make_batch(method)
     method(networks, batch, PROGRESS)
-    keys = on_sphere(networks.teacher(batch.unlabeled["moco_v2:2"]).heads[PROJECTION])
+    keys = l2_normalize(networks.ema(batch.unlabeled["moco_v2:2"]).heads[PROJECTION])
     torch.testing.assert_close(method.queue.rows[:8], keys)
     assert method.queue.slot == 8
 
@@ -69,25 +69,25 @@ def test_the_keys_have_no_gradient() -> None:
 @pytest.mark.parametrize(("momentum", "like"), [(1.0, "the key encoder"), (0.0, "the query encoder")])
 def test_momentum_one_freezes_the_key_encoder_and_zero_copies_the_query_encoder(momentum: float, like: str) -> None:
     query = create_classifier("test_resnet", 0, 32)
-    key = create_teacher(create_classifier("test_resnet", 0, 32))
+    key = create_ema(create_classifier("test_resnet", 0, 32))
     expected = [p.clone() for p in (key if like == "the key encoder" else query).parameters()]
-    update_teacher(key, query, momentum)
+    update_ema(key, query, momentum)
     torch.testing.assert_close(list(key.parameters()), expected)
 
 
 def test_logits_have_the_own_key_first() -> None:
-    query, key, others = (on_sphere(torch.randn(n, 5)) for n in (3, 3, 7))
-    logits = contrast_logits(query, key, others, temperature=0.2)
+    query, key, others = (l2_normalize(torch.randn(n, 5)) for n in (3, 3, 7))
+    logits = info_nce_logits(query, key, others, temperature=0.2)
     assert logits.shape == (3, 1 + 7)
     torch.testing.assert_close(logits[:, 0], (query * key).sum(dim=1) / 0.2)
     torch.testing.assert_close(logits[1, 1:], torch.stack([query[1] @ other for other in others]) / 0.2)
     slow = -logits.log_softmax(dim=1)[:, 0].mean()
-    torch.testing.assert_close(contrastive_loss(logits), slow)
+    torch.testing.assert_close(info_nce_loss(logits), slow)
 
 
 def test_descent_lowers_the_loss() -> None:
     method, networks = make_method("moco"), make_networks("moco", train=True)
-    networks.teacher.load_state_dict(networks.student.state_dict())
+    networks.ema.load_state_dict(networks.student.state_dict())
     batch = make_batch(method)
     optimizer = torch.optim.SGD(networks.student.parameters(), lr=0.05)
     losses = []
@@ -128,7 +128,7 @@ def test_batch_norm_sees_keys_in_other_groups_than_queries() -> None:
             asked.append(images[:, 0, 0, 0].int().tolist())
             return make_linear_networks()(images)
 
-        def ask_teacher(self, images):
+        def forward_ema(self, images):
             return self(images)
 
     batch = make_batch(method)

@@ -34,7 +34,7 @@ def test_the_ramp_is_a_share_of_the_run_and_counts_its_own_steps() -> None:
     method, networks = make_method("pseudo_label", ramp=0.5, threshold=0), make_networks("pseudo_label")
     batch, progress = make_batch(method), Progress(0, 8)
     for step in range(5):
-        numbers = method(networks, batch, progress).numbers
+        numbers = method(networks, batch, progress).metrics
         weight = (numbers["loss"] - numbers["loss_labeled"]) / numbers["loss_unlabeled"]
         assert weight.item() == pytest.approx(math.exp(-5 * (1 - step / 4) ** 2), abs=1e-5)
 

@@ -80,7 +80,7 @@ def test_labels_of_minus_one_are_ignored() -> None:
     method, networks = make_method("self_training"), make_networks("self_training")
     batch = make_batch(method)
     half_known = replace(batch, label=torch.tensor([0, 1, -1, -1]))
-    numbers = method(networks, half_known, PROGRESS).numbers
+    numbers = method(networks, half_known, PROGRESS).metrics
     shorter = replace(batch, labeled={"weak": batch.labeled["weak"][:2]}, label=batch.label[:2])
     expected = make_method("supervised")(networks, shorter, PROGRESS).loss
     torch.testing.assert_close(numbers["loss_labeled"], expected.detach())

@@ -11,7 +11,7 @@ from semifine.errors import UserError
 from semifine.losses import soft_cross_entropy
 from semifine.methods.base import Progress
 from semifine.methods.simmatch import aggregate, align, unfold
-from semifine.models.classifier import PROJECTION, on_sphere
+from semifine.models.classifier import PROJECTION, l2_normalize
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
@@ -81,7 +81,7 @@ def test_full_smoothing_leaves_the_prediction() -> None:
     fill(method, networks)
     batch = make_batch(method)
     target = method(networks, batch, PROGRESS).pseudo_labels.target
-    (weak,) = networks.ask_teacher(batch.unlabeled["weak"])
+    (weak,) = networks.forward_ema(batch.unlabeled["weak"])
     torch.testing.assert_close(target, align(weak.logits.softmax(1), method.alignment.rows.mean(dim=0)))
 
 
@@ -91,7 +91,7 @@ def test_without_full_smoothing_the_bank_changes_labels_once_it_is_filled() -> N
 
     def change() -> float:
         target = method(networks, batch, PROGRESS).pseudo_labels.target
-        (weak,) = networks.ask_teacher(batch.unlabeled["weak"])
+        (weak,) = networks.forward_ema(batch.unlabeled["weak"])
         aligned = align(weak.logits.softmax(1), method.alignment.rows.mean(dim=0))
         return (target - aligned).abs().max().item()
 
@@ -139,14 +139,14 @@ def test_the_loss_between_images_equals_its_formula() -> None:
     method, networks = make_method("simmatch"), make_linear_networks()
     fill(method, networks)
     bank, batch = method.bank.clone(), make_batch(method)
-    loss = method(networks, batch, PROGRESS).numbers["loss_instances"]
+    loss = method(networks, batch, PROGRESS).metrics["loss_instances"]
 
     def similarities(network, view: str) -> torch.Tensor:
-        z = on_sphere(network(batch.unlabeled[view]).heads[PROJECTION])
+        z = l2_normalize(network(batch.unlabeled[view]).heads[PROJECTION])
         return (z @ bank.t() / 0.1).softmax(1)
 
-    q, s = similarities(networks.teacher, "weak"), similarities(networks.student, "moco_v2")
-    p = method.pseudo_labels(networks.teacher(batch.unlabeled["weak"]).logits.softmax(1)).target
+    q, s = similarities(networks.ema, "weak"), similarities(networks.student, "moco_v2")
+    p = method.pseudo_labels(networks.ema(batch.unlabeled["weak"]).logits.softmax(1)).target
     torch.testing.assert_close(loss, -(unfold(q, p, LABEL) * s.log()).sum(dim=1).mean().detach())
 
 
@@ -158,7 +158,7 @@ def test_in_the_first_labeled_epoch_there_is_no_loss_between_images() -> None:
         batch = make_batch(method, start)
         images = torch.randn(6, *batch.labeled["weak"].shape[1:])
         step = replace(batch, labeled={"weak": images}, label=LABEL[labeled], labeled_index=labeled)
-        losses.append(method(networks, step, PROGRESS).numbers["loss_instances"].item())
+        losses.append(method(networks, step, PROGRESS).metrics["loss_instances"].item())
     assert losses[:3] == [0, 0, 0]
     assert losses[3] > 0
 
@@ -168,7 +168,7 @@ def test_released_code_counts_an_epoch_of_unlabeled_images_and_knows_no_labels_a
     networks = make_linear_networks()
     assert not method.bank_label.any()
     losses = [
-        method(networks, make_batch(method, seed), PROGRESS).numbers["loss_instances"].item()
+        method(networks, make_batch(method, seed), PROGRESS).metrics["loss_instances"].item()
         for seed in range(-(-UNLABELED // 8) + 1)
     ]
     assert not any(losses[:-1])
@@ -185,7 +185,7 @@ def test_a_row_of_the_bank_is_the_averages_projection_of_that_image() -> None:
     batch = replace(make_batch(method), labeled_index=torch.tensor([7, 2, 9, 11]), label=LABEL[[7, 2, 9, 11]])
     before = method.bank.clone()
     method(networks, batch, PROGRESS)
-    expected = on_sphere(networks.teacher(batch.labeled["weak"]).heads[PROJECTION])
+    expected = l2_normalize(networks.ema(batch.labeled["weak"]).heads[PROJECTION])
     torch.testing.assert_close(method.bank[[7, 2, 9, 11]], expected)
     untouched = [i for i in range(LABELED) if i not in (7, 2, 9, 11)]
     torch.testing.assert_close(method.bank[untouched], before[untouched])

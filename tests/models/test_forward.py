@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from semifine.errors import UserError
-from semifine.models.classifier import check_takes, create_classifier
-from semifine.models.ema import create_teacher
+from semifine.models.classifier import check_image_size, create_classifier
+from semifine.models.ema import create_ema
 from semifine.models.forward import Networks
 
 
@@ -89,9 +89,9 @@ def test_heads_leave_the_random_weights_of_the_rest_as_they_are() -> None:
 
 
 def test_the_average_normalizes_by_the_batch_and_learns_nothing(views: list[torch.Tensor]) -> None:
-    teacher = create_teacher(with_head())
+    teacher = create_ema(with_head())
     before = copy.deepcopy(teacher.state_dict())
-    first, second = Networks(network(), teacher).ask_teacher(*views[:2])
+    first, second = Networks(network(), teacher).forward_ema(*views[:2])
     assert not teacher.training
     assert not any(module.training for module in teacher.modules())
     for name, value in teacher.state_dict().items():
@@ -104,9 +104,9 @@ def test_the_average_normalizes_by_the_batch_and_learns_nothing(views: list[torc
 
 
 def test_the_frozen_network_is_asked_as_it_is(views: list[torch.Tensor]) -> None:
-    frozen = create_teacher(network())
+    frozen = create_ema(network())
     before = copy.deepcopy(frozen.state_dict())
-    (answer,) = Networks(network(), frozen=frozen).ask_frozen(views[0])
+    (answer,) = Networks(network(), frozen=frozen).forward_frozen(views[0])
     torch.testing.assert_close(answer.logits, frozen(views[0]).logits)
     torch.testing.assert_close(frozen.state_dict(), before, rtol=0, atol=0)
 
@@ -115,9 +115,9 @@ def test_other_networks_are_asked_at_the_precision_of_training(views: list[torch
     def autocast() -> torch.autocast:
         return torch.autocast("cpu", torch.bfloat16)
 
-    frozen = create_teacher(network())
-    (exact,) = Networks(network(), frozen=frozen).ask_frozen(views[0])
-    (rough,) = Networks(network(), frozen=frozen, autocast=autocast).ask_frozen(views[0])
+    frozen = create_ema(network())
+    (exact,) = Networks(network(), frozen=frozen).forward_frozen(views[0])
+    (rough,) = Networks(network(), frozen=frozen, autocast=autocast).forward_frozen(views[0])
     assert rough.logits.dtype == torch.float32
     assert not torch.equal(rough.logits, exact.logits)
     torch.testing.assert_close(rough.logits, exact.logits, atol=0.1, rtol=0.1)
@@ -125,5 +125,5 @@ def test_other_networks_are_asked_at_the_precision_of_training(views: list[torch
 
 def test_images_that_are_too_small_for_the_network_are_a_mistake_of_the_user() -> None:
     with pytest.raises(UserError, match="'test_convnext' cannot take images of 8 x 8 pixels"):
-        check_takes(create_classifier("test_convnext", 3, 8), "test_convnext", 8)
-    check_takes(create_classifier("test_convnext", 3, 32), "test_convnext", 32)
+        check_image_size(create_classifier("test_convnext", 3, 8), "test_convnext", 8)
+    check_image_size(create_classifier("test_convnext", 3, 32), "test_convnext", 32)

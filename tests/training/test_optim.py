@@ -8,7 +8,7 @@ import torch
 from semifine.config import TrainSettings
 from semifine.config.autotune import lags
 from semifine.models.classifier import create_classifier
-from semifine.models.ema import create_teacher, update_teacher
+from semifine.models.ema import create_ema, update_ema
 from semifine.training.fit import fit
 from semifine.training.optim import create_optimizer, set_learning_rate
 from semifine.training.progress import Display
@@ -43,13 +43,13 @@ def test_learning_rate_reaches_every_group() -> None:
 def test_average_follows_its_formula_and_copies_statistics() -> None:
     torch.manual_seed(0)
     student = create_classifier("test_resnet", 4, 32)
-    teacher = create_teacher(student)
+    teacher = create_ema(student)
     start = {name: value.clone() for name, value in teacher.state_dict().items()}
     student.train()(torch.randn(4, 3, 32, 32))
     with torch.no_grad():
         for parameter in student.parameters():
             parameter.add_(torch.randn_like(parameter))
-    update_teacher(teacher, student, 0.9)
+    update_ema(teacher, student, 0.9)
     buffers = dict(student.named_buffers())
     for name, value in student.state_dict().items():
         expected = value if name in buffers else 0.9 * start[name] + 0.1 * value

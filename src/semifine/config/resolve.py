@@ -44,7 +44,7 @@ def resolve(layers: Sequence[Mapping[str, Any]]) -> RunSettings:
         groups[group][name] = value
     data_settings = build(data_settings_class, groups["data"], "data.")
     # Where it is not evaluated, the average is a part of the method.
-    left_alone = set() if chosen_method.evaluates_average else {"ema"}
+    left_alone = set() if chosen_method.evaluates_ema else {"ema"}
     suggested = _suggestions(source_name, data, data_settings, groups[""], left_alone)
     train = build(TrainSettings, {**suggested.values, **groups[""]})
     return RunSettings(

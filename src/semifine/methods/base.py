@@ -83,10 +83,10 @@ class PseudoLabels:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The loss to descend, numbers to log (detached scalars), and the pseudo-labels that were used."""
+    """The loss to descend, metrics to log (detached scalars), and the pseudo-labels that were used."""
 
     loss: Tensor
-    numbers: dict[str, Tensor]
+    metrics: dict[str, Tensor]
     pseudo_labels: PseudoLabels | None = None
 
 
@@ -119,9 +119,9 @@ class Method(nn.Module):
     """Only the oracle: the true labels of unlabeled images join the labeled set."""
     trains_classifier: ClassVar[bool] = True
     """Whether there is a classifier at the end, whose accuracy can be measured."""
-    needs_average: ClassVar[bool] = False
+    needs_ema: ClassVar[bool] = False
     """Whether a step asks the averaged network, so that there must be one."""
-    evaluates_average: ClassVar[bool] = True
+    evaluates_ema: ClassVar[bool] = True
     """Whether the averaged network, where there is one, is the result; else the student is."""
     cuda_graph_safe: ClassVar[bool] = False
     """Whether a step is the same operations every time, so that a CUDA graph can hold it: no Python decision
@@ -148,7 +148,7 @@ class Method(nn.Module):
 
     @classmethod
     def frozen_network(cls, settings: Any) -> str | None:  # noqa: ARG003
-        """The file or run folder of a trained network that steps ask through ``Networks.ask_frozen``."""
+        """The file or run folder of a trained network that steps ask through ``Networks.forward_frozen``."""
         return None
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:

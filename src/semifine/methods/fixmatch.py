@@ -52,13 +52,13 @@ class FixMatch(Method):
         pseudo = self.train_labels(predicted_probabilities(weak.logits), batch.index)
         consistency = soft_cross_entropy(strong.logits, pseudo.target, pseudo.accepted)
         loss = supervised + self.settings.weight * consistency
-        numbers = {
+        metrics = {
             "loss": loss.detach(),
             "loss_labeled": supervised.detach(),
             "loss_unlabeled": consistency.detach(),
             "accepted": pseudo.accepted.mean(),
         }
-        return StepResult(loss, numbers, pseudo)
+        return StepResult(loss, metrics, pseudo)
 
     def train_labels(self, probs: Tensor, index: Tensor) -> PseudoLabels:  # noqa: ARG002
         """The labels that a step trains on; a method that learns from them how to label does so here."""

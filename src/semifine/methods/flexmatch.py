@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from semifine.distributed import gather, last_of_each
+from semifine.distributed import all_gather, last_occurrence
 from semifine.fields import setting
 from semifine.methods.base import DataInfo, PseudoLabels, hard_pseudo_labels
 from semifine.methods.fixmatch import FixMatch
@@ -70,8 +70,8 @@ class FlexMatch(FixMatch):
 
     def _remember(self, index: Tensor, prediction: Tensor, confidence: Tensor) -> None:
         """u_i <- phat_i where the prediction reaches the base threshold; what was confident once stays labeled."""
-        index, prediction, confidence = gather(index), gather(prediction), gather(confidence)
-        last = last_of_each(index, confidence >= self.settings.threshold)
+        index, prediction, confidence = all_gather(index), all_gather(prediction), all_gather(confidence)
+        last = last_occurrence(index, confidence >= self.settings.threshold)
         new = torch.where(last >= 0, prediction[last.clamp(min=0)], self.label[index])
         self.label.index_copy_(0, index, new)
 

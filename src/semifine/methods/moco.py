@@ -9,13 +9,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from semifine.distributed import gather, world_size
+from semifine.distributed import all_gather, world_size
 from semifine.errors import UserError
 from semifine.fields import setting
-from semifine.losses import contrast_logits, contrastive_loss
+from semifine.losses import info_nce_logits, info_nce_loss
 from semifine.methods.base import Batch, DataInfo, Method, Progress, StepResult
 from semifine.methods.components import RingBuffer
-from semifine.models.classifier import PROJECTION, linear_projection, mlp_projection, on_sphere
+from semifine.models.classifier import PROJECTION, l2_normalize, linear_projection, mlp_projection
 from semifine.models.forward import Networks, Output
 
 TEMPERATURE = {"v1": 0.07, "v2": 0.2}
@@ -50,8 +50,8 @@ class MoCo(Method):
     labeled_views = ()
     unlabeled_views = ("moco_v2:1", "moco_v2:2")
     trains_classifier = False
-    needs_average = True
-    evaluates_average = False
+    needs_ema = True
+    evaluates_ema = False
     cuda_graph_safe = True
 
     def __init__(self, settings: MoCoSettings, info: DataInfo) -> None:
@@ -68,7 +68,7 @@ class MoCo(Method):
                 + (f" in each of {processes} processes." if processes > 1 else ".")
             )
         start = torch.randn(length, settings.dim, generator=torch.Generator().manual_seed(info.seed))
-        self.queue = RingBuffer(on_sphere(start))
+        self.queue = RingBuffer(l2_normalize(start))
 
     @classmethod
     def heads(cls, settings: Any, feature_dim: int) -> nn.ModuleDict:
@@ -80,9 +80,9 @@ class MoCo(Method):
         query = torch.cat([project(networks, part) for part in first.chunk(self.settings.groups)])
         key = self._keys(networks, second)
         # a copy of the queue, because it is written to before the backward pass reads it
-        logits = contrast_logits(query, key, self.queue.rows.clone(), self.temperature)
-        loss = contrastive_loss(logits)
-        self.queue.push(gather(key))
+        logits = info_nce_logits(query, key, self.queue.rows.clone(), self.temperature)
+        loss = info_nce_loss(logits)
+        self.queue.push(all_gather(key))
         found = (logits.argmax(dim=1) == 0).float().mean()
         return StepResult(loss, {"loss": loss.detach(), "key_found": found})
 
@@ -92,11 +92,11 @@ class MoCo(Method):
         Batches are in random order already: dealing them out in turn does what a random shuffle would.
         """
         groups = self.settings.groups
-        parts = [project(networks.ask_teacher, views[group::groups]) for group in range(groups)]
+        parts = [project(networks.forward_ema, views[group::groups]) for group in range(groups)]
         return torch.stack(parts, dim=1).flatten(0, 1)
 
 
 def project(network: Callable[[Tensor], list[Output]], views: Tensor) -> Tensor:
     """(B, dim) unit vectors."""
     (output,) = network(views)
-    return on_sphere(output.heads[PROJECTION])
+    return l2_normalize(output.heads[PROJECTION])

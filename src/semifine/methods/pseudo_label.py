@@ -60,13 +60,13 @@ class PseudoLabel(Method):
         coefficient = self.settings.weight * ramp_up(self.steps, self.settings.ramp * progress.total)
         loss = supervised + coefficient * consistency
         self.steps.add_(1)
-        numbers = {
+        metrics = {
             "loss": loss.detach(),
             "loss_labeled": supervised.detach(),
             "loss_unlabeled": consistency.detach(),
             "accepted": pseudo.accepted.mean(),
         }
-        return StepResult(loss, numbers, pseudo)
+        return StepResult(loss, metrics, pseudo)
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         confidence, prediction = probs.max(dim=1)

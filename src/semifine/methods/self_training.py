@@ -60,7 +60,7 @@ class SelfTraining(Method):
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         views = batch.labeled["weak"], batch.unlabeled["weak"]
         labeled, unlabeled = networks(*views)
-        taught_labeled, taught = networks.ask_frozen(*views)
+        taught_labeled, taught = networks.forward_frozen(*views)
         supervised = supervised_cross_entropy(labeled.logits, batch.label)
         distillation = distillation_loss(
             torch.cat([labeled.logits, unlabeled.logits]),
@@ -68,12 +68,12 @@ class SelfTraining(Method):
             self.settings.temperature,
         )
         loss = (1 - self.settings.weight) * supervised + self.settings.weight * distillation
-        numbers = {
+        metrics = {
             "loss": loss.detach(),
             "loss_labeled": supervised.detach(),
             "loss_unlabeled": distillation.detach(),
         }
-        return StepResult(loss, numbers, self.pseudo_labels(predicted_probabilities(taught.logits)))
+        return StepResult(loss, metrics, self.pseudo_labels(predicted_probabilities(taught.logits)))
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         return soft_pseudo_labels(probs, threshold=0.0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from semifine.distributed import gather, last_of_each
+from semifine.distributed import all_gather, last_occurrence
 from semifine.fields import setting
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.methods.base import (
@@ -23,7 +23,7 @@ from semifine.methods.base import (
     soft_pseudo_labels,
 )
 from semifine.methods.components import RingBuffer
-from semifine.models.classifier import PROJECTION, mlp_projection, on_sphere
+from semifine.models.classifier import PROJECTION, l2_normalize, mlp_projection
 from semifine.models.forward import Networks
 
 ALIGNMENT_BATCHES = 256
@@ -60,8 +60,8 @@ class SimMatch(Method):
     summary = "soft labels, corrected by the similarity to labeled images, and the other way round"
     Settings = SimMatchSettings
     unlabeled_views = ("weak", "moco_v2")
-    needs_average = True
-    evaluates_average = False
+    needs_ema = True
+    evaluates_ema = False
     cuda_graph_safe = True
 
     bank: Tensor
@@ -76,7 +76,7 @@ class SimMatch(Method):
         super().__init__(settings, info)
         self.unlabeled_views = ("weak", settings.strong_view)
         generator = torch.Generator().manual_seed(info.seed)
-        self.register_buffer("bank", on_sphere(torch.randn(info.num_labeled, settings.dim, generator=generator)))
+        self.register_buffer("bank", l2_normalize(torch.randn(info.num_labeled, settings.dim, generator=generator)))
         known = None if settings.blank_labels else info.label
         self.register_buffer("bank_label", torch.zeros(info.num_labeled).long() if known is None else known.clone())
         self.register_buffer("filled", torch.zeros(info.num_labeled, dtype=torch.bool))
@@ -89,7 +89,7 @@ class SimMatch(Method):
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         labeled, strong = networks(batch.labeled["weak"], batch.unlabeled[self.settings.strong_view])
-        taught_labeled, weak = networks.ask_teacher(batch.labeled["weak"], batch.unlabeled["weak"])
+        taught_labeled, weak = networks.forward_ema(batch.labeled["weak"], batch.unlabeled["weak"])
         supervised = supervised_cross_entropy(labeled.logits, batch.label)
 
         ready = self.ready()
@@ -105,15 +105,15 @@ class SimMatch(Method):
         loss = supervised + self.settings.weight * consistency + self.settings.weight_instances * instances
 
         assert batch.labeled_index is not None
-        self._write(batch.labeled_index, on_sphere(taught_labeled.heads[PROJECTION]), batch.label)
-        numbers = {
+        self._write(batch.labeled_index, l2_normalize(taught_labeled.heads[PROJECTION]), batch.label)
+        metrics = {
             "loss": loss.detach(),
             "loss_labeled": supervised.detach(),
             "loss_unlabeled": consistency.detach(),
             "loss_instances": instances.detach(),
             "accepted": pseudo.accepted.mean(),
         }
-        return StepResult(loss, numbers, pseudo)
+        return StepResult(loss, metrics, pseudo)
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         """Without the correction by similar images: that would need features, and these are predictions."""
@@ -127,18 +127,18 @@ class SimMatch(Method):
 
     def _observe(self, probs: Tensor) -> Tensor:
         """Predictions, aligned to what the last batches (this one included) predicted on average."""
-        everyone = gather(probs)
+        everyone = all_gather(probs)
         self.alignment.push(everyone.mean(dim=0, keepdim=True))
         self.seen.add_(len(everyone))
         return align(probs, self.alignment.rows.mean(dim=0))
 
     def _compare(self, projected: Tensor, bank: Tensor) -> Tensor:
         """(B, N) z . Z_i / t for each labeled image i; their softmax is q."""
-        return on_sphere(projected) @ bank.t() / float(self.settings.temperature)
+        return l2_normalize(projected) @ bank.t() / float(self.settings.temperature)
 
     def _write(self, index: Tensor, projected: Tensor, label: Tensor) -> None:
-        index, projected, label = gather(index), gather(projected), gather(label)
-        self.bank.index_copy_(0, index, projected[last_of_each(index)])
+        index, projected, label = all_gather(index), all_gather(projected), all_gather(label)
+        self.bank.index_copy_(0, index, projected[last_occurrence(index)])
         self.bank_label.index_copy_(0, index, label)
         self.filled.index_fill_(0, index, True)
 

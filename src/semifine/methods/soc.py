@@ -79,12 +79,12 @@ class SoC(Method):
         target = self.selector(probs, batch.index, self._feature_similarity(labeled, batch.label, weak, probs))
         consistency = soft_cross_entropy(strong.logits, target)
         loss = supervised + self.settings.weight * consistency
-        numbers = {
+        metrics = {
             "loss": loss.detach(),
             "loss_labeled": supervised.detach(),
             "loss_unlabeled": consistency.detach(),
         }
-        return StepResult(loss, numbers, PseudoLabels(probs, target, accepted=probs.new_ones(len(probs))))
+        return StepResult(loss, metrics, PseudoLabels(probs, target, accepted=probs.new_ones(len(probs))))
 
     def _feature_similarity(self, labeled: Output, label: Tensor, weak: Output, probs: Tensor) -> Tensor | None:
         """The (K, K) similarity that features give after this batch; None where transitions decide."""

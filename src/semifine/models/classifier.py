@@ -29,7 +29,7 @@ def mlp_projection(feature_dim: int, dim: int) -> nn.Module:
     return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
 
 
-def on_sphere(projected: Tensor) -> Tensor:
+def l2_normalize(projected: Tensor) -> Tensor:
     """(B, D) rows of length 1, in float32."""
     return normalize(projected.float(), dim=1)
 
@@ -77,7 +77,7 @@ def create_classifier(
 
 
 @torch.inference_mode()
-def check_takes(classifier: Classifier, backbone: str, image_size: int) -> None:
+def check_image_size(classifier: Classifier, backbone: str, image_size: int) -> None:
     """Raises where the images are too small for the network to have anything left after its last layer."""
     was_training = classifier.training
     try:

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 
-def create_teacher(student: nn.Module) -> nn.Module:
+def create_ema(student: nn.Module) -> nn.Module:
     """A copy of the student that learns only by averaging."""
     return copy.deepcopy(student).requires_grad_(False).eval()
 
 
 @torch.no_grad()
-def update_teacher(teacher: nn.Module, student: nn.Module, decay: float) -> None:
+def update_ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
     """theta' <- decay theta' + (1 - decay) theta; buffers (batch-norm statistics) are copied."""
     torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1 - decay)
     targets, sources = list(teacher.buffers()), list(student.buffers())

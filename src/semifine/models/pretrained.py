@@ -130,7 +130,7 @@ class LoadReport:
         return f"{shown}{f' ({told})' if told else ''}, with {head}"
 
 
-def take_weights(classifier: Classifier, state: Mapping[str, Tensor], source: str, keep_head: bool) -> LoadReport:
+def load_weights(classifier: Classifier, state: Mapping[str, Tensor], source: str, keep_head: bool) -> LoadReport:
     """Puts the tensors of ``state`` into the classifier; nothing is changed where they do not fit."""
     own = classifier.backbone.state_dict()
     prefix = find_prefix(state, own)
@@ -243,7 +243,7 @@ def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
     if package and find_spec(package):
         path = getattr(import_module(package), file_class).get_model_file_path()
         state = _renamed_in_order(classifier.backbone, read_state_dict(Path(path)))
-        return take_weights(classifier, state, f"the package {package}", keep_head=False)
+        return load_weights(classifier, state, f"the package {package}", keep_head=False)
     if not timm.is_model_pretrained(backbone):
         raise UserError(f"timm has no pretrained weights for '{backbone}'; name a file with --weights instead.")
     try:
@@ -254,12 +254,12 @@ def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
             f"The ImageNet weights of '{backbone}' could not be downloaded ({type(error).__name__}); "
             f"name a file with --weights{hint}."
         ) from error
-    return take_weights(classifier, state, "timm's hub", keep_head=False)
+    return load_weights(classifier, state, "timm's hub", keep_head=False)
 
 
 def load_weights_file(classifier: Classifier, path: Path, keep_head: bool) -> LoadReport:
     """Weights of another training; docs/how-to/starting_weights.md says whose files are understood."""
-    return take_weights(classifier, read_state_dict(path), str(path), keep_head)
+    return load_weights(classifier, read_state_dict(path), str(path), keep_head)
 
 
 def _renamed_in_order(body: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from semifine.devices import describe_hardware, peak_gpu_bytes, process_rank, re
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.files import write_json
 from semifine.methods import method_class
-from semifine.models.classifier import Classifier, check_backbone_name, check_takes, create_classifier
+from semifine.models.classifier import Classifier, check_backbone_name, check_image_size, create_classifier
 from semifine.models.pretrained import LoadReport
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
@@ -223,7 +223,7 @@ def _create_network(
     num_classes = len(class_names) if method.trains_classifier else 0
     heads = partial(method.heads, settings.method_settings)
     classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
-    check_takes(classifier, train.backbone, train.image_size)
+    check_image_size(classifier, train.backbone, train.image_size)
     if newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
     return classifier, load_starting_weights(classifier, train, class_names)

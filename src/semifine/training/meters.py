@@ -5,26 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from semifine.distributed import world_size
+from semifine.distributed import all_reduce_sum, rank
 from semifine.methods.base import PseudoLabels
 from semifine.training.sample_stats import entropy, is_raised, sample_stats
 
 
-def sum_over_processes(sums: Tensor) -> Tensor:
-    """The sum over all processes, which must all ask for it; in a single one the numbers themselves."""
-    if world_size() > 1:
-        sums = sums.clone()
-        dist.all_reduce(sums)
-    return sums
-
-
 def _share_of(total: Tensor) -> Tensor:
     """This process's part of sums that go on: the first one takes them all."""
-    is_first = world_size() == 1 or dist.get_rank() == 0
-    return total if is_first else torch.zeros_like(total)
+    return total if rank() == 0 else torch.zeros_like(total)
 
 
 class NumberMeter:
@@ -50,7 +40,7 @@ class NumberMeter:
         """What was added since the last reading, by all processes, which must all ask."""
         if self._sums is None:
             return {}
-        *sums, steps = sum_over_processes(self._sums).unbind()
+        *sums, steps = all_reduce_sum(self._sums).unbind()
         return {"sums": dict(zip(self._names, sums, strict=True)), "steps": steps}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
@@ -62,7 +52,7 @@ class NumberMeter:
         """The means since the last reading; the one place that waits for the device."""
         if self._sums is None:
             return {}
-        *sums, steps = sum_over_processes(self._sums).tolist()
+        *sums, steps = all_reduce_sum(self._sums).tolist()
         self._sums.zero_()
         return {name: value / steps for name, value in zip(self._names, sums, strict=True)} if steps else {}
 
@@ -114,7 +104,7 @@ class PseudoLabelMeter:
 
     def state_dict(self) -> dict[str, Any]:
         """What was added since the last reading, by all processes, which must all ask."""
-        return {name: sum_over_processes(sums) for name, sums in self.sums().items()}
+        return {name: all_reduce_sum(sums) for name, sums in self.sums().items()}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         for name, total in state.items():  # runs of before may have kept fewer
@@ -122,9 +112,9 @@ class PseudoLabelMeter:
 
     def read(self) -> dict[str, float]:
         """Means since the last reading."""
-        *sums, count, known, taken, taken_correct = sum_over_processes(self._sums).tolist()
-        spread = _effective_number(sum_over_processes(self._predicted))
-        counted, outside = sum_over_processes(self._counted).tolist()
+        *sums, count, known, taken, taken_correct = all_reduce_sum(self._sums).tolist()
+        spread = _effective_number(all_reduce_sum(self._predicted))
+        counted, outside = all_reduce_sum(self._counted).tolist()
         for sums_so_far in self.sums().values():
             sums_so_far.zero_()
         if not count:

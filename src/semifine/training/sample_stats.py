@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from semifine.config import TrainSettings
 from semifine.data.catalog import Catalog, PathColumn, Split
-from semifine.distributed import gather, last_of_each
+from semifine.distributed import all_gather, last_occurrence
 from semifine.files import atomic_file
 from semifine.methods.base import Method, PseudoLabels
 
@@ -212,12 +212,12 @@ class LabelHistory(nn.Module):
     @torch.no_grad()
     def update(self, pseudo: PseudoLabels, index: Tensor) -> None:
         """Adds the labels of a step's unlabeled images; the host does not wait."""
-        index = gather(index)
-        prediction = gather(pseudo.probs.argmax(dim=1))
-        accepted = gather(pseudo.accepted.float())
+        index = all_gather(index)
+        prediction = all_gather(pseudo.probs.argmax(dim=1))
+        accepted = all_gather(pseudo.accepted.float())
         before = self.last[index]
         changed = (before != NEVER) & (before != prediction)
-        place = last_of_each(index)  # of an image that occurs twice in a batch, the later counts
+        place = last_occurrence(index)  # of an image that occurs twice in a batch, the later counts
         self.changes.index_copy_(0, index, (self.changes[index] + changed)[place])
         self.last.index_copy_(0, index, prediction[place])
         is_class = (prediction[:, None] == torch.arange(len(self.predicted), device=index.device)).float()

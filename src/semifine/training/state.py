@@ -16,7 +16,7 @@ from semifine.data.catalog import Catalog, Split
 from semifine.errors import UserError
 from semifine.methods.base import Method
 from semifine.models.classifier import Classifier
-from semifine.models.ema import create_teacher, update_teacher
+from semifine.models.ema import create_ema, update_ema
 from semifine.models.forward import Networks
 from semifine.runs.checkpoint import (
     load_training_state,
@@ -50,7 +50,7 @@ class TrainState:
     def average(self) -> None:
         """Takes the classifier's weights into the average."""
         if self.teacher is not None:
-            update_teacher(self.teacher, self.classifier, self.ema)
+            update_ema(self.teacher, self.classifier, self.ema)
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that a step changes: of the networks, and the optimizer's momentum, once there is any."""
@@ -80,11 +80,11 @@ def create_train_state(
     fabric: Fabric,
     log: Callable[[str], None],
 ) -> TrainState:
-    if method.needs_average and not settings.ema:
+    if method.needs_ema and not settings.ema:
         raise UserError(f"The method '{method.name}' learns from the averaged model: give --ema above 0.")
     classifier.to(fabric.device)
-    teacher = create_teacher(classifier) if settings.ema else None
-    evaluated = teacher if teacher is not None and method.evaluates_average else classifier
+    teacher = create_ema(classifier) if settings.ema else None
+    evaluated = teacher if teacher is not None and method.evaluates_ema else classifier
     if evaluated is teacher and lags(settings.ema, settings.iterations):
         log(
             f"note: the model that is evaluated averages about {averaged_steps(settings.ema)} steps "

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from semifine.distributed import all_reduce_sum
 from semifine.errors import UserError
 from semifine.methods.base import Batch, Method, Progress
 from semifine.training.fabric import Fabric
-from semifine.training.meters import NumberMeter, PseudoLabelMeter, sum_over_processes
+from semifine.training.meters import NumberMeter, PseudoLabelMeter
 from semifine.training.sample_stats import LabelHistory
 from semifine.training.state import TrainState
 
@@ -46,7 +47,7 @@ class NonFiniteWatch(nn.Module):
 
     def see(self, loss: Tensor) -> Tensor:
         """Counts one step; whether its loss is finite in every process."""
-        finite = sum_over_processes((~torch.isfinite(loss.detach())).long()) == 0
+        finite = all_reduce_sum((~torch.isfinite(loss.detach())).long()) == 0
         self.first.copy_(torch.where(~finite & (self.first == NEVER), self._step, self.first))
         self.count.add_(~finite)
         self._step.add_(1)
@@ -120,7 +121,7 @@ class TrainStep:
         finite = self.watch.see(result.loss)
         self.train_state.optimizer.step()
         self.train_state.average()
-        self.numbers.update(result.numbers)
+        self.numbers.update(result.metrics)
         if result.pseudo_labels is not None and batch.index is not None:
             self.pseudo_labels.update(result.pseudo_labels, batch.index)
             self.history.update(result.pseudo_labels, batch.index)
