@@ -59,7 +59,7 @@ def random_dataset(options: argparse.Namespace) -> Dataset:
         readable=np.ones(rows, np.bool_),
         original_size=np.stack(sizes, axis=1),
         digest=np.zeros((rows, 16), np.uint8),
-        look=np.zeros((rows, 16), np.uint16),
+        phash=np.zeros((rows, 16), np.uint16),
         reasons={},
     )
     truth = np.arange(rows) % options.classes
@@ -67,7 +67,7 @@ def random_dataset(options: argparse.Namespace) -> Dataset:
     names = tuple(f"class {number}" for number in range(options.classes))
     label = np.where(split == Split.LABELED, truth, -1)
     paths = [f"{row}.jpg" for row in range(rows)]
-    return Dataset(Catalog("noise", names, paths, label, split, truth, reader=None), store, [])  # type: ignore[arg-type]
+    return Dataset.from_catalog(Catalog("noise", names, paths, label, split, truth, reader=None), store)  # type: ignore[arg-type]
 
 
 def run_settings(options: argparse.Namespace) -> RunSettings:

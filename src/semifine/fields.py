@@ -17,13 +17,33 @@ SettingsT = TypeVar("SettingsT")
 
 
 def setting(
-    default: Any, help: str, *, low: float | None = None, high: float | None = None, is_path: bool = False
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    is_path: bool = False,
+    may_change: bool = False,
 ) -> Any:
-    """A dataclass field with its help text and the range of valid numbers, both ends included.
+    """A dataclass field for a setting.
 
-    A path is made absolute, so that what it names is found from any folder.
+    Args:
+        default: The default value.
+        help: One line for help texts.
+        low: The smallest valid number.
+        high: The largest valid number.
+        is_path: Make the value an absolute path, so that it is found from any folder.
+        may_change: The setting may change when a run is resumed.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Settings:
+        ...     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
+        >>> build(Settings, {"momentum": "0.5"})
+        Settings(momentum=0.5)
     """
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "is_path": is_path})
+    metadata = {"help": help, "low": low, "high": high, "is_path": is_path, "may_change": may_change}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @functools.cache

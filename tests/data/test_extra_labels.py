@@ -10,7 +10,7 @@ from PIL import Image
 
 from semifine.data.catalog import Split
 from semifine.data.dataset import open_dataset
-from semifine.data.extra_labels import add_labels, freeze_labels, of_catalog, read_labels
+from semifine.data.extra_labels import add_labels, freeze_labels, with_catalog_paths, read_labels
 from semifine.data.label_log import LABEL, UNDO, Event, LabelLog
 from semifine.data.sources import folder
 from semifine.data.store import open_store
@@ -161,7 +161,7 @@ def labeled_by(table: Path, photos: Path, *lines: str) -> list[tuple[str, str]]:
     """What photos are labeled after a table is read, besides those that were before."""
     table.write_text("\n".join(lines), encoding="utf-8")
     catalog = folder.load(photos, folder.Settings())
-    labels = of_catalog(catalog, read_labels(table))
+    labels = with_catalog_paths(catalog, read_labels(table))
     longer, _, _ = add_labels(catalog, open_store(catalog, 8, photos.parent / "cache"), labels)
     added = range(len(catalog), len(longer))
     return [(longer.paths[row], longer.class_names[longer.label[row]]) for row in added]
@@ -190,7 +190,7 @@ def test_frozen_labels_hold_from_any_working_folder(
     monkeypatch.chdir(photos / "unlabeled")
     (tmp_path / "l.csv").write_text("path,label\n3.png,b\n")
     catalog = folder.load(photos, folder.Settings())
-    freeze_labels(of_catalog(catalog, read_labels(tmp_path / "l.csv")), tmp_path / "frozen.csv")
+    freeze_labels(with_catalog_paths(catalog, read_labels(tmp_path / "l.csv")), tmp_path / "frozen.csv")
     assert (tmp_path / "frozen.csv").read_text() == "path,label\nunlabeled/3.png,b\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from semifine.data.catalog import Split
-from semifine.data.checks import MOST_BITS, MOST_SHARING, _close_pairs, inspect, near_duplicates
+from semifine.data.checks import MOST_BITS, MOST_SHARING, _close_pairs, find_near_duplicates, inspect
 from semifine.data.store import open_store
 
 from .conftest import MakeCatalog
@@ -35,12 +35,12 @@ def test_changed_copies_across_splits_are_found(tmp_path: Path, make_catalog: Ma
     test = ["recompressed.jpg", "smaller.png", "brighter.png", "mirrored.png", "gray.png"]
     catalog = make_catalog([*train, *test], split=[Split.LABELED] * len(train) + [Split.TEST] * len(test))
     store = open_store(catalog, 64, tmp_path / "cache")
-    report = inspect(catalog, store, look_alikes=True)
+    report = inspect(catalog, store, near_duplicates=True)
     found = {("3.png", "recompressed.jpg"), ("4.png", "smaller.png"), ("5.png", "brighter.png")}
     assert set(report.near_duplicates) == found
     assert any("3 images for measuring look the same" in warning for warning in report.warnings)
-    assert [bits for _, _, bits in near_duplicates(catalog, store)] == sorted(
-        bits for _, _, bits in near_duplicates(catalog, store)
+    assert [bits for _, _, bits in find_near_duplicates(catalog, store)] == sorted(
+        bits for _, _, bits in find_near_duplicates(catalog, store)
     )
 
 
@@ -70,7 +70,7 @@ def test_each_measured_image_is_named_once_with_the_most_alike(tmp_path: Path, m
         picture(number).save(tmp_path / f"{number}.png")
     paths = ["poor.jpg", "good.jpg", "copy.png", "1.png", "2.png"]
     catalog = make_catalog(paths, split=[Split.LABELED] * 3 + [Split.VAL] * 2)
-    ((train, measured, bits),) = near_duplicates(catalog, open_store(catalog, 64, tmp_path / "cache"))
+    ((train, measured, bits),) = find_near_duplicates(catalog, open_store(catalog, 64, tmp_path / "cache"))
     assert (paths[train], paths[measured]) == ("good.jpg", "1.png"), "an exact copy is another matter"
     assert bits < 5
 

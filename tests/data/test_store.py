@@ -19,7 +19,7 @@ from PIL import Image
 from semifine.data import parallel, store_files
 from semifine.data.catalog import Catalog, Split
 from semifine.data.decode import FileReader
-from semifine.data.store import ImageStore, default_cache_dir, open_store, set_aside_unreadable, unreadable_images
+from semifine.data.store import ImageStore, default_cache_dir, open_store, drop_unreadable, unreadable_images
 from semifine.errors import UserError
 
 from .conftest import MakeCatalog, SaveImage
@@ -301,7 +301,7 @@ def test_images_in_memory_need_no_cache(tmp_path: Path) -> None:
     assert [tuple(store.image(row).shape) for row in range(3)] == [(4, 4, 3), (4, 4, 3), (4, 5, 3)]
     assert store.image(2).unique().tolist() == [2]
     assert unreadable_images(catalog, store) == [("d", "not drawn")]
-    smaller, part = set_aside_unreadable(catalog, store)
+    smaller, part = drop_unreadable(catalog, store)
     assert len(smaller) == len(part) == 3
     assert len(open_store(smaller, 4, tmp_path / "cache")) == 3  # a part of it, too, stays in memory
     assert not (tmp_path / "cache").exists()
@@ -321,7 +321,7 @@ def broken(save_image: SaveImage, make_catalog: MakeCatalog, tmp_path: Path) -> 
 def test_broken_unlabeled_images_are_left_out(broken: Catalog, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     store = open_store(broken, 8, cache)
-    catalog, part = set_aside_unreadable(broken, store)
+    catalog, part = drop_unreadable(broken, store)
     assert list(catalog.paths) == ["l0.png", "u1.png", "l1.png", "l2.png", "t.png"]
     assert catalog.split.tolist() == [0, 1, 0, 0, 3]
     for row in range(5):
@@ -339,8 +339,8 @@ def test_broken_images_that_matter_stop(broken: Catalog, cache: Path, tmp_path: 
     (tmp_path / name).write_bytes(b"rubbish")
     store = open_store(broken, 8, cache)
     with pytest.raises(UserError, match=rf"{name}.*skip_unreadable"):
-        set_aside_unreadable(broken, store)
-    catalog, part = set_aside_unreadable(broken, store, skip_unreadable=True)
+        drop_unreadable(broken, store)
+    catalog, part = drop_unreadable(broken, store, skip_unreadable=True)
     assert len(catalog) == len(part) == 4
     assert name not in list(catalog.paths)
 
@@ -349,12 +349,12 @@ def test_a_class_must_keep_an_image(broken: Catalog, cache: Path, tmp_path: Path
     (tmp_path / "l0.png").write_bytes(b"rubbish")
     store = open_store(broken, 8, cache)
     with pytest.raises(UserError, match="class 'class 0'"):
-        set_aside_unreadable(broken, store, skip_unreadable=True)
+        drop_unreadable(broken, store, skip_unreadable=True)
 
 
 def test_nothing_broken_changes_nothing(catalog: Catalog, cache: Path) -> None:
     store = open_store(catalog, 8, cache)
-    assert set_aside_unreadable(catalog, store) == (catalog, store)
+    assert drop_unreadable(catalog, store) == (catalog, store)
 
 
 def test_size_must_be_positive(catalog: Catalog, cache: Path) -> None:

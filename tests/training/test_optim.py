@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from semifine.config import TrainSettings
-from semifine.config.autotune import lags
+from semifine.config.autotune import ema_is_too_slow
 from semifine.models.classifier import create_classifier
 from semifine.models.ema import create_ema, update_ema
 from semifine.training.fit import fit
@@ -59,7 +59,7 @@ def test_average_follows_its_formula_and_copies_statistics() -> None:
 
 @pytest.mark.parametrize(("decay", "steps", "expected"), [(0.999, 500, True), (0.98, 500, False), (0.999, 3000, False)])
 def test_an_average_of_more_steps_than_half_the_run_lags(decay: float, steps: int, expected: bool) -> None:
-    assert lags(decay, steps) == expected
+    assert ema_is_too_slow(decay, steps) == expected
 
 
 @pytest.mark.parametrize(("ema", "times"), [(0.9, 1), (0.0, 0)])

@@ -13,22 +13,25 @@ from semifine.fields import setting
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """What every run has; the settings of a method and of a data source stand beside their code."""
+    """Settings of every run. Methods and data sources define their own settings beside their code.
+
+    Example:
+        >>> TrainSettings(iterations=1000).evaluation_interval
+        100
+    """
 
     iterations: int = setting(50_000, "training steps", low=1)
-    batch_size: int = setting(32, "labeled images a step", low=1)
-    mu: int = setting(5, "unlabeled images a step, as a multiple of the batch size", low=1)
-    image_size: int = setting(224, "side of the square the network sees, in pixels", low=8, high=4096)
+    batch_size: int = setting(32, "labeled images per step", low=1)
+    mu: int = setting(5, "unlabeled images per step, as a multiple of the batch size", low=1)
+    image_size: int = setting(224, "side of the square input of the network, in pixels", low=8, high=4096)
     store_size: int | None = setting(
-        None, "shorter side at which images are kept; default: 8/7 of the image size", low=8
+        None, "shorter side of the decoded images in the store; default: 8/7 of the image size", low=8
     )
-    crop_scale: tuple[float, float] = setting((0.08, 1.0), "share of the image that a random crop covers")
+    crop_scale: tuple[float, float] = setting((0.08, 1.0), "range of the image area that a random crop covers")
     backbone: str = setting("resnet50", "any timm model by name, see 'semifine list backbones'")
-    pretrained: bool = setting(False, "start from ImageNet weights (installed ones, else timm's)")
+    pretrained: bool = setting(False, "start from ImageNet weights (an installed package, or timm's download)")
     weights: str | None = setting(
-        None,
-        "start from the weights in this file or run folder, see docs/how-to/starting_weights.md; default: fresh ones",
-        is_path=True,
+        None, "start from the weights in this file or run folder; default: random initialization", is_path=True
     )
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto",
@@ -36,7 +39,7 @@ class TrainSettings:
     )
     labels: str | None = setting(
         None,
-        "labels that people gave to unlabeled images: the studio's log, or a CSV file (path, label); default: none",
+        "labels for unlabeled images: the studio's log, or a CSV file with the columns path and label; default: none",
         is_path=True,
     )
     lr: float = setting(0.01, "learning rate", low=0)
@@ -44,72 +47,89 @@ class TrainSettings:
     nesterov: bool = setting(True, "Nesterov momentum")
     weight_decay: float = setting(5e-4, "weight decay", low=0)
     decay_exempt: Literal["bn", "bn+bias", "none"] = setting(
-        "bn", "parameters without weight decay: those whose name contains 'bn', or also 'bias'"
+        "bn", "parameters without weight decay: those with 'bn' in their name, or also those with 'bias'"
     )
     schedule: Literal["cos716", "half_cosine", "half_cosine_floor", "steps", "constant"] = setting(
         "cos716",
-        "learning rate over time: a cosine to 0.195 of it, to 0, to a thousandth, divided by ten at 60 % and at 80 %, "
-        "or as it is",
+        "learning rate schedule: cosine to 0.195 of the rate, cosine to 0, cosine to a thousandth, divided by ten at "
+        "60 % and at 80 %, or constant",
     )
     horizon: int | None = setting(None, "steps over which the schedule decays; default: all iterations", low=1)
-    warmup: float = setting(0.0, "share of the horizon over which the learning rate rises from 0", low=0, high=1)
-    supervised_warmup: float = setting(
-        0.0, "share of the steps that learn from labeled images alone, before the unlabeled ones join", low=0, high=1
+    warmup: float = setting(
+        0.0, "fraction of the horizon over which the learning rate rises linearly from 0", low=0, high=1
     )
-    ema: float = setting(0.999, "decay of the averaged model that is evaluated; 0 evaluates the raw one", low=0, high=1)
+    supervised_warmup: float = setting(
+        0.0, "fraction of the steps that train on labeled images only, before unlabeled ones join", low=0, high=1
+    )
+    ema: float = setting(
+        0.999, "decay of the exponential moving average that is evaluated; 0 evaluates the raw model", low=0, high=1
+    )
     forward: Literal["split", "joint", "dp2"] = setting(
         "split",
-        "how a step passes its views: each by itself, those that make labels without gradient; all in one; two halves",
+        "how views pass the network: each alone, label-making ones without gradient; all in one batch; in two halves",
     )
     store: Literal["auto", "gpu", "host", "disk"] = setting(
-        "auto", "where the decoded images lie; auto: on the GPU where they fit, else in memory, else on disk"
+        "auto",
+        "where the decoded images are kept; auto: on the GPU if they fit, else in memory, else on disk",
+        may_change=True,
     )
     compile: Literal["auto", "on", "off"] = setting(
-        "auto", "torch.compile; auto: on a GPU, in runs of 10000 steps or more"
+        "auto", "torch.compile; auto: on a GPU, for 10000 steps or more", may_change=True
     )
     cuda_graphs: Literal["auto", "on", "off"] = setting(
-        "auto", "steps as one recorded CUDA graph; auto: where possible"
+        "auto", "record each step as one CUDA graph; auto: if possible", may_change=True
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
-        "auto", "numbers to compute with; auto: bf16 on a GPU that has it, else fp32"
+        "auto", "floating-point precision; auto: bf16 on a GPU that supports it, else fp32"
     )
-    device: Literal["auto", "cpu", "cuda"] = setting("auto", "where to train; auto: on a GPU where there is one")
+    device: Literal["auto", "cpu", "cuda"] = setting(
+        "auto", "where to train; auto: on a GPU if there is one", may_change=True
+    )
     on_nonfinite: Literal["stop", "skip"] = setting(
-        "stop", "when a loss is not a finite number: stop, or learn nothing from that batch and go on"
+        "stop", "if a loss is not finite: stop, or skip that batch and continue", may_change=True
     )
-    devices: int = setting(1, "processes of the run, on GPUs one each; they share every batch", low=1)
-    sync_bn: bool = setting(False, "batch norm over the batches of all processes, not of each by itself")
+    devices: int = setting(
+        1, "number of processes, each with its own GPU if there are GPUs; they share every batch", low=1, may_change=True
+    )
+    sync_bn: bool = setting(False, "synchronize batch norm over all processes")
     seed: int = setting(0, "seed of weights, sample order, augmentation and first medoids", low=0, high=2**32 - 1)
     seed_weights: int | None = setting(
-        None, "another seed for the first weights alone; default: that of --seed", low=0, high=2**32 - 1
+        None, "seed of the initial weights alone; default: --seed", low=0, high=2**32 - 1
     )
-    seed_order: int | None = setting(
-        None, "another seed for the order of samples alone; default: that of --seed", low=0, high=2**32 - 1
-    )
-    seed_views: int | None = setting(
-        None, "another seed for the augmentation alone; default: that of --seed", low=0, high=2**32 - 1
-    )
+    seed_order: int | None = setting(None, "seed of the sample order alone; default: --seed", low=0, high=2**32 - 1)
+    seed_views: int | None = setting(None, "seed of the augmentation alone; default: --seed", low=0, high=2**32 - 1)
     seed_method: int | None = setting(
-        None, "another seed for the first medoids alone; default: that of --seed", low=0, high=2**32 - 1
+        None, "seed of the first medoids alone; default: --seed", low=0, high=2**32 - 1
     )
-    deterministic: bool = setting(False, "same seed, same machine kind, same result, on a GPU too; slower there")
+    deterministic: bool = setting(
+        False, "same seed and same kind of machine give the same result, on a GPU too; slower there"
+    )
     evaluate_every: int | None = setting(
-        None, "steps between evaluations; default: a tenth of the run, at least 20", low=1
+        None, "steps between evaluations; default: a tenth of the run, at least 20", low=1, may_change=True
     )
-    save_every: int | None = setting(None, "steps between checkpoints; default: as evaluations", low=1)
-    log_every: int = setting(50, "steps between lines of metrics.jsonl", low=1)
+    save_every: int | None = setting(
+        None, "steps between checkpoints; default: same as evaluations", low=1, may_change=True
+    )
+    log_every: int = setting(50, "steps between lines of metrics.jsonl", low=1, may_change=True)
     loggers: str = setting(
         "auto",
-        "where numbers go beside metrics.jsonl: tensorboard,wandb,mlflow or none; auto: TensorBoard if installed",
+        "further loggers besides metrics.jsonl: tensorboard,wandb,mlflow or none; auto: TensorBoard if installed",
+        may_change=True,
     )
     keep_sample_stats: Literal["auto", "last", "every"] = setting(
         "auto",
-        "facts of each unlabeled image: at the end of the run alone, or at every evaluation, too; auto: at every one "
-        "where that costs little",
+        "when to write statistics of each unlabeled image: at the end only, or at every evaluation; auto: at every "
+        "evaluation if that costs little",
+        may_change=True,
     )
-    skip_unreadable: bool = setting(False, "leave out unreadable labeled images instead of stopping")
+    skip_unreadable: bool = setting(
+        False, "leave out unreadable labeled, validation and test images instead of stopping", may_change=True
+    )
     cache: str | None = setting(
-        None, "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine", is_path=True
+        None,
+        "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine",
+        is_path=True,
+        may_change=True,
     )
 
     def __post_init__(self) -> None:
@@ -141,7 +161,7 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """A whole run: data source and method by name, each with its own settings, and the training."""
+    """All settings of a run: data source and method by name, each with its own settings, and the training."""
 
     data: str
     method: str
@@ -149,10 +169,10 @@ class RunSettings:
     data_settings: Any
     method_settings: Any
     notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
-    """What was chosen for lack of a setting, and why."""
+    """Settings that were chosen automatically, and why."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Nested plain values, in the form that ``settings.yaml`` and ``--config`` share."""
+        """Nested plain values, in the format of ``settings.yaml`` and ``--config``."""
         return {
             "data": {"source": self.data, **dataclasses.asdict(self.data_settings)},
             "method": {"name": self.method, **dataclasses.asdict(self.method_settings)},
@@ -161,12 +181,30 @@ class RunSettings:
 
 
 def derive_seed(seed: int, purpose: str) -> int:
-    """A 63-bit seed for one purpose; the same on every machine and in every process."""
+    """A 63-bit seed for one purpose; the same on every machine and in every process.
+
+    Example:
+        >>> derive_seed(0, "weights") == derive_seed(0, "weights")
+        True
+    """
     digest = blake2b(f"{seed}/{purpose}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def seed_for(purpose: str, settings: TrainSettings, part: str = "") -> int:
-    """The seed of weights, order, views or method: its own where the settings give one, else from the common seed."""
+    """The seed of weights, order, views or method: ``seed_<purpose>`` if it is set, else ``seed``."""
     own: int | None = getattr(settings, f"seed_{purpose}")
     return derive_seed(settings.seed if own is None else own, f"{part} {purpose}".strip())
+
+
+def may_change_on_resume(key: str) -> bool:
+    """Whether a run may be resumed with another value of this setting.
+
+    Such settings say where a run computes and what it writes. ``skip_unreadable`` and ``on_nonfinite`` change results
+    only for broken images and losses.
+
+    Example:
+        >>> may_change_on_resume("log_every"), may_change_on_resume("lr"), may_change_on_resume("method.alpha")
+        (True, False, False)
+    """
+    return any(field.name == key and field.metadata["may_change"] for field in dataclasses.fields(TrainSettings))

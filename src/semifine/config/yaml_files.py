@@ -43,7 +43,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     return flatten(loaded)
 
 
-def read_begun_settings(path: Path) -> dict[str, Any]:
+def read_run_values(path: Path) -> dict[str, Any]:
     """The flat keys that a run wrote when it began, as they are written."""
     values = read_settings_file(path)
     missing = [key for key in ("data.source", "method.name", "iterations") if key not in values]

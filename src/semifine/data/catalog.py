@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -156,6 +156,11 @@ class Catalog:
     def num_classes(self) -> int:
         return len(self.class_names)
 
+    def describe(self) -> str:
+        """One line with the number of classes and of images in each split."""
+        counts = ", ".join(f"{len(self.rows(split))} {split.name.lower()}" for split in Split)
+        return f"{self.name}: {self.num_classes} classes, {counts}"
+
     def rows(self, split: Split) -> NDArray[np.int64]:
         """Row numbers of one split, in catalog order."""
         return np.flatnonzero(self.split == split)
@@ -206,3 +211,31 @@ class SubsetReader:
     def fingerprint(self) -> list[str]:
         fingerprints = self.base.fingerprint()
         return [fingerprints[row] for row in self.rows]
+
+
+def readable_rows(catalog: Catalog, reasons: Mapping[int, str], skip_unreadable: bool) -> NDArray[np.int64]:
+    """The rows without the unreadable images.
+
+    Unlabeled images are always left out. The results would silently be about other data if labeled, validation or test
+    images were, so one of these raises ``UserError`` unless ``skip_unreadable`` is set.
+
+    Args:
+        catalog: All images.
+        reasons: Why an image is unreadable, by row.
+        skip_unreadable: Leave out any unreadable image.
+    """
+    broken = np.array(sorted(reasons), np.int64)
+    needed = broken[catalog.split[broken] != Split.UNLABELED]
+    if len(needed) and not skip_unreadable:
+        row = int(needed[0])
+        more = f", nor can {len(needed) - 1} others" if len(needed) > 1 else ""
+        raise UserError(
+            f"The {Split(catalog.split[row]).name.lower()} image {catalog.paths[row]} cannot be read{more} "
+            f"({reasons[row]}): replace it, or set skip_unreadable to leave it out."
+        )
+    kept = np.delete(np.arange(len(catalog)), broken)
+    labeled = catalog.label[kept][catalog.split[kept] == Split.LABELED]
+    empty = np.flatnonzero(np.bincount(labeled, minlength=catalog.num_classes) == 0)
+    if len(broken) and len(empty):
+        raise UserError(f"All labeled images of class '{catalog.class_names[empty[0]]}' are unreadable: replace them.")
+    return kept

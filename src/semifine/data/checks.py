@@ -30,16 +30,16 @@ Pairs = list[tuple[int, int, int]]
 Rows = NDArray[np.int64]
 
 
-def near_duplicates(catalog: Catalog, store: ImageStore) -> Pairs:
+def find_near_duplicates(catalog: Catalog, store: ImageStore) -> Pairs:
     """(row for training, row for measuring, bits that differ), the most alike first; exact copies are left out.
 
     Of each image for measuring only the pair with the image for training that is most alike.
     """
-    usable = store.readable & _has_features(store.look)
+    usable = store.readable & _has_features(store.phash)
     is_measured = np.isin(catalog.split, (Split.VAL, Split.TEST))
     train, measured = np.flatnonzero(usable & ~is_measured), np.flatnonzero(usable & is_measured)
     nearest = np.full(len(measured), BITS * len(catalog), np.int64)  # bits that differ * rows + row for training
-    for places, targets, bits in _close_pairs(store.look[train], store.look[measured]):
+    for places, targets, bits in _close_pairs(store.phash[train], store.phash[measured]):
         rows = train[places]
         equal = np.flatnonzero(bits == 0)
         is_copy = (store.digest[rows[equal]] == store.digest[measured[targets[equal]]]).all(axis=1)
@@ -145,12 +145,12 @@ class DataReport:
         return asdict(self)
 
 
-def inspect(catalog: Catalog, store: ImageStore, *, look_alikes: bool = False) -> DataReport:
-    """Looks at every image's label, size and content; ``look_alikes`` seeks near-duplicates too.
+def inspect(catalog: Catalog, store: ImageStore, *, near_duplicates: bool = False) -> DataReport:
+    """Looks at every image's label, size and content; ``near_duplicates`` seeks near-duplicates too.
 
     That takes about a second for 100,000 images.
     """
-    alike = near_duplicates(catalog, store) if look_alikes else []
+    alike = find_near_duplicates(catalog, store) if near_duplicates else []
     counts = _counts(catalog)
     copies = _copies(catalog, store)
     overlaps = [rows for rows in copies if _is_overlap(catalog.split[rows])]

@@ -1,81 +1,155 @@
-"""A data set opened once: catalog, image store and report together."""
+"""A data set that is opened once per process and handed down: catalog, decoded images and checks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from semifine.config import RunSettings
-from semifine.data.catalog import Catalog, Split
+from semifine.data import sources
+from semifine.data.catalog import Catalog
 from semifine.data.checks import DataReport, inspect
-from semifine.data.extra_labels import ExtraLabels, add_labels, of_catalog, read_labels
-from semifine.data.sources import load_catalog
-from semifine.data.store import ImageStore, open_store, set_aside_unreadable, unreadable_images
+from semifine.data.extra_labels import ExtraLabels, add_labels, with_catalog_paths
+from semifine.data.store import ImageStore, Progress, drop_unreadable, open_store, unreadable_images
 from semifine.errors import UserError
-from semifine.training.progress import Display
 
 
-@dataclass(frozen=True)
 class Dataset:
-    """Rows of the catalog and of the store agree."""
+    """The catalog, the decoded images and the checks of one data source.
 
-    catalog: Catalog
-    store: ImageStore
-    set_aside: list[str]
-    """Paths of unreadable images that were left out."""
-    report: DataReport | None = None
-    """What is in the data, and what is wrong with it."""
-    labels: ExtraLabels | None = None
-    """Further labels (--labels) that the catalog has been given."""
+    The catalog is read on first use and the images are decoded by :meth:`open_store`, each at most once. Hand one
+    object down instead of opening the data again.
 
-
-def open_dataset(
-    settings: RunSettings, display: Display, labels: ExtraLabels | None = None, *, look_alikes: bool = False
-) -> Dataset:
-    """Reads the catalog, decodes what is not decoded yet, and leaves out what cannot be read.
-
-    ``labels`` take the place of those in the file that the settings name; ``look_alikes`` seeks near-duplicates too.
+    Example:
+        >>> dataset = Dataset.open("synthetic", {"genera": 2, "species": 3, "unlabeled_per_class": 4})
+        >>> dataset.catalog.describe()
+        'synthetic: 6 classes, 30 labeled, 24 unlabeled, 30 val, 120 test'
+        >>> store = dataset.open_store(shorter_side=32)
+        >>> store.image(0).shape
+        torch.Size([32, 32, 3])
+        >>> dataset.store is store
+        True
     """
-    catalog, store = _open(settings, display)
-    broken = unreadable_images(catalog, store)
-    catalog, store = set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
-    for path, reason in broken:
-        display.log(f"left out {path}: {reason}")
-    report = inspect(catalog, store, look_alikes=look_alikes)
-    if report.errors:
-        raise UserError(f"{report.errors[0]} 'semifine prepare' shows all problems of the data.")
-    for warning in report.warnings:
-        display.log(f"note: {warning}")
-    if settings.train.labels:
-        labels = of_catalog(catalog, labels or read_labels(Path(settings.train.labels)))
-        catalog, store, note = add_labels(catalog, store, labels)
-        display.log(note)
-    return Dataset(catalog, store, [path for path, _ in broken], report, labels)
 
+    report: DataReport | None
+    """Findings of the checks; set by ``open_store``."""
+    labels: ExtraLabels | None
+    """Labels that ``open_store`` added to the catalog."""
+    unreadable: list[tuple[str, str]]
+    """Path and reason of the images that ``open_store`` left out."""
 
-def inspect_data(settings: RunSettings, display: Display) -> DataReport:
-    """Decodes a data set and reports what is in it; an unreadable labeled image stops it, unless skipped."""
-    catalog, store = _open(settings, display)
-    report = inspect(catalog, store, look_alikes=True)
-    set_aside_unreadable(catalog, store, skip_unreadable=settings.train.skip_unreadable)
-    return report
+    def __init__(self, read: Callable[[], Catalog], log: Callable[[str], object] = lambda _: None) -> None:
+        self._read = read
+        self._log = log
+        self._store: ImageStore | None = None
+        self.report = None
+        self.labels = None
+        self.unreadable = []
 
+    @classmethod
+    def open(cls, source: str, settings: Any = None, *, log: Callable[[str], object] = lambda _: None) -> Dataset:
+        """Opens what ``source`` names.
 
-def _open(settings: RunSettings, display: Display) -> tuple[Catalog, ImageStore]:
-    catalog = load_catalog(settings.data, settings.data_settings)
-    with display.bar("decoding images", len(catalog)):
-        store = open_store(
-            catalog,
-            settings.train.stored_side,
-            cache_dir=settings.train.cache,
-            progress=lambda done, total: display.advance(done),  # noqa: ARG005
-        )
-    for note in (store.note, *catalog.notes):
-        display.log(note)
-    return catalog, store
+        Args:
+            source: A folder, a table, or a source by name, such as ``synthetic`` or ``semi_cub:PATH``.
+            settings: The source's own settings, or their plain values by name. None takes the defaults.
+            log: Receives one line for each note, for example about decoding or unreadable images.
 
+        Raises:
+            UserError: If the source or a setting is unknown, or the path does not exist.
+        """
+        if settings is None or isinstance(settings, Mapping):
+            settings = sources.build_settings(source, settings or {})
+        return cls(lambda: sources.load_catalog(source, settings), log)
 
-def describe(catalog: Catalog) -> str:
-    """One line: how many classes, and how many images in each split."""
-    counts = ", ".join(f"{len(catalog.rows(split))} {split.name.lower()}" for split in Split)
-    return f"{catalog.name}: {catalog.num_classes} classes, {counts}"
+    @classmethod
+    def from_catalog(cls, catalog: Catalog, store: ImageStore | None = None) -> Dataset:
+        """A data set made of a catalog, and of a store whose rows agree with it."""
+        dataset = cls(lambda: catalog)
+        dataset._store = store
+        return dataset
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """All images and labels. After ``open_store`` its rows are those of the store."""
+        return self._read()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about the splits."""
+        return self.catalog.notes
+
+    @property
+    def store(self) -> ImageStore:
+        """The decoded images; call ``open_store`` first."""
+        assert self._store is not None, "call open_store first"
+        return self._store
+
+    def open_store(
+        self,
+        shorter_side: int,
+        *,
+        cache_dir: Path | str | None = None,
+        skip_unreadable: bool = False,
+        labels: ExtraLabels | None = None,
+        near_duplicates: bool = False,
+        progress: Progress | None = None,
+    ) -> ImageStore:
+        """Decodes the images, runs the checks, leaves out unreadable images and adds labels.
+
+        A second call returns the same store.
+
+        Args:
+            shorter_side: Larger images are shrunk to this shorter side.
+            cache_dir: Folder of decoded images; None takes ``$SEMIFINE_CACHE`` or ``~/.cache/semifine``.
+            skip_unreadable: Leave out unreadable labeled, validation and test images too, instead of raising.
+            labels: Labels for unlabeled images. Each becomes a labeled copy of its image.
+            near_duplicates: Also look for test images that look like training images.
+            progress: Called with the number of decoded images and the number of all images.
+
+        Raises:
+            UserError: If a needed image is unreadable, or the checks find an error.
+        """
+        if self._store is not None:
+            return self._store
+        catalog, store = self.catalog, self._decode(shorter_side, cache_dir, progress)
+        self.unreadable = unreadable_images(catalog, store)
+        catalog, store = drop_unreadable(catalog, store, skip_unreadable)
+        for path, reason in self.unreadable:
+            self._log(f"left out {path}: {reason}")
+        self.report = inspect(catalog, store, near_duplicates=near_duplicates)
+        if self.report.errors:
+            raise UserError(f"{self.report.errors[0]} 'semifine prepare' shows all problems of the data.")
+        for warning in self.report.warnings:
+            self._log(f"note: {warning}")
+        if labels:
+            self.labels = with_catalog_paths(catalog, labels)
+            catalog, store, note = add_labels(catalog, store, self.labels)
+            self._log(note)
+        self.catalog, self._store = catalog, store
+        return store
+
+    def inspect(
+        self,
+        shorter_side: int,
+        *,
+        cache_dir: Path | str | None = None,
+        skip_unreadable: bool = False,
+        progress: Progress | None = None,
+    ) -> DataReport:
+        """Decodes the images and reports all findings, with near-duplicates and unreadable images.
+
+        Raises:
+            UserError: If a labeled, validation or test image is unreadable and ``skip_unreadable`` is not set.
+        """
+        store = self._decode(shorter_side, cache_dir, progress)
+        report = inspect(self.catalog, store, near_duplicates=True)
+        drop_unreadable(self.catalog, store, skip_unreadable)
+        return report
+
+    def _decode(self, shorter_side: int, cache_dir: Path | str | None, progress: Progress | None) -> ImageStore:
+        store = open_store(self.catalog, shorter_side, cache_dir=cache_dir, progress=progress)
+        for note in (store.note, *self.catalog.notes):
+            self._log(note)
+        return store

@@ -26,7 +26,7 @@ class ExtraLabels:
 
     file: Path
     pairs: list[tuple[str, str]]
-    """Paths are as somebody wrote them, or, by ``of_catalog``, as a catalog has them."""
+    """Paths are as somebody wrote them, or, by ``with_catalog_paths``, as a catalog has them."""
     conflicts: int = 0
     """Images that are not among the pairs, because people disagree about them."""
     blank: int = 0
@@ -46,7 +46,7 @@ def read_labels(file: Path) -> ExtraLabels:
     return ExtraLabels(file, agreed_labels(held), sum(here.in_conflict for here in held.values()), is_lasting=True)
 
 
-def of_catalog(catalog: Catalog, labels: ExtraLabels) -> ExtraLabels:
+def with_catalog_paths(catalog: Catalog, labels: ExtraLabels) -> ExtraLabels:
     """The labels with the catalog's own paths: a run keeps them, and may be resumed from another working folder."""
     pairs = _with_paths_of(catalog, _unlabeled_rows(catalog), labels.pairs)
     return replace(labels, pairs=_one_label_each(labels.file, pairs))

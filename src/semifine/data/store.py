@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from semifine.data import store_files
-from semifine.data.catalog import Catalog, Split
+from semifine.data.catalog import Catalog, readable_rows
 from semifine.data.parallel import usable_cores
 from semifine.data.store_files import Columns, Hash, decode_all
 from semifine.errors import UserError
@@ -47,7 +47,7 @@ class ImageStore:
     """(rows, 2) height and width before shrinking."""
     digest: NDArray[np.uint8]
     """(rows, 16) hash of each image's content."""
-    look: Hash
+    phash: Hash
     """(rows, 16) perceptual hash: nearly equal where images look the same."""
     reasons: dict[int, str]
     """Why the unreadable rows are so."""
@@ -78,7 +78,7 @@ class ImageStore:
             readable=self.readable[rows],
             original_size=self.original_size[rows],
             digest=self.digest[rows],
-            look=self.look[rows],
+            phash=self.phash[rows],
             reasons={new: self.reasons[old] for new, old in enumerate(rows.tolist()) if old in self.reasons},
         )
 
@@ -147,7 +147,7 @@ def _from_columns(size: int, columns: Columns, pixels: torch.Tensor, note: str) 
         readable=columns.readable,
         original_size=columns.original_size,
         digest=columns.digest,
-        look=columns.look,
+        phash=columns.phash,
         reasons=columns.reasons,
         note=note,
     )
@@ -160,40 +160,14 @@ def unreadable_images(catalog: Catalog, store: ImageStore) -> list[tuple[str, st
     ]
 
 
-def set_aside_unreadable(
+def drop_unreadable(
     catalog: Catalog, store: ImageStore, skip_unreadable: bool = False
 ) -> tuple[Catalog, ImageStore]:
-    """Catalog and store without the unreadable images; their rows agree.
-
-    Unlabeled images are dropped (``unreadable_images`` lists them); others see ``unreadable.rows_to_keep``.
-    """
+    """Catalog and store without the unreadable images; see ``catalog.readable_rows`` for which may be left out."""
     if store.readable.all():
         return catalog, store
     reasons = {row: store.reasons.get(row, "unreadable") for row in np.flatnonzero(~store.readable).tolist()}
-    kept = rows_to_keep(catalog, reasons, skip_unreadable)
+    kept = readable_rows(catalog, reasons, skip_unreadable)
     for path, reason in unreadable_images(catalog, store):
         _log.info("left out %s: %s", path, reason)
     return catalog.take(kept), store.take(kept)
-
-
-def rows_to_keep(catalog: Catalog, reasons: Mapping[int, str], skip_unreadable: bool) -> NDArray[np.int64]:
-    """The rows without those that ``reasons`` say to be unreadable.
-
-    A broken labeled, val or test image is a UserError, because results would silently be about other data, unless
-    ``skip_unreadable`` allows it.
-    """
-    broken = np.array(sorted(reasons), np.int64)
-    needed = broken[catalog.split[broken] != Split.UNLABELED]
-    if len(needed) and not skip_unreadable:
-        row = int(needed[0])
-        more = f", nor can {len(needed) - 1} others" if len(needed) > 1 else ""
-        raise UserError(
-            f"The {Split(catalog.split[row]).name.lower()} image {catalog.paths[row]} cannot be read{more} "
-            f"({reasons[row]}): replace it, or set skip_unreadable to leave it out."
-        )
-    kept = np.delete(np.arange(len(catalog)), broken)
-    labeled = catalog.label[kept][catalog.split[kept] == Split.LABELED]
-    empty = np.flatnonzero(np.bincount(labeled, minlength=catalog.num_classes) == 0)
-    if len(broken) and len(empty):
-        raise UserError(f"All labeled images of class '{catalog.class_names[empty[0]]}' are unreadable: replace them.")
-    return kept

@@ -34,7 +34,7 @@ Hash = NDArray[np.uint16]
 """(16,), or (rows, 16): a row of cells is one number."""
 
 
-def phash(pixels: NDArray[np.uint8]) -> Hash:
+def perceptual_hash(pixels: NDArray[np.uint8]) -> Hash:
     """Whether each of 16 x 16 cells of an (H, W, 3) image is brighter than its neighbor to the left."""
     gray = Image.fromarray(pixels).convert("L")
     cells = np.asarray(gray.resize((SIDE + 1, SIDE), Image.Resampling.BOX), np.int16)
@@ -53,7 +53,7 @@ class Columns:
     original_size: NDArray[np.int32]
     digest: NDArray[np.uint8]
     checksum: NDArray[np.uint32]
-    look: Hash
+    phash: Hash
     reasons: dict[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -66,7 +66,7 @@ class Columns:
             original_size=np.zeros((rows, 2), np.int32),
             digest=np.zeros((rows, DIGEST_BYTES), np.uint8),
             checksum=np.zeros(rows, np.uint32),
-            look=np.zeros((rows, SIDE), np.uint16),
+            phash=np.zeros((rows, SIDE), np.uint16),
         )
 
 
@@ -86,7 +86,7 @@ def decode_all(
         if isinstance(result, str):
             columns.reasons[row] = result
         else:
-            image, columns.look[row] = result
+            image, columns.phash[row] = result
             _fill(columns, row, image)
             write(image.pixels)
             offset += image.pixels.size
@@ -108,7 +108,7 @@ def _decoded(catalog: Catalog, size: int, workers: int) -> Iterator[tuple[Decode
 
     def decode(row: int) -> tuple[Decoded, Hash] | str:
         image = try_decode(catalog.reader, row, size)
-        return image if isinstance(image, str) else (image, phash(image.pixels))
+        return image if isinstance(image, str) else (image, perceptual_hash(image.pixels))
 
     return map_in_order(decode, range(len(catalog)), workers)
 
@@ -125,8 +125,8 @@ def try_decode(reader: ImageReader, row: int, size: int) -> Decoded | str:
         return problem_in_words(error)
 
 
-FORMAT = 2
-"""Rises where stores are written, or images read, in another way; since 2 turned TIFFs are upright, and looks kept."""
+FORMAT = 3
+"""Increase it whenever stores are written, or images are read, in another way: older stores are then built again."""
 PIXELS, INDEX, ABOUT = "pixels.bin", "index.npz", "store.json"
 PROBES = 64
 """Images whose checksum is compared at every start where the store is large; reading all would take long."""

@@ -19,7 +19,7 @@ import yaml
 
 from semifine.config import read_run_settings, resolve
 from semifine.config.resolve import Difference, first_difference
-from semifine.config.yaml_files import read_begun_settings
+from semifine.config.yaml_files import read_run_values
 from semifine.data.parallel import usable_cores
 from semifine.data.sources import OWN_PHOTOS
 from semifine.errors import Interrupted, OutOfMemory, UserError
@@ -51,7 +51,7 @@ def _settings_of(stage: Stage, column: Path) -> dict[str, Any]:
 
 
 def _difference(file: Path, wanted: Mapping[str, Any]) -> Difference | None:
-    written = read_begun_settings(file)
+    written = read_run_values(file)
     before, now = str(written["data.source"]), str(wanted["data.source"])
     if _which_data(before) != _which_data(now):
         return Difference("data.source", before, now)

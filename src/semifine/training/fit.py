@@ -135,7 +135,7 @@ def _fit(settings: RunSettings, folder: RunFolder, display: Display, started: fl
     fabric = create_fabric(settings.train)
     fabric.launch()
     labels = _labels_of_the_run(settings, folder, fabric)
-    dataset = open_dataset(settings, display, labels, look_alikes=fabric.is_global_zero)
+    dataset = open_dataset(settings, display, labels, near_duplicates=fabric.is_global_zero)
     fabric.barrier()  # whoever decodes images, the others wait for it
     if folder.settings.exists():
         folder.check_classes(dataset.catalog.class_names)

@@ -11,7 +11,7 @@ from timm.layers.norm_act import convert_sync_batchnorm
 from torch import Tensor, nn
 
 from semifine.config import TrainSettings
-from semifine.config.autotune import averaged_steps, averaging_decay, lags
+from semifine.config.autotune import ema_steps, ema_decay_for, ema_is_too_slow
 from semifine.data.catalog import Catalog, Split
 from semifine.errors import UserError
 from semifine.methods.base import Method
@@ -85,11 +85,11 @@ def create_train_state(
     classifier.to(fabric.device)
     teacher = create_ema(classifier) if settings.ema else None
     evaluated = teacher if teacher is not None and method.evaluates_ema else classifier
-    if evaluated is teacher and lags(settings.ema, settings.iterations):
+    if evaluated is teacher and ema_is_too_slow(settings.ema, settings.iterations):
         log(
-            f"note: the model that is evaluated averages about {averaged_steps(settings.ema)} steps "
+            f"note: the model that is evaluated averages about {ema_steps(settings.ema)} steps "
             f"(--ema {settings.ema}), long for a run of {settings.iterations}, and will lag behind; "
-            f"--ema {averaging_decay(settings.iterations)} would suit."
+            f"--ema {ema_decay_for(settings.iterations)} would suit."
         )
     trained: nn.Module = classifier
     if settings.sync_bn and fabric.world_size > 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semifine.config.autotune import middle_side
+from semifine.config.autotune import median_side
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources.table import Settings, load
 from semifine.data.store import open_store, unreadable_images
@@ -78,7 +78,7 @@ def test_a_pipe_is_unreadable_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     lines = ["path,label", "a.png,x", "b.png,y", "pipe.jpg,"]
     catalog = table(tmp_path, *lines)
-    assert middle_side(catalog) == 10
+    assert median_side(catalog) == 10
     store = open_store(catalog, 8, tmp_path / "cache")
     assert unreadable_images(catalog, store) == [("pipe.jpg", f"{tmp_path / 'pipe.jpg'} is not a plain file")]
     with_times = load(tmp_path / "list.csv", Settings(group_by="exif-burst"))

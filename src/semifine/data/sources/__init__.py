@@ -1,104 +1,152 @@
-"""Where catalogs come from: one module a kind of data.
+"""Data sources: where catalogs come from, one file each.
 
-A source is a module of this package with a frozen dataclass ``Settings``, the only place of its defaults,
-and a function ``load(root, settings) -> Catalog``. Modules are imported when they are asked for.
+A file of this package that defines ``SOURCE`` is a data source; ``docs/how-to/add_a_data_source.md`` shows how to add
+one. Files without it are shared code.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from semifine.data.catalog import Catalog
 from semifine.errors import UserError
+from semifine.fields import build
 
-_NEEDS: dict[str, Literal["folder", "file", "nothing"]] = {
-    "folder": "folder",
-    "table": "file",
-    "semi_aves": "folder",
-    "semi_cub": "folder",
-    "semi_fungi": "folder",
-    "semi_inat": "folder",
-    "synthetic": "nothing",
-}
-OWN_PHOTOS = ("folder", "table")
-"""Sources of which nothing is known beforehand."""
-TABLE_SUFFIXES = (".csv", ".tsv")
+
+@dataclass(frozen=True)
+class Source:
+    """What the library knows about a data source.
+
+    Example:
+        >>> source_named("semi_cub").path_kind
+        'folder'
+    """
+
+    name: str
+    summary: str
+    """One line for ``semifine list datasets``."""
+    path_kind: Literal["folder", "file", "nothing"]
+    """What the path of the source is: ``name:PATH`` for a folder or a file, ``name`` alone for nothing."""
+    settings_class: type[Any]
+    """A frozen dataclass: the settings of the source, with their defaults and help texts."""
+    load: Callable[[Any, Any], Catalog]
+    """Reads the catalog from the path (None if ``path_kind`` is nothing) with the settings."""
+    is_own_photos: bool = False
+    """Whether the data is somebody's own, so that nothing is known about it beforehand."""
+    claims: Callable[[Path], bool] = lambda path: False  # noqa: ARG005
+    """Whether an existing path without a source's name belongs to this source."""
+
+
+@functools.cache
+def all_sources() -> dict[str, Source]:
+    """All data sources by name.
+
+    Example:
+        >>> "synthetic" in all_sources()
+        True
+    """
+    modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
+    sources: list[Source] = [module.SOURCE for module in modules if hasattr(module, "SOURCE")]
+    return {source.name: source for source in sorted(sources, key=lambda source: source.name)}
 
 
 def source_names() -> list[str]:
-    """Names of all sources."""
-    return sorted(_NEEDS)
+    """Names of all sources.
+
+    Example:
+        >>> source_names()[:2]
+        ['folder', 'semi_aves']
+    """
+    return list(all_sources())
 
 
-def summary(name: str) -> str:
-    """What a source is, in one line."""
-    return str(_module(name).__doc__).partition("\n")[0]
-
-
-def settings_class(name: str) -> type[Any]:
-    """The dataclass of a source's settings."""
-    if name not in _NEEDS:
+def source_named(name: str) -> Source:
+    """The source with a name; raises UserError for an unknown one."""
+    if name not in all_sources():
         raise UserError(f"Unknown data source '{name}'. Valid ones: {', '.join(source_names())}.")
-    settings: type[Any] = _module(name).Settings
-    return settings
+    return all_sources()[name]
+
+
+def is_own_photos(name: str) -> bool:
+    """Whether the source with this name reads somebody's own photos."""
+    return name in all_sources() and all_sources()[name].is_own_photos
+
+
+def build_settings(spec: str, values: Mapping[str, Any]) -> Any:
+    """The settings of the source that ``spec`` names, from plain values.
+
+    Example:
+        >>> build_settings("synthetic", {"genera": "3"}).genera
+        3
+    """
+    name, _ = resolve(spec)
+    return build(source_named(name).settings_class, values, "data.")
 
 
 def load_catalog(spec: str, settings: Any = None) -> Catalog:
-    """Reads what ``spec`` names (see ``resolve``), with the source's own settings or their defaults."""
+    """Reads the catalog that ``spec`` names (see :func:`resolve`), with the source's settings or their defaults.
+
+    Example:
+        >>> load_catalog("synthetic").num_classes
+        40
+    """
     name, root = resolve(spec)
-    wanted = settings_class(name)
-    settings = wanted() if settings is None else settings
-    if not isinstance(settings, wanted):
-        raise TypeError(f"the settings of '{name}' must be {wanted.__qualname__}, not {type(settings).__qualname__}")
-    catalog: Catalog = _module(name).load(root, settings)
-    return catalog
+    source = source_named(name)
+    settings = source.settings_class() if settings is None else settings
+    if not isinstance(settings, source.settings_class):
+        wanted, given = source.settings_class.__qualname__, type(settings).__qualname__
+        raise TypeError(f"the settings of '{name}' must be {wanted}, not {given}")
+    return source.load(root, settings)
 
 
 def resolve(spec: str) -> tuple[str, Path | None]:
-    """The source and its root that ``spec`` names: a folder, a table, ``name`` or ``name:path``.
+    """The name of the source and the path that ``spec`` names: a folder, a table, ``name`` or ``name:path``.
 
-    Something that exists on disk wins, so a folder called ``semi_cub:old`` is a folder.
+    An existing folder or file wins, so a folder called ``semi_cub:old`` is a folder.
+
+    Example:
+        >>> resolve("synthetic")
+        ('synthetic', None)
     """
     path = _absolute(spec)
-    if spec.strip() and path.is_dir():
-        return "folder", path
-    if path.is_file():
-        if path.suffix.lower() in TABLE_SUFFIXES:
-            return "table", path
-        raise UserError(f"{spec} is a file but not a table: give a .csv or .tsv file, or a folder of images.")
+    if spec.strip() and path.exists():
+        for source in all_sources().values():
+            if source.claims(path):
+                return source.name, path
+        if path.is_file():
+            raise UserError(f"{spec} is a file but not a table: give a .csv or .tsv file, or a folder of images.")
     name, colon, rest = spec.partition(":")
-    if name in _NEEDS:
-        return name, _named_root(name, rest if colon else None)
-    raise UserError(f"'{spec}' is neither an existing folder or table nor a data source. Valid are {_choices()}.")
+    if name in all_sources():
+        return name, _path_of(all_sources()[name], rest if colon else None)
+    raise UserError(f"'{spec}' is neither an existing folder or table nor a data source. Valid are {describe_specs()}.")
 
 
-def _named_root(name: str, rest: str | None) -> Path | None:
-    needs = _NEEDS[name]
-    if needs == "nothing":
-        if rest:
-            raise UserError(f"The data source '{name}' takes no path: write '{name}' instead of '{name}:{rest}'.")
-        return None
-    if not rest:
-        raise UserError(f"The data source '{name}' needs the {needs} of its data: write {name}:PATH.")
-    root = _absolute(rest)
-    if not (root.is_dir() if needs == "folder" else root.is_file()):
-        raise UserError(
-            f"{rest}, given as {name}:PATH, is not an existing {needs}; if it was moved, say where it is now."
-        )
-    return root
-
-
-def _choices() -> str:
-    named = [name if needs == "nothing" else f"{name}:PATH" for name, needs in sorted(_NEEDS.items())]
+def describe_specs() -> str:
+    """What a user may name as data, in one phrase."""
+    named = [name if source.path_kind == "nothing" else f"{name}:PATH" for name, source in all_sources().items()]
     return f"a folder, a .csv or .tsv file, {', '.join(named)}"
+
+
+def _path_of(source: Source, path: str | None) -> Path | None:
+    name, kind = source.name, source.path_kind
+    if kind == "nothing":
+        if path:
+            raise UserError(f"The data source '{name}' takes no path: write '{name}' instead of '{name}:{path}'.")
+        return None
+    if not path:
+        raise UserError(f"The data source '{name}' needs the {kind} of its data: write {name}:PATH.")
+    root = _absolute(path)
+    if not (root.is_dir() if kind == "folder" else root.is_file()):
+        raise UserError(f"{path}, given as {name}:PATH, is not an existing {kind}; if it was moved, give the new path.")
+    return root
 
 
 def _absolute(path: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(path)))
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(f"semifine.data.sources.{name}")

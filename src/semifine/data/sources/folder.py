@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.catalog import UNKNOWN, Catalog, Split, readable_rows
 from semifine.data.decode import FileReader, problem_in_words
+from semifine.data.sources import Source
 from semifine.data.sources.scan import (
     LeftOut,
     holds_runs_alone,
@@ -22,7 +23,6 @@ from semifine.data.sources.scan import (
     subfolders,
 )
 from semifine.data.splits import BURST, FOLDER, Grouping, SplitSettings, alone, burst_groups, divide, grouped_by
-from semifine.data.store import rows_to_keep
 from semifine.data.text_table import class_name, names_that_differ_in_case
 from semifine.errors import UserError, first_few
 
@@ -50,9 +50,8 @@ class Settings(SplitSettings):
     """What can be chosen about a folder of images."""
 
 
-def load(root: Path | None, settings: Settings) -> Catalog:
+def load(root: Path, settings: Settings) -> Catalog:
     """The catalog of a folder; class ids follow the sorted names of the folders of labeled images."""
-    assert root is not None
     folder_of = _split_folders(root)
     labeled = folder_of.get(Split.LABELED, ".")
     class_names = _class_names(root, labeled)
@@ -190,7 +189,7 @@ def write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool = False) 
     partial.mkdir(parents=True)
     try:
         reasons = _write_images(catalog, partial)
-        rows_to_keep(catalog, reasons, skip_unreadable)
+        readable_rows(catalog, reasons, skip_unreadable)
         for part in list(partial.iterdir()):
             part.rename(folder / part.name)
         partial.rmdir()
@@ -216,3 +215,14 @@ def _write_images(catalog: Catalog, folder: Path) -> dict[int, str]:
         inside.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(inside / f"{row:06d}.png")
     return reasons
+
+
+SOURCE = Source(
+    name="folder",
+    summary="A folder of photos: labeled/<class>/, unlabeled/ and so on, or one folder for each class.",
+    path_kind="folder",
+    settings_class=Settings,
+    load=load,
+    is_own_photos=True,
+    claims=Path.is_dir,
+)

@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from semifine.data.catalog import Catalog, Split
-from semifine.data.sources import lists
+from semifine.data.sources import Source, lists
 from semifine.data.sources.lists import Listed, ListFile, Part, Settings
 from semifine.errors import UserError
-
-__all__ = ["Settings", "load", "read"]
 
 _CLASS_FOLDER = re.compile(r"(?P<number>\d{1,6})\.(?P<name>[^/]+)/")
 
@@ -54,6 +52,14 @@ def _class_folder(file: Path, path: str) -> tuple[int, str]:
     return int(found["number"]), found["name"].replace("_", " ").strip()
 
 
-def load(root: Path | None, settings: Settings) -> Catalog:
-    assert root is not None
+def load(root: Path, settings: Settings) -> Catalog:
     return lists.to_catalog("semi_cub", read(root, settings), root, settings)
+
+
+SOURCE = Source(
+    name="semi_cub",
+    summary="Semi-CUB: 100 of the birds of CUB-200-2011 with labels, the 100 others among the unlabeled images.",
+    path_kind="folder",
+    settings_class=Settings,
+    load=load,
+)

@@ -9,10 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from semifine.data.catalog import Catalog
-from semifine.data.sources import lists
+from semifine.data.sources import Source, lists
 from semifine.data.sources.lists import Listed, Settings
-
-__all__ = ["Settings", "load", "read"]
 
 
 def read(root: Path, settings: Settings) -> Listed:
@@ -25,6 +23,14 @@ def _without_id(name: str) -> str:
     return rest if first.isdecimal() else name
 
 
-def load(root: Path | None, settings: Settings) -> Catalog:
-    assert root is not None
+def load(root: Path, settings: Settings) -> Catalog:
     return lists.to_catalog("semi_fungi", read(root, settings), root, settings)
+
+
+SOURCE = Source(
+    name="semi_fungi",
+    summary="Semi-Fungi: 200 species of fungi with labels, 1194 others among the unlabeled images.",
+    path_kind="folder",
+    settings_class=Settings,
+    load=load,
+)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.sources import lists
+from semifine.data.sources import Source, lists
 from semifine.data.sources.lists import Listed, ListFile, Part
 from semifine.data.sources.scan import images_below
 from semifine.errors import UserError
@@ -58,8 +58,7 @@ def _names(file: Path, num_classes: int) -> tuple[tuple[str, ...], tuple[str, ..
     return lists.checked_names(species, file), tuple(genera)
 
 
-def load(root: Path | None, settings: Settings) -> Catalog:
-    assert root is not None
+def load(root: Path, settings: Settings) -> Catalog:
     listed = read(root, settings)
     return lists.to_catalog("semi_inat", _with_unlabeled(listed, root, settings), root, settings)
 
@@ -73,3 +72,12 @@ def _with_unlabeled(listed: Listed, root: Path, settings: Settings) -> Listed:
     scanned = ListFile(folder, paths, np.full(len(paths), UNKNOWN, np.int64))
     part = Part(scanned, Split.UNLABELED, scanned.labels)
     return Listed(listed.class_names, listed.class_groups, [*listed.parts, part])
+
+
+SOURCE = Source(
+    name="semi_inat",
+    summary="Semi-iNat: 810 species with labels, 1629 others among 313,248 unlabeled images.",
+    path_kind="folder",
+    settings_class=Settings,
+    load=load,
+)

@@ -11,6 +11,7 @@ import numpy as np
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.decode import FileReader
+from semifine.data.sources import Source
 from semifine.data.sources.scan import checked_path, folder_of_images
 from semifine.data.splits import BURST, FOLDER, Grouping, SplitSettings, alone, burst_groups, divide, grouped_by
 from semifine.data.text_table import (
@@ -62,9 +63,8 @@ class Row:
     """What the column that groups rows says; empty where it does not, or where there is none."""
 
 
-def load(root: Path | None, settings: Settings) -> Catalog:
+def load(root: Path, settings: Settings) -> Catalog:
     """The catalog of a table; class ids follow the sorted labels of the labeled rows."""
-    assert root is not None
     column = settings.group_by if settings.group_by not in (None, FOLDER, BURST) else None
     rows = list(read_rows(root, column))
     _check_duplicates(root, rows)
@@ -186,3 +186,14 @@ def _class_ids(file: Path, rows: list[Row], class_names: tuple[str, ...]) -> dic
             )
     outside = sorted({row.truth for row in rows} - set(class_ids))
     return class_ids | {name: len(class_names) + position for position, name in enumerate(outside)}
+
+
+SOURCE = Source(
+    name="table",
+    summary="A CSV or TSV table of images with the columns path and label, optionally split and truth.",
+    path_kind="file",
+    settings_class=Settings,
+    load=load,
+    is_own_photos=True,
+    claims=lambda path: path.is_file() and path.suffix.lower() in (".csv", ".tsv"),
+)

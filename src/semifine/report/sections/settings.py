@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import Any
 
+from semifine.config.train_settings import may_change_on_resume
 from semifine.report.formatting import ELLIPSIS, MISSING
 from semifine.runs.run import Run
 
@@ -39,9 +40,7 @@ def differences_beyond_method(runs: Sequence[Run]) -> list[str]:
 
 def is_beside_the_point(key: str) -> bool:
     """Whether runs that differ in this setting are still runs of the same: its seed, or what a begun run may change."""
-    from semifine.config.resolve import CHANGEABLE  # here, because it brings YAML, which takes time to import
-
-    return key == "seed" or key in CHANGEABLE
+    return key == "seed" or may_change_on_resume(key)
 
 
 def flat(nested: Mapping[str, Any]) -> dict[str, str]:

@@ -11,13 +11,13 @@ The taxonomy is fixed. ``seed`` draws other individuals of the same species.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.sources import Source
 from semifine.data.sources.synthetic.drawing import (
     Array,
     Canvas,
@@ -185,7 +185,7 @@ class SyntheticReader:
         return [f"synthetic-{DRAWING_VERSION}-{self._side}-{key:016x}" for key in self._keys.tolist()]
 
 
-def load(root: Path | None, settings: Settings) -> Catalog:  # noqa: ARG001 (every source is given a folder)
+def load(root: None, settings: Settings) -> Catalog:  # noqa: ARG001 (the path of every source)
     """The catalog of the images; nothing is drawn yet, and no folder is needed."""
     _check(settings)
     split, truth, number = _individuals(settings)
@@ -308,3 +308,12 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, key)
         if not low <= value <= high:
             raise UserError(f"synthetic: {key} is {value}, but must be between {low} and {high}.")
+
+
+SOURCE = Source(
+    name="synthetic",
+    summary="The built-in data set: drawn creatures of eight genera whose species differ in one or two marks.",
+    path_kind="nothing",
+    settings_class=Settings,
+    load=load,
+)
