@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from semifine.config import RunSettings, resolve
+from semifine.data.dataset import Dataset
+from semifine.data.extra_labels import read_labels
 from semifine.models.classifier import create_classifier
 from semifine.runs.checkpoint import save_weights
 
@@ -79,6 +82,14 @@ def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
         "loggers": "none",
     }
     return resolve([tiny, {key.replace("__", "."): value for key, value in more.items()}])
+
+
+def open_dataset(settings: RunSettings, log: Callable[[str], object] = lambda _: None) -> Dataset:
+    """The data of a run as training opens it."""
+    labels = read_labels(Path(settings.train.labels)) if settings.train.labels else None
+    dataset = Dataset.open(settings.data, settings.data_settings)
+    dataset.open_store(settings.train.stored_side, cache_dir=settings.train.cache, labels=labels, log=log)
+    return dataset
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from semifine.config import read_preset, resolve
+from semifine.config import open_and_resolve, read_preset
 from semifine.config.yaml_files import flatten
 from semifine.inference.model import TrainedModel, load
 from semifine.training.fit import fit as fit_run
@@ -31,6 +31,6 @@ def fit(
     """
     presets = [preset] if isinstance(preset, str) else preset
     own = flatten({"data": str(data) if isinstance(data, Path) else data, "method": method, **settings})
-    resolved = resolve([*(read_preset(name) for name in presets), own])
-    fit_run(resolved, Path(out), resume=resume, display=Display(quiet=quiet))
+    resolved, dataset = open_and_resolve([*(read_preset(name) for name in presets), own])
+    fit_run(resolved, Path(out), dataset=dataset, resume=resume, display=Display(quiet=quiet))
     return load(out, device=resolved.train.device)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
-from semifine.config import read_settings_file, resolve, write_settings
+from semifine.config import RunSettings, open_and_resolve, read_settings_file, write_settings
+
+
+def tuned(layers: list[dict[str, Any]]) -> RunSettings:
+    return open_and_resolve(layers)[0]
 
 
 def photos(root: Path, side: int, labeled: int, unlabeled: int) -> Path:
@@ -33,7 +38,7 @@ def photos(root: Path, side: int, labeled: int, unlabeled: int) -> Path:
 def test_size_batch_length_and_average_follow_the_data(
     tmp_path: Path, side: int, labeled: int, unlabeled: int, wanted: tuple[float, ...]
 ) -> None:
-    settings = resolve([{"data.source": str(photos(tmp_path, side, labeled, unlabeled))}])
+    settings = tuned([{"data.source": str(photos(tmp_path, side, labeled, unlabeled))}])
     train = settings.train
     assert (train.image_size, train.batch_size, train.iterations, train.ema) == wanted
     (note,) = settings.notes
@@ -42,27 +47,27 @@ def test_size_batch_length_and_average_follow_the_data(
 
 def test_what_is_given_wins_and_written_settings_say_nothing_more(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos", 100, 10, 640)
-    settings = resolve([{"data.source": str(root), "batch_size": "8", "mu": 2, "image_size": 64}])
+    settings = tuned([{"data.source": str(root), "batch_size": "8", "mu": 2, "image_size": 64}])
     assert (settings.train.image_size, settings.train.batch_size) == (64, 8)
     assert settings.train.iterations == 100 * 640 // 16
-    assert resolve([{"data.source": str(root), "iterations": 1000}]).train.ema == 0.99
-    assert resolve([{"data.source": str(root), "ema": 0}]).train.ema == 0
+    assert tuned([{"data.source": str(root), "iterations": 1000}]).train.ema == 0.99
+    assert tuned([{"data.source": str(root), "ema": 0}]).train.ema == 0
     write_settings(settings, tmp_path / "settings.yaml")
-    again = resolve([read_settings_file(tmp_path / "settings.yaml")])
+    again = tuned([read_settings_file(tmp_path / "settings.yaml")])
     assert again == settings
     assert again.notes == ()
 
 
 def test_labels_that_groups_hold_back_do_not_count(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos", 40, 10, 10)
-    assert "(16 labeled images)" in resolve([{"data.source": str(root)}]).notes[0]
+    assert "(16 labeled images)" in tuned([{"data.source": str(root)}]).notes[0]
     for name in ("a", "b"):
         (root / "labeled" / name).rename(root / "site")
         (root / "labeled" / name).mkdir()
         (root / "site").rename(root / "labeled" / name / "site")
-    one_group_a_class = resolve([{"data.source": str(root), "data.group_by": "folder"}])
+    one_group_a_class = tuned([{"data.source": str(root), "data.group_by": "folder"}])
     assert "(20 labeled images)" in one_group_a_class.notes[0], "no class can give its only group"
 
 
 def test_known_data_sets_are_left_alone() -> None:
-    assert resolve([]).notes == ()
+    assert tuned([]).notes == ()

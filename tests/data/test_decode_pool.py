@@ -141,7 +141,7 @@ def test_what_is_killed_is_told_or_not_missed(files: list[str], who: str) -> Non
 
 def decoding(parent: int | None = None) -> list[int]:
     """The program that divides, and the two processes that it becomes, as soon as they are there."""
-    (program,) = [child for child in children(parent or os.getpid()) if b"decode_process" in command_of(child)]
+    (program,) = [child for child in children(parent or os.getpid()) if b"decode_worker" in command_of(child)]
     for _ in range(200):
         if len(children(program)) == 2:
             break

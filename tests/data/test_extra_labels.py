@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from semifine.data.catalog import Split
-from semifine.data.dataset import open_dataset
-from semifine.data.extra_labels import add_labels, freeze_labels, with_catalog_paths, read_labels
+from semifine.data.extra_labels import add_labels, freeze_labels, read_labels, with_catalog_paths
 from semifine.data.label_log import LABEL, UNDO, Event, LabelLog
 from semifine.data.sources import folder
 from semifine.data.store import open_store
@@ -18,14 +17,14 @@ from semifine.errors import UserError
 from semifine.inference.model import load
 from semifine.training.fit import fit
 from semifine.training.progress import Display
-from tests.conftest import tiny_settings
+from tests.conftest import open_dataset, tiny_settings
 
 QUIET = Display(quiet=True)
 
 
 @pytest.fixture(scope="module")
 def images() -> tuple[list[str], tuple[str, ...]]:
-    catalog = open_dataset(tiny_settings(), QUIET).catalog
+    catalog = open_dataset(tiny_settings()).catalog
     return [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELED)], catalog.class_names
 
 
@@ -37,8 +36,8 @@ def test_labels_of_the_log_are_learned_without_conflicts_and_strangers(
     log.append([Event("Ada", path, LABEL, names[3]) for path in paths[:4]])
     log.append([Event("Bo", paths[0], LABEL, names[4]), Event("Ada", "gone.jpg", LABEL, names[0])])
     log.append([Event("Ada", paths[1], UNDO, undoes=2)])
-    plain = open_dataset(tiny_settings(), QUIET).catalog
-    catalog = open_dataset(tiny_settings(labels=str(log.file)), QUIET).catalog
+    plain = open_dataset(tiny_settings()).catalog
+    catalog = open_dataset(tiny_settings(labels=str(log.file))).catalog
     added = catalog.rows(Split.LABELED)[-2:]
     assert len(catalog) == len(plain) + 2
     assert sorted(catalog.paths[row] for row in added) == sorted(paths[2:4])
@@ -51,8 +50,8 @@ def test_a_table_may_be_half_filled_and_repeat_itself(
     (first, second, third, fourth, *_), names = images
     table = tmp_path / "next.csv"
     table.write_text(f"path,label\n{first},{names[2]}\n{second},\n{third},  \n{fourth}\n{first},{names[2]}\n")
-    plain = open_dataset(tiny_settings(), QUIET).catalog
-    catalog = open_dataset(tiny_settings(labels=str(table)), Display()).catalog
+    plain = open_dataset(tiny_settings()).catalog
+    catalog = open_dataset(tiny_settings(labels=str(table)), print).catalog
     assert len(catalog) == len(plain) + 1
     assert (catalog.paths[len(plain)], catalog.label[len(plain)]) == (first, 2)
     said = " ".join("".join(capsys.readouterr()).split())
@@ -67,7 +66,7 @@ def test_a_table_that_gives_an_image_two_classes_is_refused(
     table = tmp_path / "labels.csv"
     table.write_text(f"path,label\n{path},{names[0]}\n{path},{names[1]}\n")
     with pytest.raises(UserError, match=f"two labels, '{names[0]}' and '{names[1]}'"):
-        open_dataset(tiny_settings(labels=str(table)), QUIET)
+        open_dataset(tiny_settings(labels=str(table)))
 
 
 def test_a_resumed_run_keeps_to_the_labels_it_began_with(
@@ -132,13 +131,13 @@ def test_a_class_that_is_gone_is_left_out_of_a_log_and_an_error_in_a_table(
     paths, names = images
     log = LabelLog(tmp_path / "studio.db")
     log.append([Event("Ada", paths[0], LABEL, "dodo"), Event("Ada", paths[1], LABEL, names[0])])
-    dataset = open_dataset(tiny_settings(labels=str(log.file)), QUIET)
+    dataset = open_dataset(tiny_settings(labels=str(log.file)))
     assert dataset.catalog.paths[len(dataset.catalog) - 1] == paths[1]
-    assert len(dataset.catalog) == len(open_dataset(tiny_settings(), QUIET).catalog) + 1
+    assert len(dataset.catalog) == len(open_dataset(tiny_settings()).catalog) + 1
     table = tmp_path / "labels.csv"
     table.write_text(f"path,label\n{paths[0]},dodo\n")
     with pytest.raises(UserError, match="'dodo', which is no class"):
-        open_dataset(tiny_settings(labels=str(table)), QUIET)
+        open_dataset(tiny_settings(labels=str(table)))
 
 
 @pytest.mark.parametrize("content", ["", "my notes\n", "file;label\n"])
@@ -146,7 +145,7 @@ def test_what_is_neither_a_log_nor_a_table_is_refused(tmp_path: Path, content: s
     file = tmp_path / "notes.db"
     file.write_text(content)
     with pytest.raises(UserError, match=r"notes\.db is neither a log of the studio nor a CSV file"):
-        open_dataset(tiny_settings(labels=str(file)), QUIET)
+        open_dataset(tiny_settings(labels=str(file)))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from PIL import Image
 from semifine.data import parallel, store_files
 from semifine.data.catalog import Catalog, Split
 from semifine.data.decode import FileReader
-from semifine.data.store import ImageStore, default_cache_dir, open_store, drop_unreadable, unreadable_images
+from semifine.data.store import ImageStore, default_cache_dir, drop_unreadable, open_store, unreadable_images
 from semifine.errors import UserError
 
 from .conftest import MakeCatalog, SaveImage

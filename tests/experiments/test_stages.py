@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 
 from semifine.config import read_settings_file, resolve
 from semifine.data.catalog import Split
-from semifine.data.dataset import open_dataset
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions
 from semifine.experiments.stages import ROUNDS, Stage, all_recipes, plan, settings_in, write_confident_labels
@@ -23,7 +22,7 @@ from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
 from semifine.training.init_weights import find_weights
 from semifine.training.progress import Display
-from tests.conftest import tiny_settings
+from tests.conftest import open_dataset, tiny_settings
 
 QUIET = Display(quiet=True)
 TINY_INOUT = {"data__unlabeled": "inout", "iterations": 3, "ema": 0.0}
@@ -172,14 +171,14 @@ def test_labeled_data_is_present_in_every_round(curriculum: Path) -> None:
         assert now["labeled"] == images["labeled"] + round(images["unlabeled"] * number / ROUNDS)
         assert now["unlabeled"] == images["unlabeled"], "they stay, so that all are scored for the next round"
         settings = resolve([read_settings_file(RunFolder(run).settings)])
-        catalog = open_dataset(settings, QUIET).catalog
-        without = open_dataset(tiny_settings("supervised", **TINY_INOUT), QUIET).catalog
+        catalog = open_dataset(settings).catalog
+        without = open_dataset(tiny_settings("supervised", **TINY_INOUT)).catalog
         first = catalog.rows(Split.LABELED)[: images["labeled"]]
         assert [catalog.paths[row] for row in first] == [without.paths[row] for row in without.rows(Split.LABELED)]
 
 
 def test_images_of_other_classes_may_be_selected_and_their_share_is_logged(curriculum: Path) -> None:
-    catalog = open_dataset(tiny_settings("supervised", **TINY_INOUT), QUIET).catalog
+    catalog = open_dataset(tiny_settings("supervised", **TINY_INOUT)).catalog
     unlabeled = catalog.rows(Split.UNLABELED)
     outside = {str(catalog.paths[row]) for row in unlabeled if catalog.truth[row] >= catalog.num_classes}
     for run in rounds_in(curriculum):
@@ -199,13 +198,13 @@ def test_ratio_0_is_supervised(curriculum: Path, tmp_path: Path) -> None:
 
 
 def test_labels_join_the_labeled_images_and_the_unlabeled_ones_stay(tmp_path: Path) -> None:
-    plain = open_dataset(tiny_settings(), QUIET)
+    plain = open_dataset(tiny_settings())
     unlabeled = plain.catalog.rows(Split.UNLABELED)
     chosen = unlabeled[[5, 0]]
     name = plain.catalog.class_names[3]
     lines = "".join(f"{plain.catalog.paths[row]},{name}\n" for row in chosen)
     (tmp_path / "labels.csv").write_text("path,label\n" + lines)
-    more = open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")), QUIET)
+    more = open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")))
     np.testing.assert_array_equal(more.catalog.rows(Split.UNLABELED), unlabeled)
     added = more.catalog.rows(Split.LABELED)[-2:]
     assert more.catalog.label[added].tolist() == [3, 3]
@@ -223,6 +222,6 @@ def test_labels_join_the_labeled_images_and_the_unlabeled_ones_stay(tmp_path: Pa
 def test_wrong_labels_are_named(text: str, problem: str, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text(text)
     with pytest.raises(UserError, match=problem):
-        open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")), QUIET)
+        open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")))
     with pytest.raises(UserError, match="Cannot read the labels"):
-        open_dataset(tiny_settings(labels=str(tmp_path / "missing.csv")), QUIET)
+        open_dataset(tiny_settings(labels=str(tmp_path / "missing.csv")))

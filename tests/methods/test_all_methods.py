@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from semifine.augment import AugmentPipeline
-from semifine.data import dataset as dataset_module
+from semifine.data import sources
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import load_catalog
 from semifine.errors import Interrupted, UserError
@@ -135,7 +135,7 @@ def test_resumes_bit_for_bit_in_mid_epoch(
 def test_hidden_labels_never_reach_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Poison: with other hidden labels every weight stays the same, to the last bit."""
     run(tiny_settings(name), tmp_path / "true")
-    honest_load = dataset_module.load_catalog
+    honest_load = sources.load_catalog
 
     def poisoned(*arguments: Any) -> Catalog:
         catalog = honest_load(*arguments)
@@ -143,7 +143,7 @@ def test_hidden_labels_never_reach_training(name: str, tmp_path: Path, monkeypat
         random = np.random.default_rng(1).integers(0, catalog.num_classes, len(catalog))
         return replace(catalog, truth=np.where(catalog.split == Split.UNLABELED, random, catalog.truth))
 
-    monkeypatch.setattr(dataset_module, "load_catalog", poisoned)
+    monkeypatch.setattr(sources, "load_catalog", poisoned)
     run(tiny_settings(name), tmp_path / "poisoned")
     assert_same(final_weights(tmp_path / "poisoned"), final_weights(tmp_path / "true"))
     assert_same(training_state(tmp_path / "poisoned")["method"], training_state(tmp_path / "true")["method"])
@@ -288,13 +288,13 @@ def test_unlabeled_images_may_join_later(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).unlabeled_views])
 def test_without_unlabeled_images_it_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest_load = dataset_module.load_catalog
+    honest_load = sources.load_catalog
 
     def without_unlabeled(*arguments: Any) -> Catalog:
         catalog = honest_load(*arguments)
         return catalog.take(np.flatnonzero(catalog.split != Split.UNLABELED))
 
-    monkeypatch.setattr(dataset_module, "load_catalog", without_unlabeled)
+    monkeypatch.setattr(sources, "load_catalog", without_unlabeled)
     with pytest.raises(UserError, match=f"no unlabeled images, which the method '{name}'"):
         run(tiny_settings(name), tmp_path / "run")
 

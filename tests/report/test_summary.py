@@ -110,7 +110,7 @@ def test_labels_are_explained_with_groups_where_known(tmp_path: Path) -> None:
 def test_numbers_of_images_are_said_where_known(tmp_path: Path) -> None:
     stats = Run(write_run(tmp_path / "run"))
     stats.result["images"] = {"labeled": 80, "unlabeled": 4000, "test": 60}
-    stats.result["set_aside"] = ["broken.jpg"]
+    stats.result["unreadable"] = ["broken.jpg"]
     summary = summarize([stats], result_rows([stats]))
     assert "6 classes, 80 labeled images and 4\u202f000 unlabeled images to learn from" in summary.paragraphs[0]
     assert "and 60 test images" in summary.paragraphs[0]

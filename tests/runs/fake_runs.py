@@ -97,7 +97,7 @@ def write_run(
         "unlabeled": means,
         "num_classes": len(names),
         **({} if val_images is None else {"images": {"val": val_images, "test": 0}}),
-        "set_aside": [],
+        "unreadable": [],
         "seconds": 123.4,
         "time": {"start_up": 6.6, "steps": 100.0, "evaluation": 20.8, "saving": 2.6},
         "environment": environment,

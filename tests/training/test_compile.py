@@ -10,7 +10,7 @@ from semifine.methods.fixmatch import FixMatch
 from semifine.training import loader
 from semifine.training.compile import choose_acceleration
 from semifine.training.loader import choose_storage_device, place_store
-from tests.conftest import tiny_settings
+from tests.conftest import open_dataset, tiny_settings
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 GIB = 2**30
@@ -73,10 +73,7 @@ def test_images_go_to_the_fastest_place_with_room() -> None:
 
 
 def test_a_store_on_the_gpu_needs_a_gpu() -> None:
-    from semifine.data.dataset import open_dataset
-    from semifine.training.progress import Display
-
-    store = open_dataset(tiny_settings(), Display(quiet=True)).store
+    store = open_dataset(tiny_settings()).store
     with pytest.raises(UserError, match="store is gpu, but the run is on the CPU"):
         place_store(store, "gpu", CPU)
     copied, sentence = place_store(store, "host", CPU)
@@ -86,10 +83,7 @@ def test_a_store_on_the_gpu_needs_a_gpu() -> None:
 
 
 def test_a_store_in_memory_needs_room_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from semifine.data.dataset import open_dataset
-    from semifine.training.progress import Display
-
-    store = open_dataset(tiny_settings(), Display(quiet=True)).store
+    store = open_dataset(tiny_settings()).store
     monkeypatch.setattr(loader, "free_host_memory", lambda: store.nbytes - 1)
     with pytest.raises(UserError, match=r"store is host, but the images take .* choose --store disk"):
         place_store(store, "host", CPU)

@@ -17,7 +17,6 @@ import torch._inductor.compile_fx
 from safetensors.torch import load_file
 
 from semifine.augment import AugmentPipeline, AugmentSettings
-from semifine.data.dataset import open_dataset
 from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier
@@ -29,7 +28,7 @@ from semifine.training.loader import Prefetcher, place_store
 from semifine.training.progress import Display
 from semifine.training.step import WARM_UP, GraphedStep
 from semifine.training.trainer import Trainer
-from tests.conftest import tiny_settings
+from tests.conftest import open_dataset, tiny_settings
 
 pytestmark = pytest.mark.gpu
 CAPTURABLE = [name for name in method_names() if method_class(name).cuda_graph_safe]
@@ -71,7 +70,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 def trainer_for(folder: Path, name: str = "soc", **more: Any) -> Trainer:
     settings, method = gpu_settings(name, **more), method_class(name)
     torch.manual_seed(0)
-    dataset = open_dataset(settings, Display(quiet=True))
+    dataset = open_dataset(settings)
     classes = dataset.catalog.class_names
     classifier = create_classifier(
         settings.train.backbone,
@@ -103,7 +102,7 @@ def trained(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("place", ["gpu", "host", "disk"])
 def test_every_place_of_the_store_gives_the_same_views(place: str) -> None:
-    store = open_dataset(gpu_settings(), Display(quiet=True)).store
+    store = open_dataset(gpu_settings()).store
     rows = np.arange(40)
     device = torch.device("cuda", 0)
     expected = AugmentPipeline(store.to(device), AugmentSettings(size=32), seed=0, device=device).make(

@@ -9,14 +9,12 @@ import torch
 from torch import nn
 
 from semifine.data.catalog import Split
-from semifine.data.dataset import open_dataset
 from semifine.methods.base import DataInfo, PseudoLabels
 from semifine.methods.fixmatch import FixMatch, FixMatchSettings
 from semifine.methods.soc import SoC, SoCSettings
 from semifine.training.evaluate import EntropySweep
-from semifine.training.progress import Display
 from semifine.training.sample_stats import collect_sample_stats, entropy, sample_stats, summarize
-from tests.conftest import tiny_settings
+from tests.conftest import open_dataset, tiny_settings
 
 
 def example() -> dict[str, torch.Tensor]:
@@ -38,7 +36,7 @@ def test_facts_follow_their_definitions() -> None:
 
 
 def test_facts_of_all_images_come_in_batches_with_their_paths() -> None:
-    catalog = open_dataset(tiny_settings(), Display(quiet=True)).catalog
+    catalog = open_dataset(tiny_settings()).catalog
     rows = catalog.rows(Split.UNLABELED)
     probs = torch.softmax(torch.randn(len(rows), catalog.num_classes), dim=1)
     info = DataInfo(catalog.num_classes, num_labeled=1, num_unlabeled=len(rows))

@@ -48,10 +48,10 @@ def _methods() -> Iterator[tuple[str, str, type | None]]:
 
 
 def _datasets() -> Iterator[tuple[str, str, type | None]]:
-    from semifine.data.sources import settings_class, source_names, summary
+    from semifine.data.sources import all_sources
 
-    for name in source_names():
-        yield name, summary(name), settings_class(name)
+    for source in all_sources().values():
+        yield source.name, source.summary, source.settings_class
 
 
 def _backbones() -> Iterator[tuple[str, str, type | None]]:

@@ -13,7 +13,7 @@ from semifine.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from semifine.config import RunSettings
+    from semifine.data.catalog import Catalog
     from semifine.data.checks import DataReport
 
 MOST_CLASSES = 60
@@ -30,16 +30,23 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--write-folder", type=Path, metavar="FOLDER", help="only write the images, into labeled/, unlabeled/ and so on"
     )
-    options, settings = parse_settings(parser, arguments)
+    options, settings, dataset = parse_settings(parser, arguments)
     if options.write_folder:
-        return _write_folder(settings, options.write_folder)
+        return _write_folder(dataset.catalog, options.write_folder, settings.train.skip_unreadable)
 
     from rich.console import Console
 
-    from semifine.data.dataset import inspect_data
     from semifine.training.progress import Display
 
-    report = inspect_data(settings, Display())
+    display = Display()
+    with display.bar("decoding images", len(dataset.catalog)):
+        report = dataset.inspect(
+            settings.train.stored_side,
+            cache_dir=settings.train.cache,
+            skip_unreadable=settings.train.skip_unreadable,
+            progress=lambda done, _: display.advance(done),
+            log=display.log,
+        )
     if options.json:
         print(json.dumps(report.as_dict()))
     else:
@@ -49,12 +56,10 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _write_folder(settings: RunSettings, folder: Path) -> int:
-    from semifine.data.sources import load_catalog
+def _write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool) -> int:
     from semifine.data.sources.folder import write_folder
 
-    catalog = load_catalog(settings.data, settings.data_settings)
-    unreadable = write_folder(catalog, folder, skip_unreadable=settings.train.skip_unreadable)
+    unreadable = write_folder(catalog, folder, skip_unreadable=skip_unreadable)
     for note in catalog.notes:
         print(f"note: {note}")
     for path, reason in unreadable:

@@ -113,10 +113,10 @@ def _folder_name(data: str) -> str:
 
 def _data_name(data: str) -> str:
     """Published data sets have a name; of somebody's photos the folder or table has one."""
-    from semifine.data.sources import OWN_PHOTOS
+    from semifine.data.sources import is_own_photos
 
     source, _, root = data.partition(":")
-    return Path(root).name if source in OWN_PHOTOS else source
+    return Path(root).name if is_own_photos(source) else source
 
 
 def _possible_inits(inits: Sequence[str], options: argparse.Namespace) -> list[str]:

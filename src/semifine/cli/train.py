@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semifine.cli.main import STARTED, Parser
-from semifine.config.resolve import read_run_settings, resolve
+from semifine.config.resolve import open_and_resolve, read_run_settings
 from semifine.config.train_settings import RunSettings, TrainSettings
 from semifine.config.yaml_files import flatten, read_preset, read_settings_file
+from semifine.data.sources import describe_sources
 from semifine.errors import Interrupted, UserError
 from semifine.fields import describe_type, type_hints
 from semifine.methods.registry import absolute_name
 
 if TYPE_CHECKING:
+    from semifine.data.dataset import Dataset
     from semifine.training.progress import Display
 
 DATA_HELP = (
-    "a folder with labeled/<class>/ and unlabeled/ or with one folder a class, a CSV or TSV file with the columns path "
-    "and label, or a known source: synthetic, semi_cub:PATH, semi_aves:PATH, semi_fungi:PATH, semi_inat:PATH "
-    "(default: synthetic)"
+    "a folder with labeled/<class>/ and unlabeled/ or with one folder per class, a CSV or TSV file with the columns "
+    f"path and label, or a known source: {describe_sources()} (default: synthetic)"
 )
 
 
@@ -96,8 +97,11 @@ def _show(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
-def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.Namespace, RunSettings]:
-    """The parsed options and the settings they resolve to; a resumed run's own settings lie below all."""
+def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.Namespace, RunSettings, Dataset]:
+    """The parsed options, the settings they resolve to, and the data set.
+
+    The settings of a resumed run lie below all other layers.
+    """
     dotted, rest = split_dotted(arguments)
     _check_options(parser, rest)
     options = parser.parse_args(rest)
@@ -116,7 +120,7 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
     layers += [read_preset(name) for name in options.preset]
     if options.config:
         layers.append(_settings_for(options.method, read_settings_file(options.config)))
-    return options, resolve([*layers, {**overrides, **dotted}])
+    return options, *open_and_resolve([*layers, {**overrides, **dotted}])
 
 
 def _settings_for(method: str | None, values: dict[str, Any]) -> dict[str, Any]:
@@ -170,7 +174,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
-    options, settings = parse_settings(parser, arguments)
+    options, settings, dataset = parse_settings(parser, arguments)
 
     from semifine.training.fit import fit
     from semifine.training.progress import Display
@@ -180,6 +184,7 @@ def run(arguments: Sequence[str]) -> int:
         result = fit(
             settings,
             options.out,
+            dataset=dataset,
             resume=options.resume,
             display=display,
             profile=options.profile,

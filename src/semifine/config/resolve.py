@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ from semifine.config.yaml_files import flatten, read_run_values, source_defaults
 from semifine.data import sources
 from semifine.errors import UserError
 from semifine.fields import build, field_names, unknown_key
-from semifine.methods import absolute_name, method_class
+from semifine.methods.registry import absolute_name, method_class
 
 if TYPE_CHECKING:
     from semifine.data.dataset import Dataset
@@ -62,9 +62,7 @@ def resolve(layers: Sequence[Mapping[str, Any]], dataset: Dataset | None = None)
     )
 
 
-def open_and_resolve(
-    layers: Sequence[Mapping[str, Any]], log: Callable[[str], object] = lambda _: None
-) -> tuple[RunSettings, Dataset]:
+def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, Dataset]:
     """The settings of one run and its data, opened once. The catalog is read only if a setting depends on it.
 
     Example:
@@ -77,7 +75,7 @@ def open_and_resolve(
     merged = _merge(layers)
     values = {key.removeprefix("data."): value for key, value in merged.items() if key.startswith("data.")}
     del values["source"]
-    dataset = Dataset.open(str(merged["data.source"]), values, log=log)
+    dataset = Dataset.open(str(merged["data.source"]), values)
     return resolve(layers, dataset), dataset
 
 

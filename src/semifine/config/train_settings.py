@@ -89,7 +89,10 @@ class TrainSettings:
         "stop", "if a loss is not finite: stop, or skip that batch and continue", may_change=True
     )
     devices: int = setting(
-        1, "number of processes, each with its own GPU if there are GPUs; they share every batch", low=1, may_change=True
+        1,
+        "number of processes, each with its own GPU if there are any; they share every batch",
+        low=1,
+        may_change=True,
     )
     sync_bn: bool = setting(False, "synchronize batch norm over all processes")
     seed: int = setting(0, "seed of weights, sample order, augmentation and first medoids", low=0, high=2**32 - 1)
@@ -98,9 +101,7 @@ class TrainSettings:
     )
     seed_order: int | None = setting(None, "seed of the sample order alone; default: --seed", low=0, high=2**32 - 1)
     seed_views: int | None = setting(None, "seed of the augmentation alone; default: --seed", low=0, high=2**32 - 1)
-    seed_method: int | None = setting(
-        None, "seed of the first medoids alone; default: --seed", low=0, high=2**32 - 1
-    )
+    seed_method: int | None = setting(None, "seed of the first medoids alone; default: --seed", low=0, high=2**32 - 1)
     deterministic: bool = setting(
         False, "same seed and same kind of machine give the same result, on a GPU too; slower there"
     )

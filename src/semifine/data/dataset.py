@@ -14,6 +14,12 @@ from semifine.data.extra_labels import ExtraLabels, add_labels, with_catalog_pat
 from semifine.data.store import ImageStore, Progress, drop_unreadable, open_store, unreadable_images
 from semifine.errors import UserError
 
+Log = Callable[[str], object]
+
+
+def _ignore(note: str) -> None:
+    pass
+
 
 class Dataset:
     """The catalog, the decoded images and the checks of one data source.
@@ -39,29 +45,27 @@ class Dataset:
     unreadable: list[tuple[str, str]]
     """Path and reason of the images that ``open_store`` left out."""
 
-    def __init__(self, read: Callable[[], Catalog], log: Callable[[str], object] = lambda _: None) -> None:
+    def __init__(self, read: Callable[[], Catalog]) -> None:
         self._read = read
-        self._log = log
         self._store: ImageStore | None = None
         self.report = None
         self.labels = None
         self.unreadable = []
 
     @classmethod
-    def open(cls, source: str, settings: Any = None, *, log: Callable[[str], object] = lambda _: None) -> Dataset:
+    def open(cls, source: str, settings: Any = None) -> Dataset:
         """Opens what ``source`` names.
 
         Args:
             source: A folder, a table, or a source by name, such as ``synthetic`` or ``semi_cub:PATH``.
             settings: The source's own settings, or their plain values by name. None takes the defaults.
-            log: Receives one line for each note, for example about decoding or unreadable images.
 
         Raises:
             UserError: If the source or a setting is unknown, or the path does not exist.
         """
         if settings is None or isinstance(settings, Mapping):
             settings = sources.build_settings(source, settings or {})
-        return cls(lambda: sources.load_catalog(source, settings), log)
+        return cls(lambda: sources.load_catalog(source, settings))
 
     @classmethod
     def from_catalog(cls, catalog: Catalog, store: ImageStore | None = None) -> Dataset:
@@ -95,6 +99,7 @@ class Dataset:
         labels: ExtraLabels | None = None,
         near_duplicates: bool = False,
         progress: Progress | None = None,
+        log: Log = _ignore,
     ) -> ImageStore:
         """Decodes the images, runs the checks, leaves out unreadable images and adds labels.
 
@@ -107,26 +112,27 @@ class Dataset:
             labels: Labels for unlabeled images. Each becomes a labeled copy of its image.
             near_duplicates: Also look for test images that look like training images.
             progress: Called with the number of decoded images and the number of all images.
+            log: Receives one line for each note, for example about decoding or unreadable images.
 
         Raises:
             UserError: If a needed image is unreadable, or the checks find an error.
         """
         if self._store is not None:
             return self._store
-        catalog, store = self.catalog, self._decode(shorter_side, cache_dir, progress)
+        catalog, store = self.catalog, self._decode(shorter_side, cache_dir, progress, log)
         self.unreadable = unreadable_images(catalog, store)
         catalog, store = drop_unreadable(catalog, store, skip_unreadable)
         for path, reason in self.unreadable:
-            self._log(f"left out {path}: {reason}")
+            log(f"left out {path}: {reason}")
         self.report = inspect(catalog, store, near_duplicates=near_duplicates)
         if self.report.errors:
             raise UserError(f"{self.report.errors[0]} 'semifine prepare' shows all problems of the data.")
         for warning in self.report.warnings:
-            self._log(f"note: {warning}")
+            log(f"note: {warning}")
         if labels:
             self.labels = with_catalog_paths(catalog, labels)
             catalog, store, note = add_labels(catalog, store, self.labels)
-            self._log(note)
+            log(note)
         self.catalog, self._store = catalog, store
         return store
 
@@ -137,19 +143,22 @@ class Dataset:
         cache_dir: Path | str | None = None,
         skip_unreadable: bool = False,
         progress: Progress | None = None,
+        log: Log = _ignore,
     ) -> DataReport:
         """Decodes the images and reports all findings, with near-duplicates and unreadable images.
 
         Raises:
             UserError: If a labeled, validation or test image is unreadable and ``skip_unreadable`` is not set.
         """
-        store = self._decode(shorter_side, cache_dir, progress)
+        store = self._decode(shorter_side, cache_dir, progress, log)
         report = inspect(self.catalog, store, near_duplicates=True)
         drop_unreadable(self.catalog, store, skip_unreadable)
         return report
 
-    def _decode(self, shorter_side: int, cache_dir: Path | str | None, progress: Progress | None) -> ImageStore:
+    def _decode(
+        self, shorter_side: int, cache_dir: Path | str | None, progress: Progress | None, log: Log
+    ) -> ImageStore:
         store = open_store(self.catalog, shorter_side, cache_dir=cache_dir, progress=progress)
         for note in (store.note, *self.catalog.notes):
-            self._log(note)
+            log(note)
         return store

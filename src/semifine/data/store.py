@@ -160,9 +160,7 @@ def unreadable_images(catalog: Catalog, store: ImageStore) -> list[tuple[str, st
     ]
 
 
-def drop_unreadable(
-    catalog: Catalog, store: ImageStore, skip_unreadable: bool = False
-) -> tuple[Catalog, ImageStore]:
+def drop_unreadable(catalog: Catalog, store: ImageStore, skip_unreadable: bool = False) -> tuple[Catalog, ImageStore]:
     """Catalog and store without the unreadable images; see ``catalog.readable_rows`` for which may be left out."""
     if store.readable.all():
         return catalog, store

@@ -11,9 +11,8 @@ import yaml
 
 from semifine.config.yaml_files import PRESETS
 from semifine.data.catalog import Catalog, Split
-from semifine.data.sources import load_catalog, resolve, settings_class
+from semifine.data.sources import build_settings, load_catalog
 from semifine.errors import UserError
-from semifine.fields import build
 
 FOLDER = PRESETS.parent / "experiments"
 
@@ -150,8 +149,7 @@ def read_catalog(conditions: Conditions) -> Catalog:
 
 @functools.cache
 def _read_catalog(data: str, chosen: tuple[tuple[str, str], ...]) -> Catalog:
-    source, _ = resolve(data)
-    return load_catalog(data, build(settings_class(source), dict(chosen), "data."))
+    return load_catalog(data, build_settings(data, dict(chosen)))
 
 
 def _chosen_of_data(conditions: Conditions) -> dict[str, str]:

@@ -17,11 +17,11 @@ from typing import Any
 
 import yaml
 
-from semifine.config import read_run_settings, resolve
+from semifine.config import open_and_resolve, read_run_settings
 from semifine.config.resolve import Difference, first_difference
 from semifine.config.yaml_files import read_run_values
 from semifine.data.parallel import usable_cores
-from semifine.data.sources import OWN_PHOTOS
+from semifine.data.sources import is_own_photos
 from semifine.errors import Interrupted, OutOfMemory, UserError
 from semifine.experiments.stages import LABELS, Stage, settings_in
 from semifine.files import write_atomically
@@ -56,13 +56,13 @@ def _difference(file: Path, wanted: Mapping[str, Any]) -> Difference | None:
     if _which_data(before) != _which_data(now):
         return Difference("data.source", before, now)
     moved = {key: wanted[key] for key in PLACES if key in wanted and _name(written.get(key)) == _name(wanted[key])}
-    return first_difference(read_run_settings(file, {"data.source": now, **moved}), resolve([wanted]))
+    return first_difference(read_run_settings(file, {"data.source": now, **moved}), open_and_resolve([wanted])[0])
 
 
 def _which_data(source: str) -> str:
     """A published data set is the same wherever it lies; somebody's photos are those of their folder."""
     name = source.partition(":")[0]
-    return source if name in OWN_PHOTOS else name
+    return source if is_own_photos(name) else name
 
 
 def _name(path: Any) -> str | None:

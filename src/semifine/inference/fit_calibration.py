@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semifine.config import read_data_settings
 from semifine.data.catalog import Split
 from semifine.data.decode import Pixels
-from semifine.data.sources import load_catalog
 from semifine.data.store_files import try_decode
 from semifine.errors import UserError
 from semifine.files import write_atomically
@@ -49,9 +47,7 @@ def calibration_of(model: TrainedModel, identity: str) -> tuple[Calibration, str
 
 def fit_on_validation(model: TrainedModel) -> Calibration:
     """Reads the validation images as predictions read theirs; test images are never looked at."""
-    settings = read_data_settings(model.run.folder.settings)
-    catalog = load_catalog(settings.data, settings.data_settings)
-    model.run.folder.check_classes(catalog.class_names)
+    catalog = model.run.catalog
     rows = catalog.rows(Split.VAL)
     if len(rows) < FEWEST_IMAGES:
         return Calibration()

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from semifine.data.catalog import Catalog
-from semifine.data.sources import load_catalog, settings_class
-from semifine.data.sources import resolve as resolve_source
+from semifine.data.sources import build_settings, load_catalog
 from semifine.errors import UserError
-from semifine.fields import build
 from semifine.files import damage_as_user_error, read_json
 from semifine.runs.analysis import Z_975, Interval
 from semifine.runs.folder import RunFolder
@@ -297,23 +295,26 @@ class Run:
             raise UserError("The settings of the run do not name its data.")
         source = str(data["source"])
         values = {key: value for key, value in data.items() if key != "source"}
-        catalog = load_catalog(source, build(settings_class(resolve_source(source)[0]), values, "data."))
-        if tuple(catalog.class_names) != self.class_names:
-            raise UserError(f"The classes of {source} are no longer those of the run.")
+        catalog = load_catalog(source, build_settings(source, values))
+        self.folder.check_classes(catalog.class_names)
         return catalog
 
     @cached_property
     def dataset(self) -> Dataset:
         """Catalog and decoded images that the run was trained on."""
         # Slow to import because of torch, which a report does not need.
-        from semifine.config import read_data_settings
-        from semifine.data.dataset import open_dataset
+        from semifine.config import read_train_settings
+        from semifine.data.dataset import Dataset
         from semifine.data.extra_labels import read_frozen_labels
-        from semifine.training.progress import Display
 
-        settings = read_data_settings(self.folder.settings)
-        dataset = open_dataset(settings, Display(quiet=True), read_frozen_labels(self.folder.labels))
-        self.folder.check_classes(dataset.catalog.class_names)
+        settings = read_train_settings(self.folder.settings)
+        dataset = Dataset(lambda: self.catalog)
+        dataset.open_store(
+            settings.stored_side,
+            cache_dir=settings.cache,
+            skip_unreadable=settings.skip_unreadable,
+            labels=read_frozen_labels(self.folder.labels),
+        )
         return dataset
 
     def load_network(self, checkpoint: str = "last", device: str = "cpu") -> Classifier:

@@ -16,7 +16,7 @@ from semifine.config import RunSettings, read_run_settings, write_settings
 from semifine.config.resolve import first_difference
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Split
-from semifine.data.dataset import Dataset, describe, open_dataset
+from semifine.data.dataset import Dataset
 from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_labels, read_labels
 from semifine.devices import describe_hardware, peak_gpu_bytes, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
@@ -79,6 +79,7 @@ def fit(
     settings: RunSettings,
     out: Path,
     *,
+    dataset: Dataset | None = None,
     resume: bool = False,
     display: Display | None = None,
     profile: bool = False,
@@ -86,10 +87,12 @@ def fit(
 ) -> dict[str, Any]:
     """Trains, or goes on training, in the folder ``out``, and returns what ``result.json`` holds.
 
+    ``dataset`` is the data that ``settings`` name, if it is open already.
     With several processes the first one writes, speaks and returns the result; the others return nothing.
     ``profile`` watches some steps and leaves their trace in the folder; ``started`` is the moment, on
     ``time.perf_counter``, from which the time to the first step counts.
     """
+    dataset = dataset or Dataset.open(settings.data, settings.data_settings)
     is_first = process_rank() == 0
     display = display if display and is_first else Display(quiet=not is_first)
     started = time.perf_counter() if started is None else started
@@ -108,7 +111,7 @@ def fit(
             )
         try:
             with recording(folder.log, display, process_rank()), peer_failures_explained(folder.log, process_rank()):
-                return _fit(settings, folder, display, started, profile)
+                return _fit(settings, folder, dataset, display, started, profile)
         except Interrupted:
             if is_first:
                 raise
@@ -129,17 +132,19 @@ def fit(
             ) from error
 
 
-def _fit(settings: RunSettings, folder: RunFolder, display: Display, started: float, profile: bool) -> dict[str, Any]:
+def _fit(
+    settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display, started: float, profile: bool
+) -> dict[str, Any]:
     logger_names = chosen_loggers(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
     fabric = create_fabric(settings.train)
     fabric.launch()
     labels = _labels_of_the_run(settings, folder, fabric)
-    dataset = open_dataset(settings, display, labels, near_duplicates=fabric.is_global_zero)
+    _decode_images(dataset, settings, labels, display, near_duplicates=fabric.is_global_zero)
     fabric.barrier()  # whoever decodes images, the others wait for it
     if folder.settings.exists():
         folder.check_classes(dataset.catalog.class_names)
-    for note in (describe(dataset.catalog), *settings.notes):
+    for note in (dataset.catalog.describe(), *settings.notes):
         display.log(note)
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
@@ -180,7 +185,7 @@ def _fit(settings: RunSettings, folder: RunFolder, display: Display, started: fl
         "unlabeled": unlabeled,
         "num_classes": dataset.catalog.num_classes,
         "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
-        "set_aside": dataset.set_aside,
+        "unreadable": [path for path, _ in dataset.unreadable],
         "seconds": round(trainer.time.training, 2),
         "time": {part: round(seconds, 2) for part, seconds in trainer.time.seconds.items()},
         "peak_gpu_bytes": peak_gpu_bytes(fabric.device),
@@ -189,6 +194,22 @@ def _fit(settings: RunSettings, folder: RunFolder, display: Display, started: fl
     write_json(folder.result, result)
     fabric.barrier()
     return result
+
+
+def _decode_images(
+    dataset: Dataset, settings: RunSettings, labels: ExtraLabels | None, display: Display, near_duplicates: bool
+) -> None:
+    """Decodes the images of the data set behind a progress bar."""
+    with display.bar("decoding images", len(dataset.catalog)):
+        dataset.open_store(
+            settings.train.stored_side,
+            cache_dir=settings.train.cache,
+            skip_unreadable=settings.train.skip_unreadable,
+            labels=labels,
+            near_duplicates=near_duplicates,
+            progress=lambda done, _: display.advance(done),
+            log=display.log,
+        )
 
 
 def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:

@@ -11,7 +11,7 @@ from timm.layers.norm_act import convert_sync_batchnorm
 from torch import Tensor, nn
 
 from semifine.config import TrainSettings
-from semifine.config.autotune import ema_steps, ema_decay_for, ema_is_too_slow
+from semifine.config.autotune import ema_decay_for, ema_is_too_slow, ema_steps
 from semifine.data.catalog import Catalog, Split
 from semifine.errors import UserError
 from semifine.methods.base import Method

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from semifine.data.sources.scan import LOCK, holds_runs_alone
+from semifine.data.sources import scan
+from semifine.data.sources.scan import holds_runs_alone
 from semifine.runs import folder
 
 
@@ -41,5 +42,11 @@ def test_one_of_the_files_alone_is_somebody_elses(tmp_path: Path, files: tuple[s
     assert not holds_runs_alone(tmp_path)
 
 
-def test_the_lock_is_that_of_the_engine() -> None:
-    assert LOCK == folder.LOCK
+def test_the_names_in_a_run_folder_are_those_of_the_runs_package(tmp_path: Path) -> None:
+    run = folder.RunFolder(tmp_path)
+    assert scan.RUN_LOCK == folder.LOCK
+    assert (
+        run.settings.name,
+        run.checkpoints.name,
+        run.log.name,
+    ) == (scan.RUN_SETTINGS, scan.RUN_CHECKPOINTS, scan.RUN_LOG)

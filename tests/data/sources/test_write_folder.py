@@ -12,7 +12,7 @@ from semifine.data.sources import folder, load_catalog, synthetic
 from semifine.data.sources.folder import write_folder
 from semifine.errors import UserError
 
-from .conftest import MakeCatalog, SaveImage
+from ..conftest import MakeCatalog, SaveImage
 
 
 def test_classes_splits_and_pixels_survive(tmp_path: Path) -> None:

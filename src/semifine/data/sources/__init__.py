@@ -125,13 +125,22 @@ def resolve(spec: str) -> tuple[str, Path | None]:
     name, colon, rest = spec.partition(":")
     if name in all_sources():
         return name, _path_of(all_sources()[name], rest if colon else None)
-    raise UserError(f"'{spec}' is neither an existing folder or table nor a data source. Valid are {describe_specs()}.")
+    raise UserError(
+        f"'{spec}' is neither an existing folder or table nor a data source. Valid are a folder, "
+        f"a .csv or .tsv file, {describe_sources()}."
+    )
 
 
-def describe_specs() -> str:
-    """What a user may name as data, in one phrase."""
-    named = [name if source.path_kind == "nothing" else f"{name}:PATH" for name, source in all_sources().items()]
-    return f"a folder, a .csv or .tsv file, {', '.join(named)}"
+def describe_sources() -> str:
+    """How each source is named on the command line.
+
+    Example:
+        >>> describe_sources().split(", ")[:2]
+        ['folder:PATH', 'semi_aves:PATH']
+    """
+    return ", ".join(
+        name if source.path_kind == "nothing" else f"{name}:PATH" for name, source in all_sources().items()
+    )
 
 
 def _path_of(source: Source, path: str | None) -> Path | None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from semifine.errors import UserError
-from semifine.runs.folder import RunFolder
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp"),
@@ -140,15 +139,14 @@ def folder_of_images(folders: Sequence[Path], paths: Sequence[str], probes: int 
     return None
 
 
-LOCK = ".lock"
-"""As the engine calls it, which this room must not know."""
+RUN_SETTINGS, RUN_CHECKPOINTS, RUN_LOG, RUN_LOCK = "settings.yaml", "checkpoints", "log.jsonl", ".lock"
+"""Names in a run folder, as ``semifine.runs.folder`` has them; a test compares both."""
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a training has been there: one that began, or one that ended before and left its lock and its log."""
-    run = RunFolder(folder)
-    has_begun = run.settings.is_file() and run.checkpoints.is_dir()
-    return has_begun or (run.log.is_file() and (folder / LOCK).is_file())
+    """Whether a training wrote this folder: one that began, or one that failed before and left its lock and log."""
+    has_begun = (folder / RUN_SETTINGS).is_file() and (folder / RUN_CHECKPOINTS).is_dir()
+    return has_begun or ((folder / RUN_LOG).is_file() and (folder / RUN_LOCK).is_file())
 
 
 def holds_runs_alone(folder: Path) -> bool:

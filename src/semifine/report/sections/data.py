@@ -45,7 +45,7 @@ def _view(run: Run, name: str) -> DataView:
         counts += f"; {count(truth['other_class'], 'unlabeled image')} of no known class"
     copies = [" = ".join(map(str, group)) for group in report.get("duplicates") or []]
     problems = [*map(str, report.get("errors") or []), *map(str, report.get("warnings") or [])]
-    aside = [str(path) for path in run.result.get("set_aside") or []]
+    aside = [str(path) for path in run.result.get("unreadable") or []]
     if aside:
         files = ", ".join(aside[:MAX_FILES]) + (", …" if len(aside) > MAX_FILES else "")
         problems.append(f"{count(len(aside), 'image')} could not be read and stayed out: {files}.")

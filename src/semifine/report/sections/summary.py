@@ -154,7 +154,7 @@ def _remarks(scores: Sequence[Score], runs: Sequence[Run], where: str) -> list[s
     different = differences_beyond_method(runs)
     if different:
         notes.append(f"The runs{where} differ in more than the method: {enumeration(different)}.")
-    left_out = max((len(run.result.get("set_aside") or ()) for run in runs), default=0)
+    left_out = max((len(run.result.get("unreadable") or ()) for run in runs), default=0)
     if left_out:
         notes.append(f"{count(left_out, 'image')} could not be read and stayed out.")
     return notes
