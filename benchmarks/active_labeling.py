@@ -23,8 +23,8 @@ import numpy as np
 
 from semifine.cli.main import main as semifine
 from semifine.data.label_log import LabelLog
-from semifine.studio.jobs import Request, training_command
-from semifine.studio.queue import LabelQueue, Said
+from semifine.studio.jobs import TrainingOptions, training_command
+from semifine.studio.queue import Answer, LabelQueue
 from semifine.studio.snapshot import ModelSnapshot, take_snapshot
 
 WAYS = ("none", "random", "studio")
@@ -47,7 +47,7 @@ def give_answers(snapshot: ModelSnapshot, way: str, answers: int, seed: int, fil
     """Answers images in the given order with their truth, through the desk that the page uses."""
     log = LabelLog(file)
     label_queue = LabelQueue(snapshot, log)
-    order = snapshot.orders["worth"]
+    order = snapshot.orders["informative"]
     if way == "random":
         order = np.random.default_rng(seed).permutation(len(order))
     chosen = [] if way == "none" else order[:answers].tolist()
@@ -55,21 +55,21 @@ def give_answers(snapshot: ModelSnapshot, way: str, answers: int, seed: int, fil
     for place in chosen:
         truth = int(snapshot.catalog.truth[snapshot.rows[place]])
         known = 0 <= truth < len(snapshot.class_names)
-        on_short_list += known and truth in snapshot.short_list(place)
+        on_short_list += known and truth in snapshot.candidates(place)
         if label_queue.current_label(place).last:
             continue  # answered by an earlier attempt
         if known:
-            label_queue.say(Said("simulated", "label", [place], [0], snapshot.class_names[truth]))
+            label_queue.submit(Answer("simulated", "label", [place], [0], snapshot.class_names[truth]))
         else:
-            label_queue.say(Said("simulated", "none_of_these", [place], [0]))
+            label_queue.submit(Answer("simulated", "none_of_these", [place], [0]))
     wrong = [snapshot.prediction[place] != snapshot.catalog.truth[snapshot.rows[place]] for place in chosen]
     log.close()
     return {
         "answers": len(chosen),
-        "labels": len(label_queue.given_labels()),
+        "labels": len(label_queue.agreed_labels()),
         "model_was_wrong": int(sum(wrong)),
         "on_short_list": on_short_list,
-        "classes_reached": len({name for _, name in label_queue.given_labels()}),
+        "classes_reached": len({name for _, name in label_queue.agreed_labels()}),
     }
 
 
@@ -92,7 +92,7 @@ def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[di
     for way in WAYS[1:] if options.from_start else WAYS:
         out, file = options.runs / f"{way}-{seed}", options.runs / f"{way}-{seed}.db"
         given = give_answers(snapshot, way, options.answers, seed, file)
-        request = Request(from_weights=not options.from_start, iterations=options.more_steps)
+        request = TrainingOptions(from_weights=not options.from_start, iterations=options.more_steps)
         _, _, _, *arguments = training_command(first, out, file, request)
         after = train(arguments, out)
         found.append({"seed": seed, "way": way, "top1": after["top1"], "top5": after["top5"], **given})

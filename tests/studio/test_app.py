@@ -12,7 +12,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from semifine.data.label_log import LabelLog
-from semifine.studio.app import Studio, create_app, hosts_at
+from semifine.studio.app import Studio, allowed_hosts, create_app
 from semifine.studio.snapshot import ModelSnapshot
 
 TOKEN = "a-token-for-tests"
@@ -28,14 +28,14 @@ def client(snapshot: ModelSnapshot, tmp_path: Path) -> Iterator[TestClient]:
 
 def say(client: TestClient, **more: object) -> dict[str, object]:
     body = {"run": "birds", "person": "Ada", "kind": "unsure", "images": [{"id": 0, "seen": 0}], **more}
-    return client.post(f"/{TOKEN}/api/say", json=body).json()
+    return client.post(f"/{TOKEN}/api/answer", json=body).json()
 
 
-def test_the_page_and_all_its_assets_are_there(client: TestClient) -> None:
+def test_the_page_and_its_static_files_are_served(client: TestClient) -> None:
     page = client.get(f"/{TOKEN}/")
     assert page.headers["content-type"].startswith("text/html")
     for name in ("main.js", "style.css", "icon.svg", "queue.js"):
-        assert client.get(f"/{TOKEN}/assets/{name}").status_code == 200
+        assert client.get(f"/{TOKEN}/static/{name}").status_code == 200
     assert "http" not in page.text.replace("http-equiv", ""), "nothing comes from elsewhere"
 
 
@@ -70,7 +70,7 @@ def test_an_answer_can_stand_beside_one_that_was_seen(client: TestClient, snapsh
     tit, finch = snapshot.class_names[:2]
     first = say(client, kind="label", **{"class": tit})["images"]["0"]
     seen = [{"id": 0, "seen": first["seen"]}]
-    second = say(client, kind="label", person="Bo", images=seen, beside=True, **{"class": finch})["images"]["0"]
+    second = say(client, kind="label", person="Bo", images=seen, keep_both=True, **{"class": finch})["images"]["0"]
     assert second["state"] == "conflict"
     assert second["replaced"] == []
 
@@ -81,7 +81,7 @@ def test_a_name_is_checked_when_it_is_entered(client: TestClient) -> None:
     joined = "علی\u200cرضا"  # noqa: RUF001
     assert client.post(address, json={"person": joined}).json() == {"person": joined}
     for name in ("", "a\x07b", "\u200d", "a\u202eb", "A" * 41):
-        assert "1 to 40 characters" in client.post(address, json={"person": name}).json()["error"]
+        assert "1 to 40 visible characters" in client.post(address, json={"person": name}).json()["error"]
 
 
 def test_photos_are_jpegs(client: TestClient) -> None:
@@ -103,14 +103,14 @@ def test_foreign_names_are_refused(client: TestClient, host: str) -> None:
 
 
 def test_browsers_leave_out_port_80() -> None:
-    assert "127.0.0.1" in hosts_at(80)
-    assert "127.0.0.1" not in hosts_at(8080)
+    assert "127.0.0.1" in allowed_hosts(80)
+    assert "127.0.0.1" not in allowed_hosts(8080)
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9", "https://127.0.0.1:8123"])
 def test_foreign_pages_are_refused(client: TestClient, origin: str) -> None:
     body = {"person": "Ada", "kind": "unsure", "images": [{"id": 0, "seen": 0}]}
-    answer = client.post(f"/{TOKEN}/api/say", json=body, headers={"Origin": origin})
+    answer = client.post(f"/{TOKEN}/api/answer", json=body, headers={"Origin": origin})
     assert answer.status_code == 403
     assert client.get(f"/{TOKEN}/api/changes").json()["last"] == 0, "and nothing was written"
 
@@ -140,14 +140,14 @@ def test_without_the_token_there_is_nothing(client: TestClient, path: str) -> No
 @pytest.mark.parametrize(
     "path",
     [
-        "assets/../app.py",
-        "assets/..%2fapp.py",
-        "assets/%2e%2e%2fapp.py",
-        "assets/..%252fapp.py",
-        "assets//etc/passwd",
-        "assets/%2fetc%2fpasswd",
-        "assets/app.py",
-        "assets/main.js%00.css",
+        "static/../app.py",
+        "static/..%2fapp.py",
+        "static/%2e%2e%2fapp.py",
+        "static/..%252fapp.py",
+        "static//etc/passwd",
+        "static/%2fetc%2fpasswd",
+        "static/app.py",
+        "static/main.js%00.css",
         "photo/../../etc/passwd",
         "photo/..%2f..%2fetc%2fpasswd/large",
         "photo/-1/large",
@@ -178,7 +178,7 @@ def test_no_other_file_can_be_reached(client: TestClient, path: str) -> None:
     ],
 )
 def test_nonsense_is_one_sentence(client: TestClient, body: bytes) -> None:
-    answer = client.post(f"/{TOKEN}/api/say", content=body, headers={"Content-Type": "application/json"})
+    answer = client.post(f"/{TOKEN}/api/answer", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert answer.json()["error"].endswith(".")
 
@@ -201,6 +201,6 @@ def test_headers_protect_every_answer(client: TestClient) -> None:
 
 
 def test_there_is_nothing_to_go_on_with_before_a_training(client: TestClient) -> None:
-    assert client.post(f"/{TOKEN}/api/use", json={}).status_code == 400
+    assert client.post(f"/{TOKEN}/api/switch", json={}).status_code == 400
     assert client.post(f"/{TOKEN}/api/stop", json={}).json() == {"state": "none"}
     assert client.post(f"/{TOKEN}/api/train", json={"iterations": 0}).status_code == 400

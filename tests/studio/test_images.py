@@ -11,7 +11,7 @@ from PIL import Image
 
 from semifine.data.sources import load_catalog
 from semifine.data.store import open_store
-from semifine.studio.images import SIDES, Pictures, is_inside
+from semifine.studio.images import SIZES, PhotoEncoder, is_inside
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
 
@@ -33,9 +33,11 @@ def _exif(text: str) -> Image.Exif:
     return exif
 
 
-def open_pictures(root: Path, cache: Path) -> tuple[Pictures, dict[str, int]]:
+def open_photos(root: Path, cache: Path) -> tuple[PhotoEncoder, dict[str, int]]:
     catalog = load_catalog(str(root))
-    return Pictures(catalog, open_store(catalog, 64, cache_dir=cache)), {p: row for row, p in enumerate(catalog.paths)}
+    return PhotoEncoder(catalog, open_store(catalog, 64, cache_dir=cache)), {
+        p: row for row, p in enumerate(catalog.paths)
+    }
 
 
 def opened(jpeg: bytes) -> Image.Image:
@@ -45,37 +47,37 @@ def opened(jpeg: bytes) -> Image.Image:
 def test_zoom_shows_the_whole_photo_and_no_metadata(photos: Path, tmp_path: Path) -> None:
     whole = (2200, 1300)
     Image.new("RGB", whole, RED).save(photos / "unlabeled" / "0.jpg", exif=_exif("secret"))
-    pictures, row_of = open_pictures(photos, tmp_path / "cache")
+    encoder, row_of = open_photos(photos, tmp_path / "cache")
     row = row_of["unlabeled/0.jpg"]
-    assert min(opened(pictures.jpeg(row, "small")).size) == 64, "no more than training keeps"
-    assert min(opened(pictures.jpeg(row, "large")).size) == 1000
-    assert opened(pictures.jpeg(row, "full")).size == whole
+    assert min(opened(encoder.jpeg(row, "small")).size) == 64, "no more than training keeps"
+    assert min(opened(encoder.jpeg(row, "large")).size) == 1000
+    assert opened(encoder.jpeg(row, "full")).size == whole
     for size in ("large", "full"):
-        assert b"secret" not in pictures.jpeg(row, size)
+        assert b"secret" not in encoder.jpeg(row, size)
 
 
 def test_a_huge_photo_is_zoomed_within_bounds(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SIDES, "full", 300)
+    monkeypatch.setitem(SIZES, "full", 300)
     Image.new("RGB", (2200, 500), RED).save(photos / "unlabeled" / "0.jpg")
-    pictures, row_of = open_pictures(photos, tmp_path / "cache")
-    assert opened(pictures.jpeg(row_of["unlabeled/0.jpg"], "full")).size == (1200, 300)
+    encoder, row_of = open_photos(photos, tmp_path / "cache")
+    assert opened(encoder.jpeg(row_of["unlabeled/0.jpg"], "full")).size == (1200, 300)
 
 
 @pytest.mark.parametrize("size", ["large", "full"])
 def test_a_link_out_of_the_folder_is_not_followed(photos: Path, tmp_path: Path, size: str) -> None:
-    pictures, row_of = open_pictures(photos, tmp_path / "cache")
+    encoder, row_of = open_photos(photos, tmp_path / "cache")
     row = row_of["unlabeled/0.jpg"]
     Image.new("RGB", (500, 400), BLUE).save(tmp_path / "private.jpg")
     (photos / "unlabeled" / "0.jpg").unlink()
     (photos / "unlabeled" / "0.jpg").symlink_to(tmp_path / "private.jpg")
-    shown = np.asarray(opened(pictures.jpeg(row, size)))
+    shown = np.asarray(opened(encoder.jpeg(row, size)))
     assert shown[..., 0].mean() > shown[..., 2].mean(), "the photo as it was decoded, not what the link leads to"
 
 
 def test_a_photo_that_is_gone_is_shown_as_it_was_decoded(photos: Path, tmp_path: Path) -> None:
-    pictures, row_of = open_pictures(photos, tmp_path / "cache")
+    encoder, row_of = open_photos(photos, tmp_path / "cache")
     (photos / "unlabeled" / "1.jpg").unlink()
-    assert min(opened(pictures.jpeg(row_of["unlabeled/1.jpg"], "large")).size) == 64
+    assert min(opened(encoder.jpeg(row_of["unlabeled/1.jpg"], "large")).size) == 64
 
 
 def test_inside_means_really_inside(tmp_path: Path) -> None:

@@ -16,15 +16,22 @@ from semifine.config import read_settings_file, resolve, write_settings
 from semifine.data.label_log import Event, LabelLog
 from semifine.errors import UserError
 from semifine.runs.folder import RunFolder
-from semifine.studio.jobs import Request, Retraining, _how_to_go_on, next_folder, show_progress, training_command
-from semifine.studio.server import log_of_run
+from semifine.studio.jobs import (
+    TrainingManager,
+    TrainingOptions,
+    _stopped_message,
+    next_folder,
+    read_progress,
+    training_command,
+)
+from semifine.studio.queue import default_log
 from semifine.studio.snapshot import ModelSnapshot
 
 
-def finish(retraining: Retraining) -> dict[str, object]:
-    while retraining.status()["state"] == "running":
+def finish(manager: TrainingManager) -> dict[str, object]:
+    while manager.status()["state"] == "running":
         time.sleep(0.1)
-    return retraining.status()
+    return manager.status()
 
 
 def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
@@ -38,7 +45,7 @@ def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
 def test_who_goes_on_does_not_begin_with_the_labels_alone(tmp_path: Path, from_weights: bool, share: float) -> None:
     settings = resolve([{"supervised_warmup": 0.6}])
     write_settings(settings, RunFolder(tmp_path).settings)
-    command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", Request(from_weights))
+    command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", TrainingOptions(from_weights))
     layers = [read_settings_file(RunFolder(tmp_path).settings)]
     if "--supervised-warmup" in command:
         layers.append({"supervised_warmup": command[command.index("--supervised-warmup") + 1]})
@@ -52,44 +59,44 @@ def test_metrics_are_read_once_however_many_pages_ask(
     for step in (10, 20):
         with new.metrics.open("a", encoding="utf-8") as metrics:
             metrics.write(json.dumps({"kind": "train", "step": step}) + "\n")
-        first = show_progress(old, new, finished=False)
+        first = read_progress(old, new, finished=False)
         assert first["step"] == step
         with monkeypatch.context() as patch:
             patch.setattr(RunFolder, "read_metrics", lambda _: pytest.fail("read again"))
-            assert show_progress(old, new, finished=False) == first
+            assert read_progress(old, new, finished=False) == first
 
 
 def test_a_training_shows_signs_of_life(tmp_path: Path) -> None:
-    command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", Request())
+    command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", TrainingOptions())
     assert int(command[command.index("--log-every") + 1]) <= 10
 
 
 def test_training_that_cannot_start_says_why(studio_run: Path, tmp_path: Path) -> None:
     (tmp_path / "wrong.db").write_text("path,label\nnowhere.jpg,Dodo\n")
-    retraining = Retraining(studio_run, tmp_path / "wrong.db")
-    assert retraining.status() == {"state": "none"}
-    retraining.start(studio_run, Request())
-    with pytest.raises(UserError, match="running already"):
-        retraining.start(studio_run, Request())
-    status = finish(retraining)
+    manager = TrainingManager(studio_run, tmp_path / "wrong.db")
+    assert manager.status() == {"state": "none"}
+    manager.start(studio_run, TrainingOptions())
+    with pytest.raises(UserError, match="already running"):
+        manager.start(studio_run, TrainingOptions())
+    status = finish(manager)
     assert status["state"] == "failed"
     assert "nowhere.jpg" in str(status["message"])
-    assert retraining.finished_run is None
+    assert manager.finished_run is None
 
 
 def test_labels_stay_with_the_run_that_learned_from_them(
     studio_run: Path, snapshot: ModelSnapshot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert log_of_run(studio_run) == studio_run.with_name("birds.studio.db")
+    assert default_log(studio_run) == studio_run.with_name("birds.studio.db")
     log = LabelLog(tmp_path / "mine.db")
     path, name = str(snapshot.catalog.paths[int(snapshot.rows[0])]), snapshot.class_names[1]
     log.append([Event("Ada", path, "label", name)])
-    retraining = Retraining(studio_run, log.file)
-    new = retraining.start(studio_run, Request(iterations=3))
-    assert finish(retraining)["state"] == "finished"
+    manager = TrainingManager(studio_run, log.file)
+    new = manager.start(studio_run, TrainingOptions(iterations=3))
+    assert finish(manager)["state"] == "finished"
     assert json.loads((new / "result.json").read_text())["images"]["labeled"] == 19
     assert json.loads((new / "weights.json").read_text())["matched"], "it began with what was learned"
-    assert log_of_run(new) == log.file
+    assert default_log(new) == log.file
 
     assert main(["studio", str(new), "--export", str(tmp_path / "labels.csv")]) == 0
     assert (tmp_path / "labels.csv").read_text() == f"path,label\n{path},{name}\n"
@@ -111,29 +118,29 @@ def test_a_restarted_studio_takes_up_the_training_that_still_runs(
     sibling = Path(shutil.copytree(studio_run, tmp_path / "my birds-studio-7", symlinks=True))
     log = LabelLog(tmp_path / "my birds.studio.db")
     log.append([Event("Ada", str(snapshot.catalog.paths[int(snapshot.rows[0])]), "label", snapshot.class_names[1])])
-    first = Retraining(run, log.file)
-    later = Retraining(run, log.file)  # as if the first had been killed
+    first = TrainingManager(run, log.file)
+    later = TrainingManager(run, log.file)  # as if the first had been killed
     assert later.status() == {"state": "none"}
-    new = first.start(run, Request(iterations=100_000))
+    new = first.start(run, TrainingOptions(iterations=100_000))
     try:
         wait_for(lambda: later.status().get("step"))
         status = later.status()
         assert (status["state"], status["run"], status["iterations"]) == ("running", new.name, 100_000)
         assert status["before"] == first.status()["before"]
-        with pytest.raises(UserError, match=f"running already, in {new}"):
-            later.start(run, Request())
-        assert Retraining(sibling, log.file).status()["run"] == new.name, "one that came from the run sees it, too"
+        with pytest.raises(UserError, match=f"already running in {new}"):
+            later.start(run, TrainingOptions())
+        assert TrainingManager(sibling, log.file).status()["run"] == new.name, "one that came from the run sees it, too"
 
         later.close()
         assert later.status()["state"] == "running", "the studio that began it may still be there"
         later.stop()
     finally:
         first.stop()
-    for retraining in (first, later):
-        assert retraining.status()["state"] == "stopped"
-        assert shlex.split(retraining.status()["message"])[-5:] == ["semifine", "train", "--out", str(new), "--resume"]
+    for manager in (first, later):
+        assert manager.status()["state"] == "stopped"
+        assert shlex.split(manager.status()["message"])[-5:] == ["semifine", "train", "--out", str(new), "--resume"]
     assert later.finished_run is None
-    assert Retraining(run, log.file).status() == {"state": "none"}
+    assert TrainingManager(run, log.file).status() == {"state": "none"}
 
 
 @pytest.mark.parametrize(
@@ -166,4 +173,4 @@ def test_without_the_web_server_the_extra_is_named(
 
 
 def test_a_training_that_was_stopped_before_it_began_cannot_be_resumed(tmp_path: Path) -> None:
-    assert _how_to_go_on(tmp_path / "run-studio-1") == "Stopped before it began."
+    assert _stopped_message(tmp_path / "run-studio-1") == "Stopped before the first step."

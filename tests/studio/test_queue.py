@@ -10,8 +10,8 @@ import pytest
 
 from semifine.data.label_log import LABEL, Event, LabelLog
 from semifine.errors import UserError
-from semifine.studio.queue import LabelQueue, Said, Wanted
-from semifine.studio.schemas import look_alikes, show_image, show_overview
+from semifine.studio.queue import Answer, LabelQueue, QueueFilter
+from semifine.studio.schemas import find_look_alikes, serialize_image, serialize_overview
 from semifine.studio.snapshot import ModelSnapshot
 
 
@@ -20,39 +20,39 @@ def label_queue(snapshot: ModelSnapshot, tmp_path: Path) -> LabelQueue:
     return LabelQueue(snapshot, LabelLog(tmp_path / "labels.db"))
 
 
-def say(label_queue: LabelQueue, place: int, kind: str = "label", person: str = "Ada", **more: object) -> None:
+def answer(label_queue: LabelQueue, index: int, kind: str = "label", person: str = "Ada", **more: object) -> None:
     class_name = label_queue.snapshot.class_names[int(more.get("class_id", 0))] if kind == "label" else None
-    label_queue.say(Said(person, kind, [place], [int(more.get("seen", 0))], class_name))
+    label_queue.submit(Answer(person, kind, [index], [int(more.get("seen", 0))], class_name))
 
 
 def test_answered_images_leave_the_queue(label_queue: LabelQueue) -> None:
-    first, second, third, fourth, *_ = label_queue.queue(Wanted("Ada")).tolist()
-    say(label_queue, first)
-    say(label_queue, second, "none_of_these")
-    say(label_queue, third, "unsure")
-    say(label_queue, fourth, "skip")
-    left = label_queue.queue(Wanted("Ada")).tolist()
+    first, second, third, fourth, *_ = label_queue.select(QueueFilter("Ada")).tolist()
+    answer(label_queue, first)
+    answer(label_queue, second, "none_of_these")
+    answer(label_queue, third, "unsure")
+    answer(label_queue, fourth, "skip")
+    left = label_queue.select(QueueFilter("Ada")).tolist()
     assert len(left) == 57
     assert not {first, second, third} & set(left)
     assert left[-1] == fourth, "what was skipped comes back at the end"
-    assert label_queue.queue(Wanted("Bo")).tolist()[0] == fourth, "for somebody else it is where it was"
+    assert label_queue.select(QueueFilter("Bo")).tolist()[0] == fourth, "for somebody else it is where it was"
     assert label_queue.counts() == {"waiting": 57, "labeled": 1, "conflict": 0, "unsure": 1, "none_of_these": 1}
-    for state, place in (("labeled", first), ("none_of_these", second), ("unsure", third)):
-        assert label_queue.queue(Wanted("Ada", state)).tolist() == [place]
+    for state, index in (("labeled", first), ("none_of_these", second), ("unsure", third)):
+        assert label_queue.select(QueueFilter("Ada", state)).tolist() == [index]
 
 
 def test_filters(label_queue: LabelQueue) -> None:
     prediction = label_queue.snapshot.prediction
     for class_id in range(6):
-        found = label_queue.queue(Wanted("Ada", class_id=class_id))
-        assert sorted(found) == [place for place in range(60) if prediction[place] == class_id]
-    for cluster, members in enumerate(label_queue.snapshot.map.clusters):
-        found = label_queue.queue(Wanted("Ada", cluster=cluster, order="cluster"))
-        assert sorted(found) == [place for place in range(60) if prediction[place] in members]
+        found = label_queue.select(QueueFilter("Ada", class_id=class_id))
+        assert sorted(found) == [index for index in range(60) if prediction[index] == class_id]
+    for cluster, members in enumerate(label_queue.snapshot.confusion_map.clusters):
+        found = label_queue.select(QueueFilter("Ada", cluster=cluster, order="cluster"))
+        assert sorted(found) == [index for index in range(60) if prediction[index] in members]
     name = label_queue.snapshot.class_names[int(prediction[5])]
-    assert 5 in label_queue.queue(Wanted("Ada", text=name.upper()))
-    assert label_queue.queue(Wanted("Ada", text=label_queue.path(5))).tolist() == [5]
-    assert label_queue.queue(Wanted("Ada", text="no such thing")).tolist() == []
+    assert 5 in label_queue.select(QueueFilter("Ada", text=name.upper()))
+    assert label_queue.select(QueueFilter("Ada", text=label_queue.path(5))).tolist() == [5]
+    assert label_queue.select(QueueFilter("Ada", text="no such thing")).tolist() == []
 
 
 def test_a_search_needs_no_accents(snapshot: ModelSnapshot, tmp_path: Path) -> None:
@@ -60,43 +60,43 @@ def test_a_search_needs_no_accents(snapshot: ModelSnapshot, tmp_path: Path) -> N
     renamed = replace(snapshot, catalog=replace(snapshot.catalog, class_names=names))
     label_queue = LabelQueue(renamed, LabelLog(tmp_path / "labels.db"))
     label_queue._paths[0] = unicodedata.normalize("NFD", "Zażółć/Mésange.jpg")
-    of_class = [place for place in range(60) if snapshot.prediction[place] == 0]
+    of_class = [index for index in range(60) if snapshot.prediction[index] == 0]
     for text in ("zolto", "ŻÓŁTO", unicodedata.normalize("NFD", "żółto")):
-        assert sorted(label_queue.queue(Wanted("Ada", text=text))) == of_class
-    assert label_queue.queue(Wanted("Ada", text="zazolc/mes")).tolist() == [0]
+        assert sorted(label_queue.select(QueueFilter("Ada", text=text))) == of_class
+    assert label_queue.select(QueueFilter("Ada", text="zazolc/mes")).tolist() == [0]
 
 
 def test_conflict_is_seen_and_settled(label_queue: LabelQueue) -> None:
-    say(label_queue, 4, class_id=1)
-    say(label_queue, 4, person="Bo", class_id=2)
+    answer(label_queue, 4, class_id=1)
+    answer(label_queue, 4, person="Bo", class_id=2)
     assert label_queue.counts()["conflict"] == 1
-    shown = show_image(label_queue, 4)
+    shown = serialize_image(label_queue, 4)
     assert shown["state"] == "conflict"
     assert [verdict["person"] for verdict in shown["verdicts"]] == ["Ada", "Bo"]
-    assert label_queue.given_labels() == []
-    say(label_queue, 4, person="Ada", class_id=2, seen=shown["seen"])
-    assert label_queue.given_labels() == [(4, label_queue.snapshot.class_names[2])]
+    assert label_queue.agreed_labels() == []
+    answer(label_queue, 4, person="Ada", class_id=2, seen=shown["seen"])
+    assert label_queue.agreed_labels() == [(4, label_queue.snapshot.class_names[2])]
 
 
 def test_an_own_answer_of_another_window_is_not_lost_in_silence(label_queue: LabelQueue) -> None:
-    say(label_queue, 4, class_id=1, person="Sam")
+    answer(label_queue, 4, class_id=1, person="Sam")
     for kind in ("label", "none_of_these", "unsure"):
         with pytest.raises(UserError, match=f"answered '{label_queue.snapshot.class_names[1]}' .* in another window"):
-            say(label_queue, 4, kind, person="Sam", class_id=2)
+            answer(label_queue, 4, kind, person="Sam", class_id=2)
     with pytest.raises(UserError, match="another window"):  # nor as one of several
-        label_queue.say(Said("Sam", "label", [3, 4], [0, 0], label_queue.snapshot.class_names[2]))
-    assert label_queue.given_labels() == [(4, label_queue.snapshot.class_names[1])]
-    say(label_queue, 4, class_id=1, person="Sam")  # the same once more loses nothing
-    say(label_queue, 4, "skip", person="Sam")
-    say(label_queue, 4, class_id=2, person="Sam", seen=label_queue.current_label(4).last)
-    assert label_queue.given_labels() == [(4, label_queue.snapshot.class_names[2])], "a change of mind"
+        label_queue.submit(Answer("Sam", "label", [3, 4], [0, 0], label_queue.snapshot.class_names[2]))
+    assert label_queue.agreed_labels() == [(4, label_queue.snapshot.class_names[1])]
+    answer(label_queue, 4, class_id=1, person="Sam")  # the same once more loses nothing
+    answer(label_queue, 4, "skip", person="Sam")
+    answer(label_queue, 4, class_id=2, person="Sam", seen=label_queue.current_label(4).last)
+    assert label_queue.agreed_labels() == [(4, label_queue.snapshot.class_names[2])], "a change of mind"
 
 
 def test_who_keeps_both_answers_still_changes_the_own_one(label_queue: LabelQueue) -> None:
-    say(label_queue, 4, class_id=1)
-    say(label_queue, 4, person="Bo", class_id=2, seen=0)
+    answer(label_queue, 4, class_id=1)
+    answer(label_queue, 4, person="Bo", class_id=2, seen=0)
     names = label_queue.snapshot.class_names
-    label_queue.say(Said("Ada", "label", [4], [label_queue.current_label(4).last], names[3], beside=True))
+    label_queue.submit(Answer("Ada", "label", [4], [label_queue.current_label(4).last], names[3], keep_both=True))
     assert {(one.person, one.class_name) for one in label_queue.current_label(4).verdicts} == {
         ("Bo", names[2]),
         ("Ada", names[3]),
@@ -104,36 +104,36 @@ def test_who_keeps_both_answers_still_changes_the_own_one(label_queue: LabelQueu
 
 
 def test_undo_takes_back_the_last_action_of_that_person_only(label_queue: LabelQueue) -> None:
-    say(label_queue, 1)
-    label_queue.say(Said("Ada", "label", [2, 3, 4], [0, 0, 0], label_queue.snapshot.class_names[0]))
-    say(label_queue, 5, person="Bo")
+    answer(label_queue, 1)
+    label_queue.submit(Answer("Ada", "label", [2, 3, 4], [0, 0, 0], label_queue.snapshot.class_names[0]))
+    answer(label_queue, 5, person="Bo")
     assert label_queue.undo("Ada") == [2, 3, 4]
-    assert sorted(place for place, _ in label_queue.given_labels()) == [1, 5]
+    assert sorted(index for index, _ in label_queue.agreed_labels()) == [1, 5]
     assert label_queue.undo("Ada") == [1]
     assert label_queue.undo("Ada") == []
     assert label_queue.undo("Nobody") == []
 
 
-def test_a_second_desk_on_the_same_log_sees_everything(label_queue: LabelQueue) -> None:
-    say(label_queue, 1)
-    say(label_queue, 2)
+def test_a_second_queue_on_the_same_log_sees_everything(label_queue: LabelQueue) -> None:
+    answer(label_queue, 1)
+    answer(label_queue, 2)
     label_queue.undo("Ada")
     again = LabelQueue(label_queue.snapshot, LabelLog(label_queue._log.file))
     assert again.counts() == label_queue.counts()
-    assert again.given_labels() == label_queue.given_labels()
-    say(again, 9, person="Bo")
-    label_queue.catch_up()
-    assert 9 in dict(label_queue.given_labels())
-    assert label_queue.people() == {"Ada": 1, "Bo": 1}
+    assert again.agreed_labels() == label_queue.agreed_labels()
+    answer(again, 9, person="Bo")
+    label_queue.refresh()
+    assert 9 in dict(label_queue.agreed_labels())
+    assert label_queue.verdicts_by_person() == {"Ada": 1, "Bo": 1}
 
 
 def test_labels_of_people_become_examples(label_queue: LabelQueue) -> None:
-    twin = show_image(label_queue, 0)["candidates"][0]
-    say(label_queue, 7, class_id=int(label_queue.snapshot.probs[0].argmax()))
+    twin = serialize_image(label_queue, 0)["candidates"][0]
+    answer(label_queue, 7, class_id=int(label_queue.snapshot.probs[0].argmax()))
     features = label_queue.snapshot.features
     label_queue.snapshot = replace(label_queue.snapshot, features=features.copy())
     label_queue.snapshot.features[7] = label_queue.snapshot.features[0]
-    after = show_image(label_queue, 0)["candidates"][0]
+    after = serialize_image(label_queue, 0)["candidates"][0]
     row = int(label_queue.snapshot.rows[7])
     assert row not in twin["examples"]
     assert after["examples"][0] == row
@@ -141,31 +141,31 @@ def test_labels_of_people_become_examples(label_queue: LabelQueue) -> None:
 
 def test_labels_are_gathered_once_for_an_image(label_queue: LabelQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(label_queue, "given_labels", lambda: asked.append(1) or [])
-    assert len(show_image(label_queue, 0)["candidates"]) > 1
+    monkeypatch.setattr(label_queue, "agreed_labels", lambda: asked.append(1) or [])
+    assert len(serialize_image(label_queue, 0)["candidates"]) > 1
     assert len(asked) == 1
 
 
 def test_look_alikes_are_waiting_images_with_the_same_prediction(label_queue: LabelQueue) -> None:
     copies = label_queue.snapshot.features.copy()
     same = [
-        place for place in range(60) if label_queue.snapshot.prediction[place] == label_queue.snapshot.prediction[0]
+        index for index in range(60) if label_queue.snapshot.prediction[index] == label_queue.snapshot.prediction[0]
     ][:3]
     other = next(
-        place for place in range(60) if label_queue.snapshot.prediction[place] != label_queue.snapshot.prediction[0]
+        index for index in range(60) if label_queue.snapshot.prediction[index] != label_queue.snapshot.prediction[0]
     )
     copies[[*same, other]] = copies[0]
     label_queue.snapshot = replace(label_queue.snapshot, features=copies)
-    assert {alike["id"] for alike in look_alikes(label_queue, same[0])} >= set(same[1:])
-    assert other not in {alike["id"] for alike in look_alikes(label_queue, same[0])}
-    say(label_queue, same[1])
-    assert same[1] not in {alike["id"] for alike in look_alikes(label_queue, same[0])}
+    assert {alike["id"] for alike in find_look_alikes(label_queue, same[0])} >= set(same[1:])
+    assert other not in {alike["id"] for alike in find_look_alikes(label_queue, same[0])}
+    answer(label_queue, same[1])
+    assert same[1] not in {alike["id"] for alike in find_look_alikes(label_queue, same[0])}
 
 
 def test_the_log_keeps_what_the_page_showed(label_queue: LabelQueue) -> None:
-    label_queue.say(Said("Ada", "label", [3, 8], [0, 0], label_queue.snapshot.class_names[0]))
+    label_queue.submit(Answer("Ada", "label", [3, 8], [0, 0], label_queue.snapshot.class_names[0]))
     first, second = label_queue._log.events()
-    names = [label_queue.snapshot.class_names[c] for c in label_queue.snapshot.short_list(3)]
+    names = [label_queue.snapshot.class_names[c] for c in label_queue.snapshot.candidates(3)]
     assert first.shown["candidates"] == names
     assert first.shown["prediction"] == names[0]
     assert second.shown["accepted_with"] == label_queue.path(3)
@@ -175,34 +175,34 @@ def test_hidden_truth_is_never_shown(label_queue: LabelQueue) -> None:
     poisoned = replace(label_queue.snapshot, catalog=replace(label_queue.snapshot.catalog))
     object.__setattr__(poisoned.catalog, "truth", None)  # any look at it would now fail
     other = LabelQueue(poisoned, label_queue._log)
-    assert show_image(other, 0) == show_image(label_queue, 0)
-    assert show_overview(other) == show_overview(label_queue)
+    assert serialize_image(other, 0) == serialize_image(label_queue, 0)
+    assert serialize_overview(other) == serialize_overview(label_queue)
 
 
 @pytest.mark.parametrize(
-    ("said", "part"),
+    ("invalid", "part"),
     [
-        (Said("", "label", [0], [0], "x"), "name"),
-        (Said("a\x07b", "skip", [0], [0]), "name"),
-        (Said("Ada", "shout", [0], [0]), "shout"),
-        (Said("Ada", "label", [0], [0], "Dodo"), "Dodo"),
-        (Said("Ada", "label", [0], [0]), "names a class"),
-        (Said("Ada", "skip", [0], [0], "Dodo"), "names a class"),
-        (Said("Ada", "skip", [], []), "one image"),
-        (Said("Ada", "skip", [1, 1], [0, 0]), "different"),
-        (Said("Ada", "skip", [60], [0]), "no image 60"),
+        (Answer("", "label", [0], [0], "x"), "name"),
+        (Answer("a\x07b", "skip", [0], [0]), "name"),
+        (Answer("Ada", "shout", [0], [0]), "shout"),
+        (Answer("Ada", "label", [0], [0], "Dodo"), "Dodo"),
+        (Answer("Ada", "label", [0], [0]), "names a class"),
+        (Answer("Ada", "skip", [0], [0], "Dodo"), "names a class"),
+        (Answer("Ada", "skip", [], []), "one image"),
+        (Answer("Ada", "skip", [1, 1], [0, 0]), "different"),
+        (Answer("Ada", "skip", [60], [0]), "no image 60"),
     ],
 )
-def test_nonsense_is_refused_and_not_logged(label_queue: LabelQueue, said: Said, part: str) -> None:
+def test_nonsense_is_refused_and_not_logged(label_queue: LabelQueue, invalid: Answer, part: str) -> None:
     with pytest.raises(UserError, match=part):
-        label_queue.say(said)
+        label_queue.submit(invalid)
     assert label_queue._log.events() == []
 
 
 def test_a_log_may_speak_of_classes_and_images_that_are_gone(label_queue: LabelQueue) -> None:
-    say(label_queue, 3)
+    answer(label_queue, 3)
     label_queue._log.append([Event("Ada", label_queue.path(4), LABEL, "dodo"), Event("Ada", "gone.jpg", LABEL, "dodo")])
-    label_queue.catch_up()
-    assert sum(shown["given"] for shown in show_overview(label_queue)["classes"]) == 1
+    label_queue.refresh()
+    assert sum(shown["new_labels"] for shown in serialize_overview(label_queue)["classes"]) == 1
     assert label_queue.undo("Ada") == [4], "what was said of an image that is gone is not in the way"
     assert label_queue.undo("Ada") == [3]

@@ -68,6 +68,6 @@ def test_a_killed_studio_finds_its_training_again(studio_run: Path, snapshot: Mo
         assert again["step"] >= first["step"]
         with pytest.raises(HTTPError) as refused:
             post(address, "train", {})
-        assert "running already" in refused.value.read().decode()
+        assert "already running" in refused.value.read().decode()
         assert post(address, "stop", {})["state"] == "stopped"
     assert not is_locked(tmp_path / "birds-studio-1")

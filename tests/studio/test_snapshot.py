@@ -10,19 +10,19 @@ import pytest
 from PIL import Image
 
 from semifine.data.label_log import LabelLog
-from semifine.studio.queue import LabelQueue, Said, Wanted
-from semifine.studio.schemas import show_image
+from semifine.studio.queue import Answer, LabelQueue, QueueFilter
+from semifine.studio.schemas import serialize_image
 from semifine.studio.snapshot import (
     ModelSnapshot,
-    cluster_by_cluster,
-    comparable,
-    most_worth,
-    nearest,
-    positions,
+    center_and_normalize,
+    class_positions,
+    greedy_k_center,
+    margin_uncertainty,
+    nearest_neighbors,
+    rank_by_acquisition,
+    rank_by_cluster,
     soft_confusion,
-    spread_out,
     take_snapshot,
-    uncertainty,
 )
 from tests.studio.runs import run_on
 
@@ -33,22 +33,22 @@ def unit(*angles: float) -> np.ndarray:
 
 def test_uncertainty_is_the_missing_lead_of_the_best_class() -> None:
     probs = np.array([[0.5, 0.5, 0], [1, 0, 0], [0.6, 0.3, 0.1]])
-    assert uncertainty(probs) == pytest.approx([1, 0, 0.7])
-    assert uncertainty(np.ones((2, 1))).tolist() == [0, 0], "a single class leaves no doubt"
+    assert margin_uncertainty(probs) == pytest.approx([1, 0, 0.7])
+    assert margin_uncertainty(np.ones((2, 1))).tolist() == [0, 0], "a single class leaves no doubt"
 
 
 def test_spread_out_weighs_doubt_against_what_is_known() -> None:
     features = unit(0.0, 0.02, np.pi)
     known = unit(-0.02)
-    assert spread_out(np.ones(3), features, known, 1).tolist() == [2], "the least like what is labeled"
-    assert spread_out(np.array([1, 1, 0.0]), features, known, 1).tolist() == [1], "a sure image teaches nothing"
-    first, second = spread_out(np.ones(3), features, unit(np.pi / 2), 2)
+    assert greedy_k_center(np.ones(3), features, known, 1).tolist() == [2], "the least like what is labeled"
+    assert greedy_k_center(np.array([1, 1, 0.0]), features, known, 1).tolist() == [1], "a sure image teaches nothing"
+    first, second = greedy_k_center(np.ones(3), features, unit(np.pi / 2), 2)
     assert {first, second} != {0, 1}, "two that look the same do not follow each other"
 
 
 def test_spread_out_agrees_with_a_plain_search() -> None:
     random = np.random.default_rng(0)
-    features = comparable(random.normal(size=(40, 5)).astype(np.float32), np.zeros(5, np.float32))
+    features = center_and_normalize(random.normal(size=(40, 5)).astype(np.float32), np.zeros(5, np.float32))
     doubt = random.random(40)
     known = features[:4]
     chosen: list[int] = []
@@ -59,7 +59,7 @@ def test_spread_out_agrees_with_a_plain_search() -> None:
             for i in range(40)
         ]
         chosen.append(int(np.argmax(worth)))
-    assert spread_out(doubt, features, known, 10).tolist() == chosen
+    assert greedy_k_center(doubt, features, known, 10).tolist() == chosen
 
 
 def test_every_order_has_every_image_once(snapshot: ModelSnapshot) -> None:
@@ -70,28 +70,28 @@ def test_every_order_has_every_image_once(snapshot: ModelSnapshot) -> None:
 def test_orders_put_doubt_first() -> None:
     doubt = np.array([0.1, 0.9, 0.2, 0.8])
     features = unit(0, 1, 2, 3)
-    assert most_worth(doubt, features, unit(0))[0] in (1, 3)
-    assert cluster_by_cluster(doubt, np.array([0, 1, 0, 1])).tolist() == [1, 3, 2, 0]
+    assert rank_by_acquisition(doubt, features, unit(0))[0] in (1, 3)
+    assert rank_by_cluster(doubt, np.array([0, 1, 0, 1])).tolist() == [1, 3, 2, 0]
 
 
 def test_short_list_holds_the_prediction_first_and_is_a_choice(snapshot: ModelSnapshot) -> None:
-    for place in range(len(snapshot.rows)):
-        shown = snapshot.short_list(place)
-        assert shown[0] == snapshot.probs[place].argmax()
+    for index in range(len(snapshot.rows)):
+        shown = snapshot.candidates(index)
+        assert shown[0] == snapshot.probs[index].argmax()
         assert 3 <= len(shown) <= 9
-        shares = snapshot.probs[place][shown]
+        shares = snapshot.probs[index][shown]
         assert (np.diff(shares) <= 0).all()
 
 
 @pytest.mark.parametrize(("candidates", "shown"), [(1, 3), (4, 4), (40, 6)])
 def test_short_list_is_as_long_as_there_are_candidates(snapshot: ModelSnapshot, candidates: int, shown: int) -> None:
     other = replace(snapshot, num_candidates=np.full(60, candidates))
-    assert len(other.short_list(0)) == shown, "at least three, and never more than there are classes"
+    assert len(other.candidates(0)) == shown, "at least three, and never more than there are classes"
 
 
 def test_features_are_comparable_and_the_nearest_come_first(snapshot: ModelSnapshot) -> None:
     assert np.linalg.norm(snapshot.features, axis=1) == pytest.approx(np.ones(60), abs=1e-4)
-    assert nearest(snapshot.features, snapshot.features[7], 3)[0] == 7
+    assert nearest_neighbors(snapshot.features, snapshot.features[7], 3)[0] == 7
 
 
 def test_map_without_transitions_comes_from_the_probabilities() -> None:
@@ -102,11 +102,11 @@ def test_map_without_transitions_comes_from_the_probabilities() -> None:
 
 
 def test_positions_lie_in_the_unit_square(snapshot: ModelSnapshot) -> None:
-    assert snapshot.map.position.min() >= 0
-    assert snapshot.map.position.max() <= 1
+    assert snapshot.confusion_map.position.min() >= 0
+    assert snapshot.confusion_map.position.max() <= 1
     alike = unit(0, 0.1, 2)
-    place = positions(np.eye(3), alike)
-    assert np.linalg.norm(place[0] - place[1]) < np.linalg.norm(place[0] - place[2])
+    index = class_positions(np.eye(3), alike)
+    assert np.linalg.norm(index[0] - index[1]) < np.linalg.norm(index[0] - index[2])
 
 
 def test_an_image_that_a_table_names_twice_is_asked_for_once(tmp_path: Path) -> None:
@@ -119,14 +119,14 @@ def test_an_image_that_a_table_names_twice_is_asked_for_once(tmp_path: Path) -> 
     found = take_snapshot(run_on(tmp_path / "table.csv", tmp_path / "run"), "cpu")
 
     label_queue = LabelQueue(found, LabelLog(tmp_path / "labels.db"))
-    assert sorted(label_queue.path(place) for place in label_queue.queue(Wanted("Ada"))) == [
+    assert sorted(label_queue.path(index) for index in label_queue.select(QueueFilter("Ada"))) == [
         "u0.png",
         "u1.png",
         "u2.png",
         "u3.png",
     ]
-    for place in range(4):
-        shown = show_image(label_queue, place)
+    for index in range(4):
+        shown = serialize_image(label_queue, index)
         assert shown["path"] == found.catalog.paths[shown["row"]], "the photo is that of the path"
-        (event,) = label_queue.say(Said("Ada", "unsure", [place], [0]))
+        (event,) = label_queue.submit(Answer("Ada", "unsure", [index], [0]))
         assert event.path == shown["path"]

@@ -15,7 +15,9 @@ from typing import Any
 from semifine.errors import UserError
 
 LABEL, NONE_OF_THESE, UNSURE, SKIP, UNDO = "label", "none_of_these", "unsure", "skip", "undo"
-KINDS = (LABEL, NONE_OF_THESE, UNSURE, SKIP, UNDO)
+VERDICTS = (LABEL, NONE_OF_THESE)
+"""Answers that decide what an image shows. studio/static/answers.js lists the buttons."""
+KINDS = (*VERDICTS, UNSURE, SKIP, UNDO)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Event:
     @property
     def is_verdict(self) -> bool:
         """Whether it says what the image is, or is not."""
-        return self.kind in (LABEL, NONE_OF_THESE)
+        return self.kind in VERDICTS
 
     def agrees_with(self, other: Event) -> bool:
         """Whether both say the same of an image."""
@@ -58,7 +60,7 @@ CREATE TABLE events (
   time TEXT NOT NULL,
   person TEXT NOT NULL,
   path TEXT NOT NULL,
-  kind TEXT NOT NULL CHECK (kind IN ('label', 'none_of_these', 'unsure', 'skip', 'undo')),
+  kind TEXT NOT NULL CHECK (kind IN {KINDS}),
   class TEXT CHECK ((class IS NOT NULL) = (kind = 'label')),
   seen INTEGER NOT NULL,
   undoes INTEGER REFERENCES events (number) CHECK ((undoes IS NOT NULL) = (kind = 'undo')),

@@ -1,1 +1,1 @@
-"""The labeling studio: a page on this machine, on which people settle what the model is unsure of."""
+"""The labeling studio: a local web page for labeling the images that a model is uncertain about."""

@@ -1,12 +1,13 @@
-"""The studio as a web application: what the page may ask, and what it may say."""
+"""The web application of the studio: one function per route."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -17,215 +18,263 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from semifine.data.extra_labels import labels_as_csv
 from semifine.data.label_log import LabelLog
 from semifine.errors import UserError
-from semifine.studio import jobs
-from semifine.studio.images import SIDES, Pictures
-from semifine.studio.jobs import Retraining
-from semifine.studio.queue import LabelQueue, checked_name
+from semifine.studio.images import SIZES, PhotoEncoder
+from semifine.studio.jobs import TrainingManager
+from semifine.studio.queue import LabelQueue, normalize_name
 from semifine.studio.schemas import (
-    number,
-    read_iterations,
-    read_said,
-    read_wanted,
-    show_image,
-    show_overview,
-    show_standing,
-    text,
+    parse_answer,
+    parse_filter,
+    parse_integer,
+    parse_text,
+    parse_training_options,
+    serialize_image,
+    serialize_label,
+    serialize_overview,
 )
-from semifine.studio.security import Guard
+from semifine.studio.security import SecurityMiddleware
 from semifine.studio.snapshot import ModelSnapshot, take_snapshot
-
-QUEUE_LENGTH = 60
-CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-A_DAY = "private, max-age=86400"
 
 
 class Studio:
-    """One model at a time, one log, at most one training."""
+    """The state of the application: the current model, the label log and at most one training.
+
+    Args:
+        snapshot: The predictions of the model to start with.
+        log: The label log. ``create_app`` closes it at shutdown.
+        device: Device for the predictions of new models.
+    """
 
     def __init__(self, snapshot: ModelSnapshot, log: LabelLog, device: Literal["auto", "cpu", "cuda"]) -> None:
         self._device: Literal["auto", "cpu", "cuda"] = device
-        self._switching = threading.Lock()
+        self._switch_lock = threading.Lock()
         self.log = log
-        self.retraining = Retraining(snapshot.run, log.file)
-        self._settle(snapshot)
+        self.training = TrainingManager(snapshot.run, log.file)
+        self._use(snapshot)
 
-    def _settle(self, snapshot: ModelSnapshot) -> None:
+    def _use(self, snapshot: ModelSnapshot) -> None:
         self.label_queue = LabelQueue(snapshot, self.log)
-        self.pictures = Pictures(snapshot.catalog, snapshot.store)
+        self.photos = PhotoEncoder(snapshot.catalog, snapshot.store)
 
-    def use_new_run(self) -> None:
-        """Goes on with the model of the finished training."""
-        with self._switching:
-            run = self.retraining.finished_run
+    def switch_model(self) -> None:
+        """Switches to the model of the finished training."""
+        with self._switch_lock:
+            run = self.training.finished_run
             if run is None:
-                raise UserError("There is no finished training to go on with.")
+                raise UserError("There is no finished training to switch to.")
             if run != self.label_queue.snapshot.run:
-                self._settle(take_snapshot(run, self._device))
+                self._use(take_snapshot(run, self._device))
+
+
+def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
+    """The application. The path of every URL starts with the token."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
+        yield
+        studio.training.close()
+        studio.log.close()
+
+    app = Starlette(
+        routes=[Mount(f"/{token}", routes=ROUTES)], lifespan=lifespan, exception_handlers={UserError: _user_error}
+    )
+    app.state.studio = studio
+    return SecurityMiddleware(app, token, allowed_hosts(port))
+
+
+def allowed_hosts(port: int) -> list[str]:
+    """The ``Host`` headers of this machine. Browsers omit port 80.
+
+    Example:
+        >>> allowed_hosts(8000)
+        ['127.0.0.1:8000', 'localhost:8000']
+    """
+    names = ["127.0.0.1", "localhost"]
+    return [f"{name}:{port}" for name in names] + (names if port == 80 else [])
+
+
+def _user_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return JSONResponse({"error": str(error)}, status_code=400)
+
+
+# Static files and photos
+
+CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+CACHE_ONE_DAY = "private, max-age=86400"
 
 
 @dataclass(frozen=True)
-class Asset:
+class StaticFile:
     content: bytes
     media_type: str
 
 
-def read_assets() -> dict[str, Asset]:
-    """The files of the page, by name; no other file can be asked for."""
-    folder = files("semifine.studio") / "assets"
+@cache
+def read_static_files() -> dict[str, StaticFile]:
+    """The files of the page by name. Only these files are served."""
+    folder = files("semifine.studio") / "static"
     return {
-        entry.name: Asset(entry.read_bytes(), CONTENT_TYPES[Path(entry.name).suffix])
+        entry.name: StaticFile(entry.read_bytes(), CONTENT_TYPES[Path(entry.name).suffix])
         for entry in folder.iterdir()
         if Path(entry.name).suffix in CONTENT_TYPES
     }
 
 
-def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
-    """All addresses begin with the token."""
-    assets = read_assets()
-
-    def page(request: Request) -> Response:  # noqa: ARG001
-        return Response(assets["index.html"].content, media_type="text/html")
-
-    def asset(request: Request) -> Response:
-        found = assets.get(request.path_params["name"])
-        if found is None:
-            raise HTTPException(404)
-        return Response(found.content, media_type=found.media_type)
-
-    def photo(request: Request) -> Response:
-        row, size = request.path_params["row"], request.path_params["size"]
-        if size not in SIDES or row >= len(studio.label_queue.snapshot.catalog):
-            raise HTTPException(404)
-        jpeg = studio.pictures.jpeg(row, size)
-        return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": A_DAY})
-
-    def overview(request: Request) -> Response:  # noqa: ARG001
-        return JSONResponse(show_overview(studio.label_queue))
-
-    def queue(request: Request) -> Response:
-        wanted = read_wanted(request.query_params, studio.label_queue.snapshot)
-        places = studio.label_queue.queue(wanted)
-        count = number(request.query_params.get("count", str(QUEUE_LENGTH)), "count")
-        return JSONResponse({"total": len(places), "ids": places[:count].tolist()})
-
-    def image(request: Request) -> Response:
-        label_queue, place = studio.label_queue, request.path_params["place"]
-        label_queue.check_place(place)
-        return JSONResponse(show_image(label_queue, place))
-
-    def changes(request: Request) -> Response:
-        """What happened since the page last asked, the work of other people included."""
-        label_queue = studio.label_queue
-        label_queue.catch_up()
-        last = label_queue.last  # before the events: what comes between is told twice then, and never left out
-        after = number(request.query_params.get("after", "0"), "after")
-        touched = {label_queue.place_of(event.path) for event in studio.log.events(after)} if after < last else set()
-        return JSONResponse(
-            {
-                "last": last,
-                "run": label_queue.snapshot.run.name,
-                "counts": label_queue.counts(),
-                "images": {
-                    place: show_standing(label_queue.current_label(place)) for place in touched if place is not None
-                },
-                "training": studio.retraining.status(),
-            }
-        )
-
-    def labels(request: Request) -> Response:  # noqa: ARG001
-        label_queue = studio.label_queue
-        label_queue.catch_up()
-        pairs = sorted((label_queue.path(place), name) for place, name in label_queue.given_labels())
-        name = f"{label_queue.snapshot.run.name}-labels.csv"
-        return Response(
-            labels_as_csv(pairs),
-            media_type="text/csv; charset=utf-8",
-            headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"},
-        )
-
-    def person(body: dict[str, Any]) -> Response:
-        return JSONResponse({"person": checked_name(text(body, "person"))})
-
-    def say(body: dict[str, Any]) -> Response:
-        label_queue = studio.label_queue
-        if text(body, "run") != label_queue.snapshot.run.name:  # which may number the images in another way
-            raise UserError("Somebody has gone on to a new model just now: answer once more.")
-        said = read_said(body)
-        label_queue.say(said)
-        return JSONResponse(
-            {"images": {place: show_standing(label_queue.current_label(place)) for place in said.places}}
-        )
-
-    def undo(body: dict[str, Any]) -> Response:
-        return JSONResponse({"ids": studio.label_queue.undo(text(body, "person"))})
-
-    def train(body: dict[str, Any]) -> Response:
-        request = jobs.Request(
-            from_weights=bool(body.get("from_weights", True)), iterations=read_iterations(body.get("iterations"))
-        )
-        studio.retraining.start(studio.label_queue.snapshot.run, request)
-        return JSONResponse(studio.retraining.status())
-
-    def stop(body: dict[str, Any]) -> Response:  # noqa: ARG001
-        studio.retraining.stop()
-        return JSONResponse(studio.retraining.status())
-
-    def use(body: dict[str, Any]) -> Response:  # noqa: ARG001
-        studio.use_new_run()
-        return JSONResponse({"run": studio.label_queue.snapshot.run.name})
-
-    root = f"/{token}"
-    routes = [
-        Route(f"{root}/", page),
-        Route(f"{root}/assets/{{name}}", asset),
-        Route(f"{root}/photo/{{row:int}}/{{size}}", photo),
-        Route(f"{root}/labels.csv", labels),
-        Route(f"{root}/api/overview", overview),
-        Route(f"{root}/api/queue", queue),
-        Route(f"{root}/api/image/{{place:int}}", image),
-        Route(f"{root}/api/changes", changes),
-        *(
-            Route(f"{root}/api/{action.__name__}", taking_json(action), methods=["POST"])
-            for action in (person, say, undo, train, stop, use)
-        ),
-    ]
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette):  # type: ignore[no-untyped-def]  # noqa: ARG001
-        yield
-        studio.retraining.close()
-        studio.log.close()
-
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={UserError: _mistake})
-    return Guard(app, token, hosts_at(port))
+def index_page(request: Request) -> Response:  # noqa: ARG001
+    return Response(read_static_files()["index.html"].content, media_type="text/html")
 
 
-def hosts_at(port: int) -> list[str]:
-    """What browsers call this machine; they leave out port 80."""
-    names = ["127.0.0.1", "localhost"]
-    return [f"{name}:{port}" for name in names] + (names if port == 80 else [])
+def static_file(request: Request) -> Response:
+    found = read_static_files().get(request.path_params["name"])
+    if found is None:
+        raise HTTPException(404)
+    return Response(found.content, media_type=found.media_type)
 
 
-def taking_json(action: Callable[[dict[str, Any]], Response]) -> Callable[[Request], Any]:
-    """An endpoint that hands over the JSON object of a request."""
+def photo(request: Request) -> Response:
+    studio, row, size = _studio(request), request.path_params["row"], request.path_params["size"]
+    if size not in SIZES or row >= len(studio.label_queue.snapshot.catalog):
+        raise HTTPException(404)
+    jpeg = studio.photos.jpeg(row, size)
+    return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": CACHE_ONE_DAY})
+
+
+def labels_csv(request: Request) -> Response:
+    label_queue = _studio(request).label_queue
+    label_queue.refresh()
+    pairs = sorted((label_queue.path(index), name) for index, name in label_queue.agreed_labels())
+    name = f"{label_queue.snapshot.run.name}-labels.csv"
+    return Response(
+        labels_as_csv(pairs),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"},
+    )
+
+
+# GET routes of the API
+
+QUEUE_LENGTH = 60
+
+
+def get_overview(request: Request) -> Response:
+    return JSONResponse(serialize_overview(_studio(request).label_queue))
+
+
+def get_queue(request: Request) -> Response:
+    label_queue = _studio(request).label_queue
+    indices = label_queue.select(parse_filter(request.query_params, label_queue.snapshot))
+    count = parse_integer(request.query_params.get("count", str(QUEUE_LENGTH)), "count")
+    return JSONResponse({"total": len(indices), "ids": indices[:count].tolist()})
+
+
+def get_image(request: Request) -> Response:
+    label_queue, index = _studio(request).label_queue, request.path_params["index"]
+    label_queue.check_index(index)
+    return JSONResponse(serialize_image(label_queue, index))
+
+
+def get_changes(request: Request) -> Response:
+    """The changes since an event, including those of other people."""
+    studio = _studio(request)
+    label_queue = studio.label_queue
+    label_queue.refresh()
+    # Read this number before the events: a concurrent event is then sent twice rather than never.
+    last = label_queue.last_event
+    after = parse_integer(request.query_params.get("after", "0"), "after")
+    changed = {label_queue.index_of(event.path) for event in studio.log.events(after)} if after < last else set()
+    return JSONResponse(
+        {
+            "last": last,
+            "run": label_queue.snapshot.run.name,
+            "counts": label_queue.counts(),
+            "images": {
+                index: serialize_label(label_queue.current_label(index)) for index in changed if index is not None
+            },
+            "training": studio.training.status(),
+        }
+    )
+
+
+# POST routes of the API: functions of the studio and the JSON body
+
+
+def check_person(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
+    return {"person": normalize_name(parse_text(body, "person"))}
+
+
+def submit_answer(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
+    label_queue = studio.label_queue
+    if parse_text(body, "run") != label_queue.snapshot.run.name:  # another model may number the images differently
+        raise UserError("Another person has just switched to a new model. Answer again.")
+    answer = parse_answer(body)
+    label_queue.submit(answer)
+    return {"images": {index: serialize_label(label_queue.current_label(index)) for index in answer.indices}}
+
+
+def undo_answer(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
+    return {"ids": studio.label_queue.undo(parse_text(body, "person"))}
+
+
+def start_training(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
+    studio.training.start(studio.label_queue.snapshot.run, parse_training_options(body))
+    return studio.training.status()
+
+
+def stop_training(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
+    studio.training.stop()
+    return studio.training.status()
+
+
+def switch_model(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
+    studio.switch_model()
+    return {"run": studio.label_queue.snapshot.run.name}
+
+
+Action = Callable[[Studio, dict[str, Any]], dict[str, Any]]
+
+
+def json_endpoint(action: Action) -> Callable[[Request], Any]:
+    """An endpoint that calls ``action`` with the studio and the JSON object of the request."""
 
     async def endpoint(request: Request) -> Response:
         try:
             body = json.loads(await request.body())
-        except (ValueError, RecursionError) as error:  # the latter for thousands of brackets
+        except (ValueError, RecursionError) as error:  # RecursionError: deeply nested brackets
             raise UserError("The request is not JSON.") from error
         if not isinstance(body, dict):
             raise UserError("The request must be a JSON object.")
-        return await run_in_threadpool(action, body)
+        return JSONResponse(await run_in_threadpool(action, _studio(request), body))
 
     return endpoint
 
 
-def _mistake(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return JSONResponse({"error": str(error)}, status_code=400)
+def _studio(request: Request) -> Studio:
+    studio: Studio = request.app.state.studio
+    return studio
+
+
+ACTIONS: dict[str, Action] = {
+    "person": check_person,
+    "answer": submit_answer,
+    "undo": undo_answer,
+    "train": start_training,
+    "stop": stop_training,
+    "switch": switch_model,
+}
+
+ROUTES = [
+    Route("/", index_page),
+    Route("/static/{name}", static_file),
+    Route("/photo/{row:int}/{size}", photo),
+    Route("/labels.csv", labels_csv),
+    Route("/api/overview", get_overview),
+    Route("/api/queue", get_queue),
+    Route("/api/image/{index:int}", get_image),
+    Route("/api/changes", get_changes),
+    *(Route(f"/api/{name}", json_endpoint(action), methods=["POST"]) for name, action in ACTIONS.items()),
+]

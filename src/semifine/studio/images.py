@@ -1,4 +1,4 @@
-"""Photos as the page shows them: decoded and drawn anew, so that no byte of a file leaves as it is."""
+"""Photos for the page. Each photo is decoded and encoded again, so no byte of an original file is sent."""
 
 from __future__ import annotations
 
@@ -16,50 +16,57 @@ from semifine.data.catalog import Catalog, SubsetReader
 from semifine.data.decode import FileReader
 from semifine.data.store import ImageStore
 
-SIDES = {"small": 160, "large": 1000, "full": 4096}
-"""The shorter side of each size, at most: a full photo is whole, but for one that would fill the memory."""
-KEPT = 4000
+SIZES = {"small": 160, "large": 1000, "full": 4096}
+"""The maximum shorter side in pixels. 4096 shows nearly all photos in full and limits memory for the others."""
+NUM_CACHED = 4000
 
 
-class Pictures:
-    """JPEGs of the images of a catalog, by their row; nothing else can be asked for."""
+class PhotoEncoder:
+    """Encodes the images of a catalog as JPEG.
+
+    Args:
+        catalog: The images. Originals are read only if they are inside the folders of the data set.
+        store: Decoded images, for thumbnails and for photos whose file is missing.
+    """
 
     def __init__(self, catalog: Catalog, store: ImageStore) -> None:
         self._store = store
-        self._reader, self._rows = _files_of(catalog)
-        self.small = lru_cache(KEPT)(self._small)
-        self._decoding_full = threading.Lock()
-        """A photo in full takes hundreds of megabytes while it is decoded: one at a time."""
+        self._reader, self._rows = _file_reader(catalog)
+        self._cached_thumbnail = lru_cache(NUM_CACHED)(self._thumbnail)
+        # Decoding a photo in full can take hundreds of megabytes: only one at a time.
+        self._full_size_lock = threading.Lock()
 
     def jpeg(self, row: int, size: str) -> bytes:
+        """The image at a catalog row as JPEG, in one of ``SIZES``."""
         if size == "small":
-            return self.small(row)
-        with self._decoding_full if size == "full" else nullcontext():
-            return self._from_file(row, SIDES[size])
+            return self._cached_thumbnail(row)
+        with self._full_size_lock if size == "full" else nullcontext():
+            return self._photo(row, SIZES[size])
 
-    def _small(self, row: int) -> bytes:
-        return _encode(self._decoded(row), SIDES["small"])
+    def _thumbnail(self, row: int) -> bytes:
+        return _encode(self._stored_image(row), SIZES["small"])
 
-    def _from_file(self, row: int, shorter_side: int) -> bytes:
-        """From the file where it has more to show than what training keeps of it."""
+    def _photo(self, row: int, shorter_side: int) -> bytes:
+        """The original file at a higher resolution than the store, or the stored image if there is no file."""
         if self._reader is not None and is_inside(self._reader.file(self._rows[row]), self._reader.folders):
             try:
                 return _encode(Image.fromarray(self._reader.decode(self._rows[row], shorter_side).pixels), None)
             except OSError:
-                pass  # gone or changed since it was decoded; the decoded image is still there
-        return _encode(self._decoded(row), None)
+                pass  # the file was deleted or changed after it was decoded for the store
+        return _encode(self._stored_image(row), None)
 
-    def _decoded(self, row: int) -> Image.Image:
+    def _stored_image(self, row: int) -> Image.Image:
         return Image.fromarray(np.ascontiguousarray(self._store.image(row).numpy()))
 
 
 def is_inside(file: str, folders: tuple[str, ...]) -> bool:
-    """Whether a file really lies in one of the data set's folders: a link could lead anywhere by now."""
+    """Whether a file is inside one of the folders after resolving symbolic links."""
     real = Path(os.path.realpath(file))
     return any(real.is_relative_to(os.path.realpath(folder)) for folder in folders if folder)
 
 
-def _files_of(catalog: Catalog) -> tuple[FileReader | None, list[int]]:
+def _file_reader(catalog: Catalog) -> tuple[FileReader | None, list[int]]:
+    """The reader of the original files, if there are any, and the reader's row for each catalog row."""
     reader = catalog.reader
     if isinstance(reader, SubsetReader):
         return (reader.base, reader.rows.tolist()) if isinstance(reader.base, FileReader) else (None, [])

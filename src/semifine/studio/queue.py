@@ -1,4 +1,4 @@
-"""The label queue: which image comes next, and what people answer."""
+"""The label queue: selects the next images and records the answers of annotators."""
 
 from __future__ import annotations
 
@@ -8,263 +8,297 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from semifine.config import read_train_settings
+from semifine.data.extra_labels import labels_as_csv, read_labels
 from semifine.data.label_log import (
     LABEL,
-    NONE_OF_THESE,
     NOTHING,
     SKIP,
     UNDO,
     UNSURE,
+    VERDICTS,
     CurrentLabel,
     Event,
     LabelLog,
     current_label,
+    is_sqlite,
 )
 from semifine.errors import UserError
-from semifine.studio.snapshot import ModelSnapshot, Places
+from semifine.files import write_atomically
+from semifine.runs.folder import RunFolder
+from semifine.studio.snapshot import Indices, ModelSnapshot
 
-# Letters of their own in Unicode, which no decomposition takes apart; as assets/folding.js does it.
-WITHOUT_ACCENT = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "æ": "ae", "œ": "oe", "ß": "ss"})
+# Unicode does not decompose these letters. static/class_search.js has the same table.
+ASCII_LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "æ": "ae", "œ": "oe", "ß": "ss"})
 
 
-def plain(text: str) -> str:
-    """For comparison: equal for two spellings that a person would take for one name."""
+def casefold(text: str) -> str:
+    """Lower case without accents, for searches.
+
+    Example:
+        >>> casefold("Żółty")
+        'zolty'
+    """
     if text.isascii():
         return text.lower()
     parts = unicodedata.normalize("NFKD", text)
-    return "".join(c for c in parts if not unicodedata.category(c).startswith("M")).lower().translate(WITHOUT_ACCENT)
+    return "".join(c for c in parts if not unicodedata.category(c).startswith("M")).lower().translate(ASCII_LETTERS)
 
 
-STATES = ("waiting", "labeled", "conflict", "unsure", "none_of_these")
-LONGEST_NAME = 40
+# The state of an image is "labeled" for agreed labels, else the kind of the agreed verdict.
+STATES = ("waiting", "labeled", "conflict", UNSURE, *(kind for kind in VERDICTS if kind != LABEL))
+MAX_NAME_LENGTH = 40
 JOINERS = "\u200c\u200d"
-"""Without a shape of their own, but part of Persian and Indian names."""
+"""Invisible characters that are part of Persian and Indian names."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a person wants to see of the queue."""
+class QueueFilter:
+    """The images that a person wants to see, and their order."""
 
     person: str
     state: str = "waiting"
-    order: str = "worth"
+    order: str = "informative"
     class_id: int | None = None
     cluster: int | None = None
     text: str = ""
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a person says about one or, in one go, about several images."""
+class Answer:
+    """A person's answer for one or several images."""
 
     person: str
     kind: str
-    places: Sequence[int]
+    indices: Sequence[int]
     seen: Sequence[int]
-    """For each image the last event that the page showed and that the answer may replace."""
+    """For each image the last event that the page showed. The answer may replace events up to this one."""
     class_name: str | None = None
-    beside: bool = False
-    """Whether other answers are to stay beside this one, as a conflict, though they were seen."""
+    keep_both: bool = False
+    """Keep the answers of other people, which creates a conflict."""
 
 
 class LabelQueue:
-    """The images of one model's insight beside the log of labels; threads may share it."""
+    """The images of a snapshot together with the events of a label log. Thread-safe."""
 
     def __init__(self, snapshot: ModelSnapshot, log: LabelLog) -> None:
         self.snapshot = snapshot
         self._log = log
         self._lock = threading.RLock()
         self._paths = [str(snapshot.catalog.paths[row]) for row in snapshot.rows]
-        self._place_of = {path: place for place, path in enumerate(self._paths)}
+        self._index_of = {path: index for index, path in enumerate(self._paths)}
         self._events: dict[str, list[Event]] = {}
-        self._standing: dict[int, CurrentLabel] = {}
-        self._said_by: dict[str, list[Event]] = {}
-        self._decided = np.zeros(len(snapshot.rows), np.int64)
-        """For each place the position of its state in STATES."""
-        self.last = 0
-        self.elsewhere = 0
-        """Events of the log on images that are not in this data set."""
-        self.catch_up()
+        self._events_by_person: dict[str, list[Event]] = {}
+        self._current: dict[int, CurrentLabel] = {}
+        self._state = np.zeros(len(snapshot.rows), np.int64)
+        """For each image the position of its state in STATES."""
+        self.last_event = 0
+        self.num_unknown_paths = 0
+        """Number of events about images that are not in this data set."""
+        self.refresh()
 
-    def catch_up(self) -> list[Event]:
-        """Takes in what was appended since, by this program or another."""
+    def refresh(self) -> None:
+        """Reads the events that this or another process has appended to the log."""
         with self._lock:
-            new = self._log.events(self.last)
+            new = self._log.events(self.last_event)
             for event in new:
                 self._events.setdefault(event.path, []).append(event)
-                self._said_by.setdefault(event.person, []).append(event)
-                self.last = event.number
+                self._events_by_person.setdefault(event.person, []).append(event)
+                self.last_event = event.number
             for path in {event.path for event in new}:
-                if path in self._place_of:
-                    self._update(self._place_of[path], current_label(self._events[path]))
-            self.elsewhere += sum(event.path not in self._place_of for event in new)
-            return new
+                if path in self._index_of:
+                    self._update(self._index_of[path], current_label(self._events[path]))
+            self.num_unknown_paths += sum(event.path not in self._index_of for event in new)
 
-    def _update(self, place: int, now: CurrentLabel) -> None:
-        self._standing[place] = now
-        self._decided[place] = STATES.index(state_of(now))
+    def _update(self, index: int, label: CurrentLabel) -> None:
+        self._current[index] = label
+        self._state[index] = STATES.index(state_of(label))
 
-    # What there is to see
-
-    def queue(self, wanted: Wanted) -> Places:
-        """Places in order; what the person skipped comes last."""
+    def select(self, queue_filter: QueueFilter) -> Indices:
+        """Indices of the matching images in order. Images that the person skipped come last."""
         with self._lock:
-            fits = self._decided == STATES.index(wanted.state)
+            matches = self._state == STATES.index(queue_filter.state)
             passed = {
-                place: event.kind
-                for place, here in self._standing.items()
-                for event in here.passed
-                if event.person == wanted.person
+                index: event.kind
+                for index, label in self._current.items()
+                for event in label.passed
+                if event.person == queue_filter.person
             }
-        if wanted.state == "waiting":
-            fits[[place for place, kind in passed.items() if kind == UNSURE]] = False
+        if queue_filter.state == "waiting":
+            matches[[index for index, kind in passed.items() if kind == UNSURE]] = False
         prediction = self.snapshot.prediction
-        if wanted.class_id is not None:
-            fits &= prediction == wanted.class_id
-        if wanted.cluster is not None:
-            fits &= self.snapshot.map.cluster_of[prediction] == wanted.cluster
-        if wanted.text:
-            fits &= self._mention(plain(wanted.text), prediction)
-        order = self.snapshot.orders[wanted.order]
-        order = order[fits[order]]
-        skipped = np.isin(order, [place for place, kind in passed.items() if kind == SKIP])
+        if queue_filter.class_id is not None:
+            matches &= prediction == queue_filter.class_id
+        if queue_filter.cluster is not None:
+            matches &= self.snapshot.confusion_map.cluster_of[prediction] == queue_filter.cluster
+        if queue_filter.text:
+            matches &= self._matches_text(casefold(queue_filter.text), prediction)
+        order = self.snapshot.orders[queue_filter.order]
+        order = order[matches[order]]
+        skipped = np.isin(order, [index for index, kind in passed.items() if kind == SKIP])
         return np.concatenate([order[~skipped], order[skipped]])
 
-    def _mention(self, text: str, prediction: NDArray[np.int64]) -> NDArray[np.bool_]:
-        named = np.array([text in plain(name) for name in self.snapshot.class_names])
-        in_path = np.fromiter((text in path for path in self._plain_paths), np.bool_, len(self._paths))
-        return np.asarray(named[prediction] | in_path)
+    def _matches_text(self, text: str, prediction: NDArray[np.int64]) -> NDArray[np.bool_]:
+        in_class_name = np.array([text in casefold(name) for name in self.snapshot.class_names])
+        in_path = np.fromiter((text in path for path in self._folded_paths), np.bool_, len(self._paths))
+        return np.asarray(in_class_name[prediction] | in_path)
 
     @cached_property
-    def _plain_paths(self) -> list[str]:
-        return [plain(path) for path in self._paths]
+    def _folded_paths(self) -> list[str]:
+        return [casefold(path) for path in self._paths]
 
-    def current_label(self, place: int) -> CurrentLabel:
+    def current_label(self, index: int) -> CurrentLabel:
         with self._lock:
-            return self._standing.get(place, NOTHING)
+            return self._current.get(index, NOTHING)
 
-    def waiting(self) -> NDArray[np.bool_]:
-        """(U,) whether nobody has decided on the image yet."""
-        return np.asarray(self._decided == STATES.index("waiting"))
+    def is_waiting(self) -> NDArray[np.bool_]:
+        """Whether each image still needs a label ``(U,)``."""
+        return np.asarray(self._state == STATES.index("waiting"))
 
     def counts(self) -> dict[str, int]:
-        """How many images are in each state."""
+        """Number of images in each state."""
         with self._lock:
-            return {state: int((self._decided == number).sum()) for number, state in enumerate(STATES)}
+            return {state: int((self._state == number).sum()) for number, state in enumerate(STATES)}
 
-    def people(self) -> dict[str, int]:
-        """How many standing verdicts each person has given."""
+    def verdicts_by_person(self) -> dict[str, int]:
+        """Number of current verdicts of each person, highest first."""
         with self._lock:
-            given = Counter(verdict.person for here in self._standing.values() for verdict in here.verdicts)
-        return dict(given.most_common())
+            counts = Counter(verdict.person for label in self._current.values() for verdict in label.verdicts)
+        return dict(counts.most_common())
 
-    def given_labels(self) -> list[tuple[int, str]]:
-        """StorageDevice and class of each image with an undisputed label."""
+    def agreed_labels(self) -> list[tuple[int, str]]:
+        """Index and class name of each image that has a label without a conflict."""
         with self._lock:
-            return [(place, here.label) for place, here in self._standing.items() if here.label is not None]
+            return [(index, current.label) for index, current in self._current.items() if current.label is not None]
 
-    # What people say
-
-    def say(self, said: Said) -> list[Event]:
-        """Appends to the log; either all that was said at once is kept, or nothing."""
-        person = checked_name(said.person)
-        if said.kind not in (LABEL, NONE_OF_THESE, UNSURE, SKIP):
-            raise UserError(f"'{said.kind}' is nothing that can be said about an image.")
-        if (said.class_name is not None) != (said.kind == LABEL):
-            raise UserError("A label names a class, and nothing else does.")
-        if said.kind == LABEL and said.class_name not in self.snapshot.class_names:
-            raise UserError(f"'{said.class_name}' is no class of {self.snapshot.catalog.name}.")
-        if not said.places or len(said.places) != len(said.seen) or len(set(said.places)) != len(said.places):
-            raise UserError("What is said must be about one image, or several different ones.")
-        for place in said.places:
-            self.check_place(place)
+    def submit(self, answer: Answer) -> list[Event]:
+        """Appends an answer to the log, for all of its images or for none."""
+        person = normalize_name(answer.person)
+        self._check(answer)
         events = [
-            Event(person, self._paths[place], said.kind, said.class_name, seen, shown=self._shown(place, said.places))
-            for place, seen in zip(said.places, said.seen, strict=True)
+            Event(person, self._paths[index], answer.kind, answer.class_name, seen, shown=self._shown(index, answer))
+            for index, seen in zip(answer.indices, answer.seen, strict=True)
         ]
-        with self._lock:  # of two windows that say something at once, the second sees what the first said
-            self.catch_up()
-            for place, event in zip(said.places, events, strict=True):
-                refuse_unseen_change(event, self.current_label(place))
-            return self._append([replace(event, seen=0) for event in events] if said.beside else events)
+        with self._lock:  # if two windows answer at once, the second one sees the answer of the first
+            self.refresh()
+            for index, event in zip(answer.indices, events, strict=True):
+                check_seen(event, self.current_label(index))
+            return self._append([replace(event, seen=0) for event in events] if answer.keep_both else events)
 
-    def _shown(self, place: int, together: Sequence[int]) -> dict[str, Any]:
-        seen = self.snapshot
+    def _check(self, answer: Answer) -> None:
+        if answer.kind not in (*VERDICTS, UNSURE, SKIP):
+            raise UserError(f"'{answer.kind}' is not a valid answer.")
+        if (answer.class_name is not None) != (answer.kind == LABEL):
+            raise UserError("A label names a class; other answers name none.")
+        if answer.kind == LABEL and answer.class_name not in self.snapshot.class_names:
+            raise UserError(f"'{answer.class_name}' is not a class of {self.snapshot.catalog.name}.")
+        count = len(answer.indices)
+        if not count or count != len(answer.seen) or count != len(set(answer.indices)):
+            raise UserError("An answer must be about one image or several different images.")
+        for index in answer.indices:
+            self.check_index(index)
+
+    def _shown(self, index: int, answer: Answer) -> dict[str, Any]:
+        """What the page showed, for the log."""
+        snapshot = self.snapshot
         shown: dict[str, Any] = {
-            "run": seen.run.name,
-            "candidates": [seen.class_names[c] for c in seen.short_list(place)],
-            "prediction": seen.class_names[int(seen.prediction[place])],
-            "confidence": round(float(seen.probs[place].max()), 4),
+            "run": snapshot.run.name,
+            "candidates": [snapshot.class_names[c] for c in snapshot.candidates(index)],
+            "prediction": snapshot.class_names[int(snapshot.prediction[index])],
+            "confidence": round(float(snapshot.probs[index].max()), 4),
         }
-        if place != together[0]:
-            shown["accepted_with"] = self._paths[together[0]]
+        if index != answer.indices[0]:
+            shown["accepted_with"] = self._paths[answer.indices[0]]
         return shown
 
     def undo(self, person: str) -> list[int]:
-        """Takes back what the person said last, all of it where it was about several images; returns the places."""
-        person = checked_name(person)
-        self.catch_up()
+        """Undoes the person's last answer for all of its images. Returns their indices."""
+        person = normalize_name(person)
+        self.refresh()
         with self._lock:
-            said = self._said_by.get(person, [])
-            undone = {event.undoes for event in said}
-            here = [event for event in said if event.kind != UNDO and event.path in self._place_of]
-            open_ones = [event for event in here if event.number not in undone]
-            # events of one action share their time
-            last = [event for event in open_ones if event.time == open_ones[-1].time]
+            events = self._events_by_person.get(person, [])
+            undone = {event.undoes for event in events}
+            answers = [event for event in events if event.kind != UNDO and event.path in self._index_of]
+            remaining = [event for event in answers if event.number not in undone]
+            # All events of one answer have the same time.
+            last = [event for event in remaining if event.time == remaining[-1].time]
         if not last:
             return []
         self._append([Event(person, event.path, UNDO, seen=event.number, undoes=event.number) for event in last])
-        return [self._place_of[event.path] for event in last]
+        return [self._index_of[event.path] for event in last]
 
     def _append(self, events: list[Event]) -> list[Event]:
         written = self._log.append(events)
-        self.catch_up()
+        self.refresh()
         return written
 
-    def check_place(self, place: int) -> None:
-        if not 0 <= place < len(self.snapshot.rows):
-            raise UserError(f"There is no image {place}.")
+    def check_index(self, index: int) -> None:
+        if not 0 <= index < len(self.snapshot.rows):
+            raise UserError(f"There is no image {index}.")
 
-    def place_of(self, path: str) -> int | None:
-        """The place of an image; None for one that is not in this data set."""
-        return self._place_of.get(path)
+    def index_of(self, path: str) -> int | None:
+        """The index of an image, or None if the data set does not contain it."""
+        return self._index_of.get(path)
 
-    def path(self, place: int) -> str:
-        return self._paths[place]
+    def path(self, index: int) -> str:
+        return self._paths[index]
 
 
-def state_of(here: CurrentLabel) -> str:
-    """One of STATES."""
-    if here.in_conflict:
+def state_of(label: CurrentLabel) -> str:
+    """The state of an image, one of ``STATES``."""
+    if label.in_conflict:
         return "conflict"
-    if here.is_decided:
-        return "labeled" if here.label is not None else "none_of_these"
-    return "unsure" if any(event.kind == UNSURE for event in here.passed) else "waiting"
+    if label.is_decided:
+        return "labeled" if label.label is not None else label.verdicts[-1].kind
+    return UNSURE if any(event.kind == UNSURE for event in label.passed) else "waiting"
 
 
-def refuse_unseen_change(event: Event, here: CurrentLabel) -> None:
-    """Raises UserError where the event would take the place of an own answer that the page had not shown.
+def check_seen(event: Event, label: CurrentLabel) -> None:
+    """Raises ``UserError`` if the event would replace the person's own answer and the page had not shown that answer.
 
-    Somebody with two windows, or two people of the same name: the earlier answer must not go in silence.
+    This happens if one person uses two windows, or two people use the same name.
     """
-    own = here.verdict_of(event.person)
+    own = label.verdict_of(event.person)
     if own is None or event.kind == SKIP or own.number <= event.seen or own.agrees_with(event):
         return
-    said = own.class_name or "none of these"
-    raise UserError(
-        f"{event.person} answered '{said}' for {event.path} in another window just now. Answer once more to change it."
-    )
+    text = own.class_name or own.kind.replace("_", " ")
+    raise UserError(f"{event.person} answered '{text}' for {event.path} in another window. Answer again to change it.")
 
 
-def checked_name(person: str) -> str:
-    """A person's name as the log keeps it."""
+def normalize_name(person: str) -> str:
+    """A person's name with single spaces. Raises ``UserError`` for empty, long or invisible names.
+
+    Example:
+        >>> normalize_name("  Ada  Lovelace ")
+        'Ada Lovelace'
+    """
     name = " ".join(person.split())
     visible = name.translate(dict.fromkeys(map(ord, JOINERS)))
-    if not visible or len(name) > LONGEST_NAME or not visible.isprintable():
-        raise UserError(f"A name has 1 to {LONGEST_NAME} characters, all of which can be seen.")
+    if not visible or len(name) > MAX_NAME_LENGTH or not visible.isprintable():
+        raise UserError(f"A name must have 1 to {MAX_NAME_LENGTH} visible characters.")
     return name
+
+
+def default_log(run: Path) -> Path:
+    """The log that the run was trained with, or ``RUN.studio.db`` beside the run folder."""
+    labels = read_train_settings(RunFolder(run).settings).labels
+    if labels and Path(labels).is_file() and is_sqlite(Path(labels)):
+        return Path(labels)
+    return run.with_name(run.name + ".studio.db")
+
+
+def export_labels(log: Path, file: Path) -> int:
+    """Writes the path and label of every image without a conflict to a new CSV file. Returns the number of labels."""
+    if file.exists():
+        raise UserError(f"{file} exists already: choose another name.")
+    if not log.exists():
+        raise UserError(f"There are no labels yet: {log} does not exist.")
+    pairs = read_labels(log).pairs
+    write_atomically(file, labels_as_csv(pairs))
+    return len(pairs)

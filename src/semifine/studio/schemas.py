@@ -1,4 +1,4 @@
-"""Requests and responses of the studio's pages, checked for their form."""
+"""JSON requests and responses of the studio's API."""
 
 from __future__ import annotations
 
@@ -9,184 +9,193 @@ import numpy as np
 
 from semifine.data.label_log import CurrentLabel, Event
 from semifine.errors import UserError
-from semifine.studio.jobs import accuracy_in
-from semifine.studio.queue import STATES, LabelQueue, Said, Wanted, state_of
-from semifine.studio.snapshot import ModelSnapshot, nearest
+from semifine.studio.jobs import TrainingOptions, final_accuracy
+from semifine.studio.queue import STATES, Answer, LabelQueue, QueueFilter, state_of
+from semifine.studio.snapshot import ModelSnapshot, nearest_neighbors
 
 
-def read_wanted(query: Mapping[str, str], snapshot: ModelSnapshot) -> Wanted:
-    """The queue that is asked for; raises UserError for what does not exist."""
-    state, order = query.get("state", "waiting"), query.get("order", "worth")
+def parse_filter(query: Mapping[str, str], snapshot: ModelSnapshot) -> QueueFilter:
+    """Parses a query string. Raises ``UserError`` for unknown states and orders."""
+    state, order = query.get("state", "waiting"), query.get("order", "informative")
     if state not in STATES or order not in snapshot.orders:
-        raise UserError(f"There is no queue of '{state}' images by '{order}'.")
-    return Wanted(
+        raise UserError(f"There is no queue of '{state}' images in the order '{order}'.")
+    return QueueFilter(
         person=query.get("person", ""),
         state=state,
         order=order,
-        class_id=number(query["class"], "class") if query.get("class") else None,
-        cluster=number(query["cluster"], "cluster") if query.get("cluster") else None,
+        class_id=parse_integer(query["class"], "class") if query.get("class") else None,
+        cluster=parse_integer(query["cluster"], "cluster") if query.get("cluster") else None,
         text=query.get("text", ""),
     )
 
 
-def read_said(body: dict[str, Any]) -> Said:
-    """What a person says, checked for its form."""
+def parse_answer(body: dict[str, Any]) -> Answer:
+    """Parses the answer of a person."""
     images = body.get("images")
     if not isinstance(images, list) or not all(isinstance(image, dict) for image in images):
-        raise UserError("'images' must be a list of images, each with its id and what was seen of it.")
+        raise UserError("'images' must be a list of objects with the keys 'id' and 'seen'.")
     class_name = body.get("class")
     if class_name is not None and not isinstance(class_name, str):
         raise UserError("'class' must be the name of a class.")
-    return Said(
-        person=text(body, "person"),
-        kind=text(body, "kind"),
-        places=[number(image.get("id"), "id") for image in images],
-        seen=[number(image.get("seen"), "seen") for image in images],
+    return Answer(
+        person=parse_text(body, "person"),
+        kind=parse_text(body, "kind"),
+        indices=[parse_integer(image.get("id"), "id") for image in images],
+        seen=[parse_integer(image.get("seen"), "seen") for image in images],
         class_name=class_name,
-        beside=body.get("beside") is True,
+        keep_both=body.get("keep_both") is True,
     )
 
 
-def read_iterations(value: Any) -> int | None:
-    if value is None:
-        return None
-    steps = number(value, "iterations")
-    if steps < 1:
-        raise UserError("A training has at least one step.")
-    return steps
+def parse_training_options(body: dict[str, Any]) -> TrainingOptions:
+    """Parses the form of the training page."""
+    value = body.get("iterations")
+    iterations = None if value is None else parse_integer(value, "iterations")
+    if iterations == 0:
+        raise UserError("'iterations' must be at least 1.")
+    return TrainingOptions(from_weights=bool(body.get("from_weights", True)), iterations=iterations)
 
 
-def text(body: dict[str, Any], name: str) -> str:
+def parse_text(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str):
         raise UserError(f"'{name}' must be text.")
     return value
 
 
-def number(value: Any, name: str) -> int:
-    """A whole number that is not negative, as JSON or as text."""
+def parse_integer(value: Any, name: str) -> int:
+    """A non-negative integer, as a JSON number or as text.
+
+    Example:
+        >>> parse_integer("12", "count")
+        12
+    """
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
         return value
-    raise UserError(f"'{name}' must be a whole number.")
+    raise UserError(f"'{name}' must be a non-negative integer.")
 
 
-EXAMPLES = 3
-LOOK_ALIKE = 0.95
-"""From this cosine on, images with the same prediction count as nearly identical."""
-MOST_LOOK_ALIKES = 24
-PHOTOS_OF_A_CLASS = 4
+NUM_EXAMPLES = 3
+LOOK_ALIKE_COSINE = 0.95
+"""Images with the same prediction and at least this cosine similarity count as look-alikes."""
+MAX_LOOK_ALIKES = 24
+PHOTOS_PER_CLASS = 4
 
 
-def show_image(label_queue: LabelQueue, place: int) -> dict[str, Any]:
-    """One image with its candidates, the examples beside them, and what people said."""
-    seen = label_queue.snapshot
-    given = label_queue.given_labels()
+def serialize_image(label_queue: LabelQueue, index: int) -> dict[str, Any]:
+    """An image with its candidates, example photos, look-alikes and answers."""
+    snapshot = label_queue.snapshot
+    labels = label_queue.agreed_labels()
     return {
-        "run": seen.run.name,
-        "id": place,
-        "row": int(seen.rows[place]),
-        "path": label_queue.path(place),
-        "doubt": round(float(seen.doubt[place]), 4),
-        "cluster": int(seen.map.cluster_of[seen.prediction[place]]),
+        "run": snapshot.run.name,
+        "id": index,
+        "row": int(snapshot.rows[index]),
+        "path": label_queue.path(index),
+        "uncertainty": round(float(snapshot.uncertainty[index]), 4),
+        "cluster": int(snapshot.confusion_map.cluster_of[snapshot.prediction[index]]),
         "candidates": [
             {
-                "name": seen.class_names[c],
-                "probability": round(float(seen.probs[place, c]), 4),
-                "examples": examples(label_queue, place, c, given),
+                "name": snapshot.class_names[c],
+                "probability": round(float(snapshot.probs[index, c]), 4),
+                "examples": find_examples(label_queue, index, c, labels),
             }
-            for c in seen.short_list(place)
+            for c in snapshot.candidates(index)
         ],
-        "look_alikes": look_alikes(label_queue, place),
-        **show_standing(label_queue.current_label(place)),
+        "look_alikes": find_look_alikes(label_queue, index),
+        **serialize_label(label_queue.current_label(index)),
     }
 
 
-def examples(label_queue: LabelQueue, place: int, class_id: int, given_labels: list[tuple[int, str]]) -> list[int]:
-    """Rows of the labeled images of a class that look most like the image; labels of people count."""
-    seen = label_queue.snapshot
-    came = np.flatnonzero(seen.catalog.label[seen.known_rows] == class_id)
-    name = seen.class_names[class_id]
-    given = np.array([other for other, label in given_labels if label == name and other != place], np.int64)
-    rows = np.concatenate([seen.known_rows[came], seen.rows[given]])
-    features = np.concatenate([seen.known_features[came], seen.features[given]])
-    return [int(row) for row in rows[nearest(features, seen.features[place], EXAMPLES)]]
+def find_examples(label_queue: LabelQueue, index: int, class_id: int, labels: list[tuple[int, str]]) -> list[int]:
+    """Catalog rows of the labeled images of a class that are most similar to an image. Includes new labels."""
+    snapshot = label_queue.snapshot
+    of_class = np.flatnonzero(snapshot.catalog.label[snapshot.labeled_rows] == class_id)
+    class_name = snapshot.class_names[class_id]
+    new = np.array([other for other, name in labels if name == class_name and other != index], np.int64)
+    rows = np.concatenate([snapshot.labeled_rows[of_class], snapshot.rows[new]])
+    features = np.concatenate([snapshot.labeled_features[of_class], snapshot.features[new]])
+    return [int(row) for row in rows[nearest_neighbors(features, snapshot.features[index], NUM_EXAMPLES)]]
 
 
-def look_alikes(label_queue: LabelQueue, place: int) -> list[dict[str, int]]:
-    """Waiting images that are nearly the same, with what the page must say it has seen of them."""
-    seen = label_queue.snapshot
-    same = (seen.prediction == seen.prediction[place]) & label_queue.waiting()
-    same[place] = False
-    others = np.flatnonzero(same)
-    cosine = seen.features[others] @ seen.features[place]
-    close = others[np.argsort(-cosine, kind="stable")][: int((cosine >= LOOK_ALIKE).sum())]
+def find_look_alikes(label_queue: LabelQueue, index: int) -> list[dict[str, int]]:
+    """Waiting images that are nearly identical to an image, most similar first."""
+    snapshot = label_queue.snapshot
+    same_prediction = (snapshot.prediction == snapshot.prediction[index]) & label_queue.is_waiting()
+    same_prediction[index] = False
+    others = np.flatnonzero(same_prediction)
+    cosine = snapshot.features[others] @ snapshot.features[index]
+    close = others[np.argsort(-cosine, kind="stable")][: int((cosine >= LOOK_ALIKE_COSINE).sum())]
     return [
-        {"id": int(other), "row": int(seen.rows[other]), "seen": label_queue.current_label(int(other)).last}
-        for other in close[:MOST_LOOK_ALIKES]
+        {"id": int(other), "row": int(snapshot.rows[other]), "seen": label_queue.current_label(int(other)).last}
+        for other in close[:MAX_LOOK_ALIKES]
     ]
 
 
-def show_standing(here: CurrentLabel) -> dict[str, Any]:
-    """What holds for an image."""
+def serialize_label(label: CurrentLabel) -> dict[str, Any]:
+    """The state and the answers of an image."""
     return {
-        "seen": here.last,
-        "state": state_of(here),
-        "label": here.label,
-        "verdicts": [_line(event) for event in here.verdicts],
-        "replaced": [{**_line(gone.old), "by": _line(gone.by)} for gone in here.replaced],
-        "passed": [_line(event) for event in here.passed],
+        "seen": label.last,
+        "state": state_of(label),
+        "label": label.label,
+        "verdicts": [_serialize_event(event) for event in label.verdicts],
+        "replaced": [{**_serialize_event(gone.old), "by": _serialize_event(gone.by)} for gone in label.replaced],
+        "passed": [_serialize_event(event) for event in label.passed],
     }
 
 
-def _line(event: Event) -> dict[str, Any]:
+def _serialize_event(event: Event) -> dict[str, Any]:
     return {"number": event.number, "person": event.person, "kind": event.kind, "class": event.class_name}
 
 
-def show_overview(label_queue: LabelQueue) -> dict[str, Any]:
-    """What is learned, what is confused, and how far people have come."""
-    seen = label_queue.snapshot
-    prediction, confused = seen.prediction, seen.map
-    came = np.bincount(seen.catalog.label[seen.known_rows], minlength=len(seen.class_names))
-    given = np.zeros(len(seen.class_names), np.int64)
-    number_of = {name: number for number, name in enumerate(seen.class_names)}
-    for _, name in label_queue.given_labels():
-        if name in number_of:  # the log may know classes of before
-            given[number_of[name]] += 1
-    waits = label_queue.waiting()
-    waiting = np.bincount(prediction[waits], minlength=len(seen.class_names))
-    doubt = np.bincount(prediction[waits], weights=seen.doubt[waits], minlength=len(seen.class_names))
-    groups = seen.catalog.class_groups
+def serialize_overview(label_queue: LabelQueue) -> dict[str, Any]:
+    """Accuracy, counts, classes, clusters and the most confused pairs."""
+    snapshot = label_queue.snapshot
+    confusion_map = snapshot.confusion_map
     return {
-        "run": seen.run.name,
-        "last": label_queue.last,
-        "method": seen.result["method"],
-        "accuracy": accuracy_in(seen.result),
-        "images": len(seen.rows),
+        "run": snapshot.run.name,
+        "last": label_queue.last_event,
+        "method": snapshot.result["method"],
+        "accuracy": final_accuracy(snapshot.result),
+        "images": len(snapshot.rows),
         "counts": label_queue.counts(),
-        "people": label_queue.people(),
-        "classes": [
-            {
-                "name": name,
-                "group": groups[c] if groups else None,
-                "cluster": int(confused.cluster_of[c]),
-                "position": [round(float(x), 4) for x in confused.position[c]],
-                "labeled": int(came[c]),
-                "given": int(given[c]),
-                "predicted": int((prediction == c).sum()),
-                "waiting": int(waiting[c]),
-                "doubt": round(float(doubt[c]), 2),
-                "photos": _photos(label_queue, c),
-            }
-            for c, name in enumerate(seen.class_names)
-        ],
-        "clusters": confused.clusters,
-        "pairs": [[pair.first, pair.second, pair.total] for pair in confused.pairs],
+        "people": label_queue.verdicts_by_person(),
+        "classes": _serialize_classes(label_queue),
+        "clusters": confusion_map.clusters,
+        "pairs": [[pair.first, pair.second, pair.total] for pair in confusion_map.pairs],
     }
 
 
-def _photos(label_queue: LabelQueue, class_id: int) -> list[int]:
-    seen = label_queue.snapshot
-    came = seen.known_rows[seen.catalog.label[seen.known_rows] == class_id]
-    return [int(row) for row in came[:PHOTOS_OF_A_CLASS]]
+def _serialize_classes(label_queue: LabelQueue) -> list[dict[str, Any]]:
+    snapshot = label_queue.snapshot
+    names, prediction = snapshot.class_names, snapshot.prediction
+    class_of = {name: class_id for class_id, name in enumerate(names)}
+    # The log may name classes that the data set no longer has.
+    new = [class_of[name] for _, name in label_queue.agreed_labels() if name in class_of]
+    waits = label_queue.is_waiting()
+    labeled = np.bincount(snapshot.catalog.label[snapshot.labeled_rows], minlength=len(names))
+    new_labels = np.bincount(np.array(new, np.int64), minlength=len(names))
+    waiting = np.bincount(prediction[waits], minlength=len(names))
+    uncertainty = np.bincount(prediction[waits], weights=snapshot.uncertainty[waits], minlength=len(names))
+    groups = snapshot.catalog.class_groups
+    return [
+        {
+            "name": name,
+            "group": groups[c] if groups else None,
+            "cluster": int(snapshot.confusion_map.cluster_of[c]),
+            "position": [round(float(x), 4) for x in snapshot.confusion_map.position[c]],
+            "labeled": int(labeled[c]),
+            "new_labels": int(new_labels[c]),
+            "predicted": int((prediction == c).sum()),
+            "waiting": int(waiting[c]),
+            "uncertainty": round(float(uncertainty[c]), 2),
+            "photos": _photos(snapshot, c),
+        }
+        for c, name in enumerate(names)
+    ]
+
+
+def _photos(snapshot: ModelSnapshot, class_id: int) -> list[int]:
+    rows = snapshot.labeled_rows[snapshot.catalog.label[snapshot.labeled_rows] == class_id]
+    return [int(row) for row in rows[:PHOTOS_PER_CLASS]]

@@ -1,4 +1,4 @@
-"""What a run's model says about the images of its data set."""
+"""The model's predictions for the unlabeled images, and the orders in which the studio shows them."""
 
 from __future__ import annotations
 
@@ -19,121 +19,148 @@ from semifine.report.class_order import choose_k, has_transitions
 from semifine.runs.analysis import ConfusedPair, class_clusters, drop_unlinked, most_confused_pairs
 from semifine.runs.run import Run
 
-# Among the most uncertain images this many are put in an order that spreads them; beyond, uncertainty alone decides.
-POOL = 2000
+Features = NDArray[np.float32]
+Indices = NDArray[np.int64]
+
+# Ranking the whole queue for diversity would be slow: only the start of the queue is diverse.
+POOL_SIZE = 2000
+NUM_DIVERSE = 500
 
 
-SPREAD = 500
+def margin_uncertainty(probs: NDArray[Any]) -> NDArray[np.float64]:
+    """One minus the margin between the two highest probabilities.
 
+    Args:
+        probs: Class probabilities ``(N, K)``.
 
-def uncertainty(probs: NDArray[Any]) -> NDArray[np.float64]:
-    """(N,) one minus the lead of the best class over the second: 1 where two classes are level, 0 for a sure one."""
+    Returns:
+        ``(N,)``: 1 if two classes are equally probable, 0 if the model is certain.
+
+    Example:
+        >>> margin_uncertainty(np.array([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]])).tolist()
+        [1.0, 0.0]
+    """
     if probs.shape[1] < 2:
         return np.zeros(len(probs))
     best_two = np.partition(probs.astype(np.float64), -2, axis=1)[:, -2:]
     return np.asarray(1 - (best_two[:, 1] - best_two[:, 0]))
 
 
-def most_worth(doubt: NDArray[np.float64], features: Features, known: Features) -> Places:
-    """All places, those whose label teaches most first: uncertain, and unlike what is known and what comes before."""
-    by_doubt = np.argsort(-doubt, kind="stable")
-    pool = by_doubt[:POOL]
-    first = pool[spread_out(doubt[pool], features[pool], known, SPREAD)]
-    rest = by_doubt[~np.isin(by_doubt, first)]
-    return np.concatenate([first, rest])
+def center_and_normalize(features: Features, center: Features) -> Features:
+    """Features ``(N, D)`` minus a center ``(D,)``, scaled to unit length. A dot product is then a cosine similarity.
 
-
-def cluster_by_cluster(doubt: NDArray[np.float64], cluster: NDArray[np.int64]) -> Places:
-    """All places, those of one cluster together; the cluster with the most doubt and its most doubtful first."""
-    total = np.bincount(cluster, weights=doubt)
-    return np.lexsort((-doubt, cluster, -total[cluster]))
-
-
-Features = NDArray[np.float32]
-Places = NDArray[np.int64]
-
-
-def comparable(features: Features, center: Features) -> Features:
-    """(N, D) of unit length around a common center, so that a dot product is a cosine.
-
-    Pooled features are positive: without a center all images look much alike.
+    Pooled features are positive, so all images would look similar without centering.
     """
-    moved = features - center
-    length = np.linalg.norm(moved, axis=1, keepdims=True)
-    result: Features = (moved / np.maximum(length, 1e-12)).astype(np.float32)
+    centered = features - center
+    length = np.linalg.norm(centered, axis=1, keepdims=True)
+    result: Features = (centered / np.maximum(length, 1e-12)).astype(np.float32)
     return result
 
 
-def nearest(features: Features, to: Features, count: int) -> Places:
-    """Places of the ``count`` rows of ``features`` that are most similar to one image, (D,), the nearest first."""
-    cosine = features @ to
+def nearest_neighbors(features: Features, query: Features, count: int) -> Indices:
+    """Indices of the ``count`` rows of ``features`` with the highest cosine similarity to ``query`` ``(D,)``."""
+    cosine = features @ query
     return np.argsort(-cosine, kind="stable")[:count]
 
 
-def spread_out(uncertainty: NDArray[Any], features: Features, known: Features, count: int) -> Places:
-    """Places of ``count`` images, each the most uncertain and the least like what is known when it is chosen.
+def greedy_k_center(uncertainty: NDArray[Any], features: Features, labeled_features: Features, count: int) -> Indices:
+    """Selects uncertain and diverse images by weighted greedy k-center.
 
-    Greedy k-center: an image counts its uncertainty times its distance to the nearest image that is labeled or
-    chosen already. ``features`` (N, D) and ``known`` (M, D) are comparable.
+    The acquisition score of an image is its uncertainty times its cosine distance to the nearest image that is
+    labeled or already selected. Each round selects the image with the highest score.
+
+    Args:
+        uncertainty: ``(N,)``.
+        features: Normalized features ``(N, D)``.
+        labeled_features: Normalized features of the labeled images ``(M, D)``.
+        count: Number of images to select.
+
+    Returns:
+        Indices of the selected images in the order of selection.
+
+    Example:
+        >>> features = np.eye(2, dtype=np.float32)
+        >>> greedy_k_center(np.ones(2), features, features[:1], count=1).tolist()
+        [1]
     """
-    nearest_known = _highest_cosine(features, known)
-    chosen: list[int] = []
+    max_cosine = _max_cosine(features, labeled_features)
+    selected: list[int] = []
     weight = uncertainty.astype(np.float64)
     for _ in range(min(count, len(features))):
-        worth = weight * (1 - nearest_known)
-        worth[chosen] = -np.inf
-        best = int(worth.argmax())
-        chosen.append(best)
-        nearest_known = np.maximum(nearest_known, features @ features[best])
-    return np.array(chosen, np.int64)
+        score = weight * (1 - max_cosine)
+        score[selected] = -np.inf
+        best = int(score.argmax())
+        selected.append(best)
+        max_cosine = np.maximum(max_cosine, features @ features[best])
+    return np.array(selected, np.int64)
 
 
-def _highest_cosine(features: Features, known: Features, block: int = 2048) -> NDArray[np.float32]:
+def _max_cosine(features: Features, labeled_features: Features, block: int = 2048) -> NDArray[np.float32]:
     highest = np.full(len(features), -1, np.float32)
-    for start in range(0, len(known), block):
-        highest = np.maximum(highest, (features @ known[start : start + block].T).max(axis=1))
+    for start in range(0, len(labeled_features), block):
+        highest = np.maximum(highest, (features @ labeled_features[start : start + block].T).max(axis=1))
     return highest
 
 
-MOST_PAIRS = 12
-# Probabilities become whole counts at this scale, so that the same clustering serves them.
+def rank_by_acquisition(uncertainty: NDArray[np.float64], features: Features, labeled_features: Features) -> Indices:
+    """All indices: first a diverse selection of the most uncertain images, then the rest by uncertainty."""
+    by_uncertainty = np.argsort(-uncertainty, kind="stable")
+    pool = by_uncertainty[:POOL_SIZE]
+    first = pool[greedy_k_center(uncertainty[pool], features[pool], labeled_features, NUM_DIVERSE)]
+    rest = by_uncertainty[~np.isin(by_uncertainty, first)]
+    return np.concatenate([first, rest])
+
+
+def rank_by_cluster(uncertainty: NDArray[np.float64], cluster: NDArray[np.int64]) -> Indices:
+    """All indices grouped by cluster: clusters by total uncertainty, images of a cluster by uncertainty.
+
+    Example:
+        >>> rank_by_cluster(np.array([0.1, 0.9, 0.2]), np.array([0, 1, 0])).tolist()
+        [1, 2, 0]
+    """
+    total = np.bincount(cluster, weights=uncertainty)
+    return np.lexsort((-uncertainty, cluster, -total[cluster]))
+
+
+MAX_PAIRS = 12
+# Scales probabilities to integer counts, which the clustering expects.
 COUNTS_PER_IMAGE = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class ConfusionMap:
-    """Clusters of classes, the pairs that are confused most, and a place on a plane for each class."""
+    """Clusters of classes, the most confused pairs, and a position in the plane for each class."""
 
     clusters: list[list[int]]
-    """Lists of class ids; classes that are confused with none stand alone at the end."""
+    """Class ids of each cluster. Classes that are not confused with others are clusters of one, at the end."""
     cluster_of: NDArray[np.int64]
-    """(K,) the cluster of each class."""
+    """The cluster of each class ``(K,)``."""
     pairs: list[ConfusedPair]
     position: NDArray[np.float64]
-    """(K, 2) in 0..1: classes whose images look alike lie close."""
+    """Positions ``(K, 2)`` in 0..1: classes with similar images are close."""
 
 
-def confusion_map(stats: Run, probs: NDArray[np.float32], features: Features) -> ConfusionMap:
-    """By the transitions that SoC counted; for other methods by the probability that predictions leave to others."""
-    counts = stats.transitions if has_transitions(stats) and stats.transitions is not None else soft_confusion(probs)
-    blocks, alone = drop_unlinked(class_clusters(counts, choose_k(stats)[0]), counts)
-    clusters = [*blocks, *([label] for label in alone)]
-    cluster_of = np.zeros(stats.num_classes, np.int64)
+def build_confusion_map(run: Run, probs: NDArray[np.float32], features: Features) -> ConfusionMap:
+    """Clusters classes by SoC's class transitions, or by the predicted probabilities if the method has none."""
+    counts = run.transitions if has_transitions(run) and run.transitions is not None else soft_confusion(probs)
+    groups, singles = drop_unlinked(class_clusters(counts, choose_k(run)[0]), counts)
+    clusters = [*groups, *([class_id] for class_id in singles)]
+    cluster_of = np.zeros(run.num_classes, np.int64)
     for number, members in enumerate(clusters):
         cluster_of[members] = number
-    return ConfusionMap(clusters, cluster_of, most_confused_pairs(counts, MOST_PAIRS), positions(probs, features))
+    return ConfusionMap(clusters, cluster_of, most_confused_pairs(counts, MAX_PAIRS), class_positions(probs, features))
 
 
 def soft_confusion(probs: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(K, K) how much probability the images predicted as the row's class leave to the column's."""
+    """Confusion matrix ``(K, K)`` from probabilities ``(N, K)``: row = predicted class, column = probability mass."""
     num_classes = probs.shape[1]
     counts = np.zeros((num_classes, num_classes))
     np.add.at(counts, probs.argmax(axis=1), probs.astype(np.float64))
     return np.asarray(np.rint(counts * COUNTS_PER_IMAGE), np.int64)
 
 
-def positions(probs: NDArray[Any], features: Features) -> NDArray[np.float64]:
-    """The two main directions in which the mean features of the classes differ."""
+def class_positions(probs: NDArray[Any], features: Features) -> NDArray[np.float64]:
+    """First two principal components of the class centroids ``(K, 2)``, scaled to 0..1."""
     weight = probs / np.maximum(probs.sum(axis=0), 1e-12)
     centroids = weight.T.astype(np.float64) @ features
     centered = centroids - centroids.mean(axis=0)
@@ -145,34 +172,38 @@ def positions(probs: NDArray[Any], features: Features) -> NDArray[np.float64]:
     return np.asarray((plane - low) / np.maximum(high - low, 1e-12))
 
 
-MOST_CANDIDATES = 9  # one for each number key
-FEWEST_CANDIDATES = 3
+MAX_CANDIDATES = 9  # one per digit key
+MIN_CANDIDATES = 3
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSnapshot:
-    """Columns over the U unlabeled images; a place is a position in them, a row one in the catalog."""
+    """What one model predicts for the U unlabeled images.
+
+    An index counts the unlabeled images, 0 to U - 1; a row counts all images of the catalog.
+    """
 
     run: Path
     result: dict[str, Any]
     catalog: Catalog
     store: ImageStore
-    rows: Places
-    """(U,) their rows in the catalog, each of another path."""
+    rows: Indices
+    """Catalog rows of the unlabeled images ``(U,)``. Paths are unique."""
     probs: NDArray[np.float32]
-    """(U, K), calibrated where the run has validation images."""
+    """Probabilities ``(U, K)``, calibrated if the run has validation images."""
     num_candidates: NDArray[np.int64]
-    """(U,) how many classes the image may be of: the surer the model, the fewer."""
+    """Size of SoC's candidate set for each image ``(U,)``."""
     features: Features
-    """(U, D) comparable."""
-    known_rows: Places
-    """(L,) rows of the images that came with a label."""
-    known_features: Features
-    """(L, D) comparable."""
-    doubt: NDArray[np.float64]
-    map: ConfusionMap
-    orders: dict[str, Places]
-    """The places in each order that the queue can have."""
+    """Normalized features ``(U, D)``."""
+    labeled_rows: Indices
+    """Catalog rows of the L images that the data set labels."""
+    labeled_features: Features
+    """Normalized features ``(L, D)``."""
+    uncertainty: NDArray[np.float64]
+    """Margin uncertainty ``(U,)``."""
+    confusion_map: ConfusionMap
+    orders: dict[str, Indices]
+    """All indices in each order that the queue offers."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -180,34 +211,35 @@ class ModelSnapshot:
 
     @cached_property
     def prediction(self) -> NDArray[np.int64]:
+        """Predicted class ``(U,)``."""
         return np.asarray(self.probs.argmax(axis=1), np.int64)
 
-    def short_list(self, place: int) -> list[int]:
-        """The candidates to choose from, the most probable first.
+    def candidates(self, index: int) -> list[int]:
+        """Class ids to choose from, most probable first.
 
-        As many as SoC's cluster of the prediction has, within bounds: a single one would be no choice. They are the
-        most probable classes rather than the cluster itself, which more often lacks the true class.
+        The number of candidates is the size of SoC's cluster, limited to 3 to 9. The candidates are the most probable
+        classes rather than the members of the cluster, because the cluster misses the true class more often.
         """
-        length = int(np.clip(self.num_candidates[place], FEWEST_CANDIDATES, MOST_CANDIDATES))
-        return [int(c) for c in np.argsort(-self.probs[place], kind="stable")[:length]]
+        count = int(np.clip(self.num_candidates[index], MIN_CANDIDATES, MAX_CANDIDATES))
+        return [int(c) for c in np.argsort(-self.probs[index], kind="stable")[:count]]
 
 
 def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSnapshot:
-    """Runs the network once over all labeled and unlabeled images of the run's data set."""
+    """Runs the network of a run on all labeled and unlabeled images of its data set."""
     model = TrainedModel(path, device=device)
     run = model.run
     catalog = run.dataset.catalog
-    rows = first_of_each_path(catalog, catalog.rows(Split.UNLABELED))
+    rows = drop_repeated_paths(catalog, catalog.rows(Split.UNLABELED))
     if not len(rows):
         raise UserError(f"{catalog.name} has no unlabeled images: there is nothing to label in {path}.")
-    features, logits = _look(model, rows)
+    features, logits = _features_and_logits(model, rows)
     probs = model.calibration.probabilities(logits).astype(np.float32)
-    known_rows = catalog.rows(Split.LABELED)
-    known_features, _ = _look(model, known_rows)
+    labeled_rows = catalog.rows(Split.LABELED)
+    labeled_features, _ = _features_and_logits(model, labeled_rows)
     center = features.mean(axis=0)
-    features, known_features = comparable(features, center), comparable(known_features, center)
-    doubt = uncertainty(probs)
-    confused = confusion_map(run, probs, features)
+    features, labeled_features = (center_and_normalize(part, center) for part in (features, labeled_features))
+    uncertainty = margin_uncertainty(probs)
+    confusion_map = build_confusion_map(run, probs, features)
     return ModelSnapshot(
         run=path,
         result=run.result,
@@ -215,26 +247,26 @@ def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSn
         store=run.dataset.store,
         rows=rows,
         probs=probs,
-        # SoC chooses clusters by the confidence that training saw, which is not calibrated.
+        # SoC selects clusters by uncalibrated confidence, as in training.
         num_candidates=model.candidates(softmax(logits)).sum(axis=1),
         features=features,
-        known_rows=known_rows,
-        known_features=known_features,
-        doubt=doubt,
-        map=confused,
+        labeled_rows=labeled_rows,
+        labeled_features=labeled_features,
+        uncertainty=uncertainty,
+        confusion_map=confusion_map,
         orders={
-            "worth": most_worth(doubt, features, known_features),
-            "cluster": cluster_by_cluster(doubt, confused.cluster_of[probs.argmax(axis=1)]),
+            "informative": rank_by_acquisition(uncertainty, features, labeled_features),
+            "cluster": rank_by_cluster(uncertainty, confusion_map.cluster_of[probs.argmax(axis=1)]),
         },
     )
 
 
-def first_of_each_path(catalog: Catalog, rows: Places) -> Places:
-    """Without the rows that name an image once more: a table may list one twice, and it needs one answer."""
+def drop_repeated_paths(catalog: Catalog, rows: Indices) -> Indices:
+    """The rows without repetitions: a table may list an image twice, but it needs only one label."""
     _, first = np.unique([str(catalog.paths[row]) for row in rows], return_index=True)
     return rows[np.sort(first)]
 
 
-def _look(model: TrainedModel, rows: Places) -> tuple[Features, NDArray[np.float32]]:
+def _features_and_logits(model: TrainedModel, rows: Indices) -> tuple[Features, NDArray[np.float32]]:
     batches = list(model.scores(rows))
     return np.concatenate([b.features for b in batches]), np.concatenate([b.logits for b in batches])
