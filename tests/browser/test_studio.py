@@ -108,13 +108,13 @@ def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp
         assert page.inner_text("#after b") == f"{after['top1']:.1f} %"
         assert f"{before['top1']:.1f} %" in page.inner_text(".compare")
 
-        page.click("#use")
+        page.click("#switch")
         wait_for_text(page, "#run", "birds-studio-1")
         wait_for_text(page, "#counts", "21 labeled")
         page.wait_for_selector("#label:not([hidden])")
         assert path_shown(page) not in given
         page.click("nav a[href='#train']")
-        wait_for_text(page, "#outcome", "You are labeling with this model.")
+        wait_for_text(page, "#outcome", "The studio uses this model.")
         assert server.end(signal.SIGINT) == 0
 
 
@@ -141,7 +141,7 @@ def test_nobody_is_overwritten_in_silence(chromium: Browser, own_run: Path) -> N
         disputed = path_shown(bo)
         names = bo.locator("#candidates .name").all_inner_texts()
         answer(ada, names[0])
-        bo.wait_for_selector("#banner.told")
+        bo.wait_for_selector("#banner.answered")
 
         bo.keyboard.press("2")
         wait_for_text(bo, "#replace-dialog[open] p", f"Ada says {names[0]}")
@@ -156,8 +156,8 @@ def test_nobody_is_overwritten_in_silence(chromium: Browser, own_run: Path) -> N
         bo.keyboard.press("Enter")
         wait_for_text(bo, "#toast.shown", "1 in conflict")
         assert labels_in(log) == {}
-        wait_for_text(ada, "#news", f"Bo says {names[1]}, you said {names[0]}: a conflict")
-        ada.click("#news button >> text=Look")
+        wait_for_text(ada, "#notices", f"Conflict: Bo says {names[1]}, you said {names[0]}")
+        ada.click("#notices button >> text=Show")
         wait_for_text(ada, "#banner.conflict", f"Bo says {names[1]}")
         ada.keyboard.press("2")  # they agree now, so there is nothing to ask
         wait_for_text(ada, "#toast.shown", names[1])
@@ -167,14 +167,14 @@ def test_nobody_is_overwritten_in_silence(chromium: Browser, own_run: Path) -> N
         assert third == path_shown(ada) != disputed
         names = bo.locator("#candidates .name").all_inner_texts()
         answer(ada, names[0])
-        bo.wait_for_selector("#banner.told")
+        bo.wait_for_selector("#banner.answered")
         bo.keyboard.press("2")
         bo.wait_for_selector("#replace-dialog[open]")
         bo.keyboard.press("r")
-        wait_for_text(ada, "#news", f"Bo replaced your answer {names[0]} by {names[1]}")
+        wait_for_text(ada, "#notices", f"Bo replaced your answer {names[0]} with {names[1]}")
         assert labels_in(log)[third] == names[1]
-        ada.click("#news [aria-label=Dismiss]")
-        assert ada.inner_text("#news") == ""
+        ada.click("#notices [aria-label=Dismiss]")
+        assert ada.inner_text("#notices") == ""
 
 
 def _other_answers(page: Page, log: Path) -> None:
@@ -186,7 +186,7 @@ def _other_answers(page: Page, log: Path) -> None:
         last = read_events(log)[-1]
         assert (last.kind, last.path, last.person) == (kind, path, "Ada")
         page.keyboard.press("Backspace")
-        wait_for_text(page, "#toast.shown", "Taken back")
+        wait_for_text(page, "#toast.shown", "Undone")
         wait_for_text(page, "#path", path)
     page.keyboard.press("z")
     page.wait_for_selector("#zoom-dialog[open]")
@@ -213,11 +213,11 @@ def _answer_for_look_alikes(page: Page, address: str, log: Path) -> None:
     assert main.path == image["path"]
     assert [other.shown["accepted_with"] for other in others] == [main.path] * len(image["look_alikes"])
     page.keyboard.press("Backspace")
-    wait_for_text(page, "#toast.shown", "Taken back")
+    wait_for_text(page, "#toast.shown", "Undone")
     page.fill("#filters [name=text]", "")
     page.keyboard.press("Enter")
     page.wait_for_function(
-        "path => document.querySelector('#path').textContent !== path && !document.querySelector('#desk').hidden",
+        "path => document.querySelector('#path').textContent !== path && !document.querySelector('#image-view').hidden",
         arg=image["path"],
     )
 
@@ -255,7 +255,7 @@ def _disagree(browser: Browser, server: Server, ada: Page, truth: dict[str, str]
 def _nothing_else_is_served(address: str) -> None:
     """Paths as no browser would send them, straight into the socket."""
     url = urlsplit(address)
-    for path in ("../../../../../../etc/passwd", "assets/../../../../../../etc/passwd", "photo/../../settings.yaml"):
+    for path in ("../../../../../../etc/passwd", "static/../../../../../../etc/passwd", "photo/../../settings.yaml"):
         with socket.create_connection((url.hostname, url.port)) as connection:
             request = f"GET {url.path}{path} HTTP/1.1\r\nHost: {url.netloc}\r\nConnection: close\r\n\r\n"
             connection.sendall(request.encode())

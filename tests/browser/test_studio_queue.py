@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 SLOW_ANSWERS = """() => {
   const real = window.fetch;
-  const delay = (address) => new Promise((done) => setTimeout(done, String(address).includes("say") ? 300 : 0));
+  const delay = (address) => new Promise((done) => setTimeout(done, String(address).includes("answer") ? 300 : 0));
   window.fetch = (address, options) => delay(address).then(() => real(address, options));
 }"""
 
@@ -40,7 +40,7 @@ def say_unsure(address: str, person: str, ids: list[int]) -> None:
     images = [{"id": place, "seen": 0} for place in ids]
     body = {"run": "birds", "person": person, "kind": "unsure", "images": images}
     headers = {"Origin": "{0.scheme}://{0.netloc}".format(urlsplit(address)), "Content-Type": "application/json"}
-    urlopen(Request(f"{address}api/say", json.dumps(body).encode(), headers)).close()
+    urlopen(Request(f"{address}api/answer", json.dumps(body).encode(), headers)).close()
 
 
 def press(page: Page, key: str) -> None:
@@ -71,16 +71,16 @@ def test_the_queue_goes_on_until_nothing_waits(chromium: Browser, own_run: Path)
         press(page, "u")
         wait_for_text(page, "#total", "1 image")  # what was skipped is back
         press(page, "u")
-        wait_for_text(page, "#empty:not([hidden])", "Nothing is waiting here any more. Well done.")
+        wait_for_text(page, "#empty:not([hidden])", "All images here are labeled. Well done.")
         unsure = [event.path for event in read_events(own_run.with_name("birds.studio.db")) if event.person == "Ada"]
         assert len(set(unsure)) == len(mine)
 
         page.click("#empty [data-action=undo]")
-        wait_for_text(page, "#toast.shown", "Taken back")
+        wait_for_text(page, "#toast.shown", "Undone")
         wait_for_text(page, "#path", unsure[-1])
         page.fill("#filters [name=text]", "zzzz")
         page.keyboard.press("Enter")
-        wait_for_text(page, "#empty:not([hidden])", "No waiting image fits these filters.")
+        wait_for_text(page, "#empty:not([hidden])", "No waiting image matches these filters.")
         page.click("#empty [data-action=all]")
         wait_for_text(page, "#path", unsure[-1])
         assert page.input_value("#filters [name=text]") == ""
@@ -102,7 +102,7 @@ def test_the_queue_goes_on_until_nothing_waits(chromium: Browser, own_run: Path)
             page.keyboard.press("ArrowRight")
             wait_for_text(page, "#total", f"{left} image")
         page.keyboard.press("ArrowRight")
-        wait_for_text(page, "#empty:not([hidden])", "That was the last one.")
+        wait_for_text(page, "#empty:not([hidden])", "That was the last image.")
 
 
 def test_no_answer_goes_to_an_image_that_was_not_seen(chromium: Browser, own_run: Path) -> None:
@@ -118,7 +118,7 @@ def test_no_answer_goes_to_an_image_that_was_not_seen(chromium: Browser, own_run
         assert [event.path for event in read_events(log)] == paths[:1]
         page.keyboard.press("1")
         page.keyboard.press("Backspace")  # is about that answer, and waits for it
-        wait_for_text(page, "#toast.shown", "Taken back")
+        wait_for_text(page, "#toast.shown", "Undone")
         wait_for_text(page, "#path", paths[1])
         assert [(event.path, event.kind) for event in read_events(log)[1:]] == [(paths[1], "label"), (paths[1], "undo")]
 
@@ -127,7 +127,7 @@ def test_no_answer_goes_to_an_image_that_was_not_seen(chromium: Browser, own_run
         wait_for_text(page, "#photo", "This photo cannot be shown.")
         page.route("**/api/**", lambda route: route.abort())
         page.keyboard.press("1")
-        wait_for_text(page, "#toast.error.shown", "Not saved. The studio does not answer.")
+        wait_for_text(page, "#toast.error.shown", "Not saved. The studio does not respond.")
         page.wait_for_timeout(2000)  # the page asks for news meanwhile, in vain
         wait_for_text(page, "#toast.error.shown", "Not saved.")
         assert page.inner_text("#path") == paths[2]

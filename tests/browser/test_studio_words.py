@@ -20,10 +20,10 @@ PERSIAN = "علی\u200cرضا"  # noqa: RUF001
 
 # around one spot of a map
 TWENTY_NAMES = """async () => {
-  const { placeNames } = await import(new URL("assets/placing.js", location).href);
-  const at = (i) => ({ x: 570 + 30 * (i % 3), y: 280 + 30 * Math.floor(i / 3), r: 8, width: 120, worth: i });
+  const { placeNames } = await import(new URL("static/class_map.js", location).href);
+  const at = (i) => ({ x: 570 + 30 * (i % 3), y: 280 + 30 * Math.floor(i / 3), r: 8, width: 120, priority: i });
   const dots = Array.from({ length: 20 }, (_, i) => at(i));
-  return placeNames(dots, [], { width: 1200, height: 560, letter: 15 }).filter(Boolean).length;
+  return placeNames(dots, [], { width: 1200, height: 560, lineHeight: 15 }).filter(Boolean).length;
 }"""
 
 
@@ -39,7 +39,7 @@ def test_names(chromium: Browser, own_run: Path) -> None:
         wait_for_text(first, "#toast.shown", names[0])
         second.keyboard.press("2")
         wait_for_text(second, "#toast.error.shown", f"Not saved. Sam answered '{names[0]}'")
-        wait_for_text(second, "#banner.told", f"Sam says {names[0]}")
+        wait_for_text(second, "#banner.answered", f"Sam says {names[0]}")
         assert dict(agreed_labels(current_labels(read_events(log)))) == {path: names[0]}
         second.keyboard.press("2")
         wait_for_text(second, "#toast.shown", names[1])
@@ -49,7 +49,7 @@ def test_names(chromium: Browser, own_run: Path) -> None:
         first.wait_for_selector("#name-dialog:not([open])", state="attached")
         assert first.inner_text("#person") == "Sam"
         _rename(first, "a\u202eb", "Enter")
-        wait_for_text(first, "#name-dialog[open] .failed", "A name has 1 to 40 characters")
+        wait_for_text(first, "#name-dialog[open] .failed", "A name must have 1 to 40 visible characters")
         first.fill("#name-dialog input", PERSIAN)
         with first.expect_response("**/api/image/*"):  # the queue is another person's now
             first.keyboard.press("Enter")
@@ -77,7 +77,7 @@ def test_keys_and_focus(chromium: Browser, own_run: Path) -> None:
             ("à", "Digit0", "none_of_these"),
             ("\u0433", "KeyU", "unsure"),
         ):
-            with page.expect_response("**/api/say"):
+            with page.expect_response("**/api/answer"):
                 page.evaluate(key, [letter, code])
             assert read_events(log)[-1].kind == kind
             page.wait_for_timeout(200)
@@ -131,18 +131,18 @@ def test_class_search(chromium: Browser, own_run: Path) -> None:
         page.keyboard.press("Enter")
         page.wait_for_selector("#candidates button")
         page.keyboard.press("/")
-        wait_for_text(page, "#class-rest", "250 more classes: type to narrow.")
+        wait_for_text(page, "#class-rest", "250 more classes. Type to narrow the list.")
         options = page.get_by_role("listbox").get_by_role("option")
         assert options.count() == 50
         page.keyboard.press("ArrowDown")
-        box = page.get_by_role("combobox", name="Part of a name")
+        box = page.get_by_role("combobox", name="Part of the class name")
         assert box.get_attribute("aria-activedescendant") == options.nth(1).get_attribute("id")
         assert options.nth(1).get_attribute("aria-selected") == "true"
         for typed in ("zolto", "ŻÓŁTO"):
             box.fill(typed)
             assert options.all_inner_texts() == names[-1:]
         box.fill("dodo")
-        wait_for_text(page, "#class-rest", "No class has this in its name.")
+        wait_for_text(page, "#class-rest", "No matching class.")
 
         placed = page.evaluate(TWENTY_NAMES)
         assert placed == 20, "there is room for all of them"
@@ -168,7 +168,7 @@ def test_train_page(chromium: Browser, own_run: Path) -> None:
         page.uncheck("#train-form [name=from_weights]")
         page.fill("#train-form [name=iterations]", "77")
         told["labeled"] = 2
-        wait_for_text(page, "#to-learn", "2 labels will join")
+        wait_for_text(page, "#new-labels", "The training set gains 2 labels")
         assert page.is_enabled("#train-form button")
         assert page.input_value("#train-form [name=iterations]") == "77"
         assert not page.is_checked("#train-form [name=from_weights]")
@@ -185,13 +185,13 @@ def test_train_page(chromium: Browser, own_run: Path) -> None:
 
         page.route("**/api/stop", lambda route: route.abort())
         page.click("#stop")
-        wait_for_text(page, "#toast.error.shown", "does not answer")
+        wait_for_text(page, "#toast.error.shown", "does not respond")
         wait_for_text(page, "#stop:enabled", "Stop")
         page.unroute("**/api/stop")
 
         told["training"] = {**running, "state": "finished", "before": None, "after": None}
-        page.click("#use")  # there is none in truth
+        page.click("#switch")  # there is none in truth
         wait_for_text(page, "#toast.error.shown", "no finished training")
-        wait_for_text(page, "#use:enabled", "Go on labeling")
+        wait_for_text(page, "#switch:enabled", "Use the new model")
         told["training"] = {**told["training"], "run": "birds"}
-        wait_for_text(page, "#outcome", "You are labeling with this model.")
+        wait_for_text(page, "#outcome", "The studio uses this model.")

@@ -1,37 +1,38 @@
-// Talks to the server. Addresses are relative: the page's own address holds the token.
+// Requests to the server. URLs are relative, because the page's own URL contains the token.
 
-async function answer(response) {
+async function parse(response) {
   const text = await response.text();
+  const failure = `The studio responded with status ${response.status}.`;
   let body = null;
   try {
     body = JSON.parse(text);
   } catch {
-    throw new Error(text || `The studio answered with ${response.status}.`);
+    throw new Error(text || failure);
   }
-  if (!response.ok) throw new Error(body.error || `The studio answered with ${response.status}.`);
+  if (!response.ok) throw new Error(body.error || failure);
   return body;
 }
 
-async function ask(address, options) {
+async function request(url, options) {
   let response;
   try {
-    response = await fetch(address, options);
+    response = await fetch(url, options);
   } catch {
-    throw new Error("The studio does not answer. Is it still running?");
+    throw new Error("The studio does not respond. Is it still running?");
   }
-  return answer(response);
+  return parse(response);
 }
 
-export const get = (name, query = {}) => ask(`api/${name}?${new URLSearchParams(query)}`);
+export const get = (name, query = {}) => request(`api/${name}?${new URLSearchParams(query)}`);
 
 export const post = (name, body = {}) =>
-  ask(`api/${name}`, {
+  request(`api/${name}`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
 
-// The run is part of the address, because another model may number the photos in another way.
+// The run is part of photo URLs, because another model may number the photos differently.
 let run = "";
 export const setRun = (name) => (run = name);
 export const shownRun = () => run;

@@ -1,4 +1,4 @@
-// Small helpers to build the page; text is always text, never markup.
+// Helpers that build and update the page. Text is always text, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -15,8 +15,10 @@ function fill(element, properties, children) {
   return element;
 }
 
+/** An HTML element. */
 export const make = (tag, properties = {}, ...children) => fill(document.createElement(tag), properties, children);
 
+/** An SVG element. */
 export const draw = (tag, properties = {}, ...children) =>
   fill(document.createElementNS(SVG, tag), properties, children);
 
@@ -24,53 +26,53 @@ export const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}
 
 export const plural = (count, one, many = one + "s") => `${count} ${count === 1 ? one : many}`;
 
-/** Lets a button say what is under way until it is done. */
-export async function whileSaying(button, words, action) {
-  const before = button.textContent;
+/** Disables a button and changes its text until an action is done. */
+export async function whileBusy(button, busyText, action) {
+  const idleText = button.textContent;
   const set = (isBusy, text) => {
     button.ariaBusy = isBusy;
     button.disabled = isBusy;
     button.textContent = text;
   };
-  set(true, words);
+  set(true, busyText);
   try {
     await action();
   } catch (error) {
     toast(error.message, true);
   } finally {
-    set(false, before);
+    set(false, idleText);
   }
 }
 
-/** Renders anew, with the keyboard's focus on the button or link that takes the place of the focused one. */
-export function keepingFocus(root, render) {
+/** Renders, and keeps the keyboard focus on the button or link at the same position. */
+export function keepFocus(root, render) {
   const all = () => [...root.querySelectorAll("a, button")];
-  const place = all().findIndex((element) => element.matches(":focus-visible"));
+  const index = all().findIndex((element) => element.matches(":focus-visible"));
   render();
-  if (place >= 0) all()[Math.min(place, all().length - 1)]?.focus({ preventScroll: true });
+  if (index >= 0) all()[Math.min(index, all().length - 1)]?.focus({ preventScroll: true });
 }
 
 export function toast(text, isError = false) {
-  const place = find("#toast");
-  place.textContent = text;
-  place.classList.toggle("error", isError);
-  place.classList.add("shown");
+  const element = find("#toast");
+  element.textContent = text;
+  element.classList.toggle("error", isError);
+  element.classList.add("shown");
   clearTimeout(toast.timer);
-  toast.timer = setTimeout(() => place.classList.remove("shown"), isError ? 8000 : 2500);
+  toast.timer = setTimeout(() => element.classList.remove("shown"), isError ? 8000 : 2500);
 }
 
-/** What goes wrong again and again is told, but not in place of an error that is being read. */
-export const grumble = (text) => find("#toast.error.shown") || toast(text, true);
+/** Shows a repeated error unless another error is visible. */
+export const repeatedError = (text) => find("#toast.error.shown") || toast(text, true);
 
-/** Opens a dialog; the value of the button that closes it, "" for any other way out. */
-export function ask(dialog) {
+/** Opens a dialog. Returns the value of the button that closes it, or "" if it is canceled. */
+export function openDialog(dialog) {
   dialog.returnValue = "";
   dialog.showModal();
   return new Promise((resolve) => (dialog.onclose = () => resolve(dialog.returnValue)));
 }
 
-/** Lets a tap beside a dialog close it, as Esc does: a phone has no such key. */
-export function leaveFromOutside(dialog) {
+/** Lets a tap outside of a dialog close it, because phones have no Esc key. */
+export function closeOnOutsideClick(dialog) {
   dialog.onclick = ({ target, clientX: x, clientY: y }) => {
     const { left, right, top, bottom } = dialog.getBoundingClientRect();
     if (target === dialog && (x < left || x > right || y < top || y > bottom)) dialog.close();

@@ -1,4 +1,6 @@
-// Keys of the desk; they rest while somebody types or a dialog is open.
+// Keyboard shortcuts of the label page. They are inactive in text fields and dialogs.
+
+import { ANSWERS } from "./answers.js";
 
 export function listen(actions) {
   document.addEventListener("keydown", (event) => {
@@ -9,7 +11,7 @@ export function listen(actions) {
     }
     const key = keyOf(event);
     if (event.ctrlKey && key !== "z") return;
-    const name = event.ctrlKey ? "undo" : nameOf(key);
+    const name = event.ctrlKey ? "undo" : actionName(key);
     if (!name || !actions[name]) return;
     event.preventDefault();
     if (!event.repeat) actions[name](Number(key) - 1);
@@ -17,27 +19,24 @@ export function listen(actions) {
 }
 
 const KEYS = {
-  0: "none_of_these",
-  n: "none_of_these",
-  u: "unsure",
-  s: "skip",
+  ...Object.fromEntries(ANSWERS.flatMap(({ kind, keys }) => keys.map((key) => [key, kind]))),
   Backspace: "undo",
   z: "zoom",
-  a: "alike",
+  a: "look_alikes",
   h: "help",
   "/": "other",
   ArrowRight: "next",
   ArrowLeft: "back",
 };
 
-const nameOf = (key) => KEYS[key] ?? (/^[1-9]$/.test(key) ? "choose" : null);
+const actionName = (key) => KEYS[key] ?? (/^[1-9]$/.test(key) ? "choose" : null);
 
-/** What is written on a key; on layouts that lack it there, what an English keyboard has in its place. */
+/** The character of a key. On other keyboard layouts, the character at the same position of an English keyboard. */
 export function keyOf({ key, code, shiftKey }) {
-  const written = key.length === 1 ? key.toLowerCase() : key;
-  if (nameOf(written)) return written;
+  const character = key.length === 1 ? key.toLowerCase() : key;
+  if (actionName(character)) return character;
   const [, digit, letter] = /^(?:Digit(\d)|Key([A-Z]))$/.exec(code) ?? [];
   if (digit && !shiftKey) return digit; // French and Czech digits need Shift
-  const isForeign = key.length === 1 && key > "\x7f"; // Cyrillic or Greek; a Latin letter means itself
-  return letter && isForeign ? letter.toLowerCase() : written;
+  const isForeign = key.length === 1 && key > "\x7f"; // such as Cyrillic or Greek; Latin letters stay as they are
+  return letter && isForeign ? letter.toLowerCase() : character;
 }

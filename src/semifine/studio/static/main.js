@@ -1,27 +1,26 @@
-// Puts the parts together: what is shown, what the keys do, what other people do meanwhile.
+// Connects the pages, the keyboard shortcuts and the polling for changes of other people.
 
+import { ANSWERS } from "./answers.js";
 import { get, setRun, shownRun } from "./api.js";
-import { chooseClass } from "./classes.js";
-import { LabelQueue } from "./desk.js";
-import { find, grumble, keepingFocus, leaveFromOutside, make, toast } from "./dom.js";
+import { searchClass } from "./class_search.js";
+import { closeOnOutsideClick, find, keepFocus, make, repeatedError, toast } from "./dom.js";
 import { listen } from "./keyboard.js";
-import { toggleLookAlikes } from "./look_alikes.js";
-import { forgetNews, newsOf, tell } from "./news.js";
+import { LabelView, toggleLookAlikes } from "./label_view.js";
 import { showOverview } from "./overview.js";
-import { askName, person, show as showPerson } from "./person.js";
+import { askName, clearNotices, noticeText, person, showName, showNotice } from "./people.js";
 import { Queue } from "./queue.js";
 import { Training } from "./training.js";
 import { Zoom } from "./zoom.js";
 
-const POLL = 1500; // milliseconds
-const PARTS = ["label", "overview", "train"];
+const POLL_INTERVAL = 1500; // milliseconds
+const PAGES = ["label", "overview", "train"];
 
 const queue = new Queue();
-const desk = new LabelQueue(queue);
+const view = new LabelView(queue);
 const zoom = new Zoom();
 const filters = find("#filters");
 let classNames = [];
-let last = null; // the latest event that the page knows of
+let lastEvent = null;
 
 const training = new Training(async () => {
   await openRun();
@@ -29,128 +28,141 @@ const training = new Training(async () => {
 });
 
 async function openRun() {
-  const all = await get("overview");
-  setRun(all.run);
-  last ??= all.last;
-  classNames = all.classes.map(({ name }) => name);
-  find("#run").textContent = all.run;
-  document.title = `${all.run} · semifine studio`;
-  offer(filters.elements.class, classNames.map((name, id) => [id, name]));
-  const named = all.clusters.map((members, id) => [id, members.map((c) => classNames[c]).join(", ")]);
-  offer(filters.elements.cluster, named);
-  queue.wanted = { ...queue.wanted, class: "", cluster: "" };
-  await desk.load();
+  const overview = await get("overview");
+  setRun(overview.run);
+  lastEvent ??= overview.last;
+  classNames = overview.classes.map(({ name }) => name);
+  find("#run").textContent = overview.run;
+  document.title = `${overview.run} · semifine studio`;
+  setOptions(filters.elements.class, classNames.map((name, id) => [id, name]));
+  const clusters = overview.clusters.map((members, id) => [id, members.map((c) => classNames[c]).join(", ")]);
+  setOptions(filters.elements.cluster, clusters);
+  queue.filter = { ...queue.filter, class: "", cluster: "" };
+  await view.load();
 }
 
-function offer(select, options) {
-  const texts = options.map(([value, text]) => make("option", { value }, text.length > 60 ? text.slice(0, 58) + " …" : text));
-  select.replaceChildren(make("option", { value: "" }, "all"), ...texts);
+function setOptions(select, options) {
+  const elements = options.map(([value, text]) => make("option", { value }, text.length > 60 ? text.slice(0, 58) + " …" : text));
+  select.replaceChildren(make("option", { value: "" }, "all"), ...elements);
 }
 
-function filter(changes) {
-  queue.wanted = { ...queue.wanted, state: "waiting", class: "", cluster: "", text: "", ...changes };
-  for (const [name, value] of Object.entries(queue.wanted)) filters.elements[name].value = value;
+function setFilter(changes) {
+  queue.filter = { ...queue.filter, state: "waiting", class: "", cluster: "", text: "", ...changes };
+  for (const [name, value] of Object.entries(queue.filter)) filters.elements[name].value = value;
   location.hash = "#label";
-  return desk.load();
+  return view.load();
 }
 
-function takeFilters({ target }) {
-  target.blur(); // so that the keys answer again
-  const wanted = Object.fromEntries(new FormData(filters));
-  const isNew = Object.entries(wanted).some(([name, value]) => value !== String(queue.wanted[name]));
-  if (!isNew) return; // a search that is entered comes as two events
-  queue.wanted = wanted;
-  desk.load();
+function readFilters({ target }) {
+  target.blur(); // so that the keyboard shortcuts work again
+  const filter = Object.fromEntries(new FormData(filters));
+  const isNew = Object.entries(filter).some(([name, value]) => value !== String(queue.filter[name]));
+  if (!isNew) return; // entering a search fires two events
+  queue.filter = filter;
+  view.load();
 }
 
-async function showPart() {
-  const part = PARTS.includes(location.hash.slice(1)) ? location.hash.slice(1) : "label";
-  for (const name of PARTS) find(`#${name}`).hidden = name !== part;
+async function showPage() {
+  const page = PAGES.includes(location.hash.slice(1)) ? location.hash.slice(1) : "label";
+  for (const name of PAGES) find(`#${name}`).hidden = name !== page;
   for (const link of document.querySelectorAll("nav a"))
-    if (link.hash === `#${part}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#${page}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
-  scrollTo(0, 0); // the address names a part, to which the browser would scroll
-  if (part === "overview") await showOverview(filter).catch((error) => toast(error.message, true));
+  scrollTo(0, 0); // the browser would scroll to the element that the hash names
+  if (page === "overview") await showOverview(setFilter).catch((error) => toast(error.message, true));
 }
 
-const isShown = (part) => !find(`#${part}`).hidden;
+const isShown = (page) => !find(`#${page}`).hidden;
 
 async function poll() {
   try {
-    const news = await get("changes", { after: last });
-    const isNew = news.last !== last || news.run !== shownRun();
-    showCounts(news.counts);
-    training.show(news.training, news.counts);
-    if (news.run === shownRun()) {
-      takeIn(news.images);
-      last = news.last;
-    } else await openRun(); // somebody else has switched to a new model
-    if (isNew && isShown("overview")) await showOverview(filter);
+    const changes = await get("changes", { after: lastEvent });
+    const isNew = changes.last !== lastEvent || changes.run !== shownRun();
+    showCounts(changes.counts);
+    training.show(changes.training, changes.counts);
+    if (changes.run === shownRun()) {
+      applyChanges(changes.images);
+      lastEvent = changes.last;
+    } else await openRun(); // another person has switched to a new model
+    if (isNew && isShown("overview")) await showOverview(setFilter);
   } catch (error) {
-    grumble(error.message);
+    repeatedError(error.message);
   }
-  setTimeout(poll, POLL);
+  setTimeout(poll, POLL_INTERVAL);
 }
 
-function takeIn(images) {
-  for (const [key, standing] of Object.entries(images)) {
+function applyChanges(images) {
+  for (const [key, label] of Object.entries(images)) {
     const id = Number(key);
     queue.forget([id]);
-    if (id === desk.image?.id) {
-      if (standing.seen > desk.image.seen) desk.update(standing);
-    } else if (standing.state === "waiting") queue.reopen([id]);
-    else if (queue.isForWaiting) queue.drop([id]);
-    const words = newsOf(standing, last);
-    if (words) tell(id, words, () => look(id));
+    if (id === view.image?.id) {
+      if (label.seen > view.image.seen) view.update(label);
+    } else if (label.state === "waiting") queue.reopen([id]);
+    else if (queue.isWaiting) queue.remove([id]);
+    const text = noticeText(label, lastEvent);
+    if (text) showNotice(id, text, () => goTo(id));
   }
 }
 
-function look(id) {
+function goTo(id) {
   location.hash = "#label";
-  return desk.look(id);
+  return view.goTo(id);
 }
 
 function showCounts({ waiting, labeled, conflict }) {
-  const place = find("#counts");
-  const conflicts = make("a", { href: "#label", class: "conflicts", on: { click: () => filter({ state: "conflict" }) } }, `${conflict} in conflict`);
-  const now = make("p", {}, `${labeled} labeled, ${waiting} waiting`, ...(conflict ? [" · ", conflicts] : []));
-  if (now.textContent === place.textContent) return; // or it would be read out again and again
-  keepingFocus(place, () => place.replaceChildren(...now.childNodes));
+  const element = find("#counts");
+  const conflicts = make("a", { href: "#label", class: "conflicts", on: { click: () => setFilter({ state: "conflict" }) } }, `${conflict} in conflict`);
+  const counts = make("p", {}, `${labeled} labeled, ${waiting} waiting`, ...(conflict ? [" · ", conflicts] : []));
+  if (counts.textContent === element.textContent) return; // a screen reader would read it again
+  keepFocus(element, () => element.replaceChildren(...counts.childNodes));
 }
 
 const actions = {
-  choose: (place) => desk.choose(place),
-  none_of_these: () => desk.say("none_of_these"),
-  unsure: () => desk.say("unsure"),
-  skip: () => desk.say("skip"),
-  undo: () => desk.undo(),
-  alike: toggleLookAlikes,
-  next: () => desk.next(),
-  back: () => desk.back(),
-  other: () => desk.sayChosen(() => chooseClass(classNames)),
-  all: () => filter({ state: queue.wanted.state }),
+  ...Object.fromEntries(ANSWERS.map(({ kind }) => [kind, () => view.answer(kind)])),
+  choose: (index) => view.choose(index),
+  undo: () => view.undo(),
+  look_alikes: toggleLookAlikes,
+  next: () => view.next(),
+  back: () => view.back(),
+  other: () => view.answerFrom(() => searchClass(classNames)),
+  all: () => setFilter({ state: queue.filter.state }),
   help: () => {
-    leaveFromOutside(find("#help-dialog"));
+    closeOnOutsideClick(find("#help-dialog"));
     find("#help-dialog").showModal();
   },
-  zoom: () => desk.image && zoom.open(desk.image.row),
+  zoom: () => view.image && zoom.open(view.image.row),
 };
-const onDesk = Object.fromEntries(
-  Object.entries(actions).map(([name, action]) => [name, (place) => isShown("label") && action(place)]),
+const labelPageActions = Object.fromEntries(
+  Object.entries(actions).map(([name, action]) => [name, (index) => isShown("label") && action(index)]),
 );
 
+/** Adds buttons, filter options and help texts for the answers. */
+function addAnswers() {
+  const button = ({ kind, button, keys }) =>
+    make("button", { type: "button", "data-action": kind }, make("kbd", {}, keys[0].toUpperCase()), ` ${button}`);
+  const help = ({ keys, help }) => {
+    const names = keys.flatMap((key) => [" or ", make("kbd", {}, key.toUpperCase())]).slice(1);
+    return [make("dt", {}, ...names), make("dd", {}, help)];
+  };
+  find("#actions [data-action=other]").after(...ANSWERS.map(button));
+  find("#help-answers").after(...ANSWERS.flatMap(help));
+  const states = ANSWERS.filter(({ isState }) => isState);
+  filters.elements.state.append(...states.map(({ kind, name }) => make("option", { value: kind }, name)));
+}
+
 async function start() {
-  listen(onDesk);
+  addAnswers();
+  listen(labelPageActions);
   find("#label").onclick = (event) => actions[event.target.closest("[data-action]")?.dataset.action]?.();
-  find("#person").onclick = () => askName().then(forgetNews).then(desk.load);
+  find("#person").onclick = () => askName().then(clearNotices).then(view.load);
   filters.onsubmit = (event) => event.preventDefault();
-  filters.onchange = takeFilters;
-  filters.elements.text.addEventListener("search", takeFilters); // its ✕ makes no other event
-  addEventListener("hashchange", showPart);
-  if (person()) showPerson();
+  filters.onchange = readFilters;
+  filters.elements.text.addEventListener("search", readFilters); // the clear button fires no other event
+  addEventListener("hashchange", showPage);
+  if (person()) showName();
   else await askName();
   await openRun();
-  await showPart();
+  await showPage();
   await poll();
 }
 

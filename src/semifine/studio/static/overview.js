@@ -1,49 +1,53 @@
-// What is learned, what is confused, and how far people have come.
+// The overview page: accuracy, progress, and the map and clusters of the classes.
 
+import { ANSWERS } from "./answers.js";
 import { get, photo } from "./api.js";
-import { find, keepingFocus, make, percent, plural } from "./dom.js";
-import { HUES, map } from "./map.js";
+import { classMap, HUES } from "./class_map.js";
+import { find, keepFocus, make, percent, plural } from "./dom.js";
 
-const DOUBT = "Doubt is 100 % where two classes are level and 0 % where one is far ahead: the mean over the images that wait.";
+const UNCERTAINTY =
+  "Uncertainty is 100 % if the two most probable classes are equally probable and 0 % if the model is certain. " +
+  "Each number is the mean over the waiting images.";
 
 export async function showOverview(filter) {
-  const all = await get("overview");
-  const { classes, clusters, counts } = all;
+  const overview = await get("overview");
+  const { accuracy, classes, clusters, counts } = overview;
   const groups = clusters.filter((members) => members.length > 1);
-  const alone = clusters.filter((members) => members.length === 1).flat();
+  const singles = clusters.filter((members) => members.length === 1).flat();
+  const others = ANSWERS.filter((answer) => answer.isState);
   const parts = [
     make(
       "ul",
       { class: "tiles" },
-      tile(all.accuracy ? `${all.accuracy.top1.toFixed(1)} %` : "–", all.accuracy ? `right on ${all.accuracy.split} images` : "no test images"),
+      tile(accuracy ? `${accuracy.top1.toFixed(1)} %` : "–", accuracy ? `top-1 on ${accuracy.split} images` : "no test images"),
       tile(counts.waiting, "images waiting"),
       tile(counts.labeled, "labeled by people"),
       tile(counts.conflict, "in conflict"),
-      tile(counts.unsure + counts.none_of_these, "unsure or none of these"),
+      tile(others.reduce((sum, { kind }) => sum + counts[kind], 0), others.map(({ name }) => name).join(" or ")),
     ),
-    people(all.people),
-    make("h2", {}, "Classes that look alike lie close, those that are confused are joined"),
-    map(all, filter, find("#map")?.clientWidth),
-    make("h2", {}, "Clusters of classes that are confused"),
-    make("p", { class: "quiet" }, DOUBT),
-    make("div", { class: "cards" }, groups.map((members) => card(members, classes, filter))),
-    alone.length && make("h2", {}, "Confused with none"),
-    alone.length && make("div", { class: "cards" }, make("div", { class: "card" }, classGrid(alone, classes, filter))),
+    peopleLine(overview.people),
+    make("h2", {}, "Class map"),
+    classMap(overview, filter, find("#map")?.clientWidth),
+    make("h2", {}, "Clusters of confused classes"),
+    make("p", { class: "quiet" }, UNCERTAINTY),
+    make("div", { class: "cards" }, groups.map((members) => clusterCard(members, classes, filter))),
+    singles.length && make("h2", {}, "Classes without confusion"),
+    singles.length && make("div", { class: "cards" }, make("div", { class: "card" }, classGrid(singles, classes, filter))),
   ];
-  const place = find("#overview");
-  keepingFocus(place, () => place.replaceChildren(...parts.filter(Boolean)));
+  const page = find("#overview");
+  keepFocus(page, () => page.replaceChildren(...parts.filter(Boolean)));
 }
 
 const tile = (value, name) => make("li", {}, make("b", {}, String(value)), make("span", {}, name));
 
-function people(given) {
-  const names = Object.entries(given);
+function peopleLine(verdicts) {
+  const names = Object.entries(verdicts);
   if (!names.length) return null;
   return make("p", {}, "Labels by ", names.map(([name, count]) => `${name} (${count})`).join(", "), ". ",
-    make("a", { href: "labels.csv", download: "" }, "Save as CSV"));
+    make("a", { href: "labels.csv", download: "" }, "Download as CSV"));
 }
 
-function card(members, classes, filter) {
+function clusterCard(members, classes, filter) {
   const total = (name) => members.reduce((sum, c) => sum + classes[c][name], 0);
   const waiting = total("waiting");
   const cluster = classes[members[0]].cluster;
@@ -55,21 +59,21 @@ function card(members, classes, filter) {
       {},
       make("span", { class: `dot hue-${cluster % HUES}` }),
       `${plural(members.length, "class", "classes")} `,
-      make("button", { type: "button", on: { click: () => filter({ cluster }) } }, "Label these"),
-      make("span", { class: "quiet" }, ` ${waiting} waiting${waiting ? `, doubt ${percent(total("doubt") / waiting)}` : ""}`),
+      make("button", { type: "button", on: { click: () => filter({ cluster }) } }, "Label"),
+      make("span", { class: "quiet" }, ` ${waiting} waiting${waiting ? `, uncertainty ${percent(total("uncertainty") / waiting)}` : ""}`),
     ),
     classGrid(members, classes, filter),
   );
 }
 
 const classGrid = (members, classes, filter) =>
-  make("div", { class: "classes" }, members.map((c) => classView(c, classes[c], filter)));
+  make("div", { class: "classes" }, members.map((c) => classButton(c, classes[c], filter)));
 
-const classView = (id, of, filter) =>
+const classButton = (id, entry, filter) =>
   make(
     "button",
-    { type: "button", class: "class", on: { click: () => filter({ class: id }) }, title: `Label images that look like ${of.name}` },
-    make("span", { class: "photos" }, of.photos.slice(0, 2).map((row) => make("img", { src: photo(row), alt: "", loading: "lazy" }))),
-    make("span", { class: "name" }, of.name),
-    make("span", { class: "quiet" }, `${of.labeled + of.given} labeled${of.given ? ` (${of.given} new)` : ""}`),
+    { type: "button", class: "class", on: { click: () => filter({ class: id }) }, title: `Label images that are predicted as ${entry.name}` },
+    make("span", { class: "photos" }, entry.photos.slice(0, 2).map((row) => make("img", { src: photo(row), alt: "", loading: "lazy" }))),
+    make("span", { class: "name" }, entry.name),
+    make("span", { class: "quiet" }, `${entry.labeled + entry.new_labels} labeled${entry.new_labels ? ` (${entry.new_labels} new)` : ""}`),
   );

@@ -1,62 +1,62 @@
-// Which images come next, and what is known of each.
+// The queue of images, and the details of the next ones.
 
 import { get, photo } from "./api.js";
-import { person } from "./person.js";
+import { person } from "./people.js";
 
-const AHEAD = 3; // images that are fetched before they are needed
-const FEW = 8; // when fewer are left, the server is asked for more
-const MANY = 60;
+const PREFETCH = 3; // images whose details are fetched in advance
+const REFILL_BELOW = 8; // the server is asked for more images when fewer are left
+const BATCH = 60;
 
 export class Queue {
-  wanted = { state: "waiting", order: "worth", class: "", cluster: "", text: "" };
+  filter = { state: "waiting", order: "informative", class: "", cluster: "", text: "" };
   ids = [];
   past = [];
-  #beyond = 0; // images that fit, beyond those that the server sent
-  #passed = new Set(); // looked at, and the server would send them again
-  #settled = new Set(); // no longer waiting; what was fetched before may still call them look-alikes
+  #remaining = 0; // matching images that the server has not sent yet
+  #passed = new Set(); // shown images that the server would send again
+  #settled = new Set(); // images that no longer wait; earlier details may still list them as look-alikes
   #details = new Map();
 
   async load() {
-    const sent = await this.#ask(MANY); // first: where no answer comes, all stays as it is
-    for (const known of [this.#passed, this.#settled, this.#details]) known.clear();
+    const response = await this.#request(BATCH); // first, so that a failed request changes nothing
+    for (const cache of [this.#passed, this.#settled, this.#details]) cache.clear();
     this.ids = [];
-    this.#take(sent);
+    this.#add(response);
   }
 
-  #ask(count) {
-    return get("queue", { ...this.wanted, person: person(), count });
+  #request(count) {
+    return get("queue", { ...this.filter, person: person(), count });
   }
 
-  #take({ ids, total }) {
+  #add({ ids, total }) {
     const known = new Set([...this.ids, ...this.#passed]);
     this.ids.push(...ids.filter((id) => !known.has(id)));
-    this.#beyond = total - ids.length;
+    this.#remaining = total - ids.length;
   }
 
-  async #fetch() {
-    this.#take(await this.#ask(MANY + this.#passed.size));
+  async #refill() {
+    this.#add(await this.#request(BATCH + this.#passed.size));
   }
 
   get current() {
     return this.ids[0];
   }
 
-  /** How many images are left, the current one included. */
-  get left() {
-    return this.ids.length + this.#beyond;
+  /** Number of images left, including the current one. */
+  get length() {
+    return this.ids.length + this.#remaining;
   }
 
-  get isForWaiting() {
-    return this.wanted.state === "waiting";
+  get isWaiting() {
+    return this.filter.state === "waiting";
   }
 
-  get isNarrowed() {
-    const { class: of, cluster, text } = this.wanted;
-    return [of, cluster, text].some((value) => value !== "");
+  get isFiltered() {
+    const { class: classId, cluster, text } = this.filter;
+    return [classId, cluster, text].some((value) => value !== "");
   }
 
-  /** Whether there were images since it was loaded. */
-  get hasBegun() {
+  /** Whether images have been shown since the queue was loaded. */
+  get hasStarted() {
     return this.#passed.size + this.#settled.size > 0;
   }
 
@@ -65,34 +65,34 @@ export class Queue {
     if (id === undefined) return;
     this.past.push(id);
     this.forget([id]);
-    (isAnswered && this.isForWaiting ? this.#settled : this.#passed).add(id);
-    if (this.ids.length < FEW && this.#beyond > 0) await this.#fetch();
-    if (this.ids.length || !this.isForWaiting) return;
-    this.#passed.clear(); // what was passed over or skipped comes back at the end
-    await this.#fetch();
+    (isAnswered && this.isWaiting ? this.#settled : this.#passed).add(id);
+    if (this.ids.length < REFILL_BELOW && this.#remaining > 0) await this.#refill();
+    if (this.ids.length || !this.isWaiting) return;
+    this.#passed.clear(); // skipped images come back at the end
+    await this.#refill();
   }
 
   back() {
     const id = this.past.pop();
-    if (id !== undefined) this.show(id);
+    if (id !== undefined) this.moveToFront(id);
   }
 
-  /** Puts an image in front, whether or not it is in the queue. */
-  show(id) {
+  /** Makes an image the current one, even if the queue does not contain it. */
+  moveToFront(id) {
     this.ids = [id, ...this.ids.filter((other) => other !== id)];
     this.#passed.delete(id);
     this.reopen([id]);
   }
 
-  /** Leaves out images that are answered, but for the one that is looked at. */
-  drop(ids) {
-    const gone = new Set(ids);
-    this.ids = this.ids.filter((id, place) => place === 0 || !gone.has(id));
+  /** Removes answered images except the current one. */
+  remove(ids) {
+    const removed = new Set(ids);
+    this.ids = this.ids.filter((id, index) => index === 0 || !removed.has(id));
     for (const id of ids) this.#settled.add(id);
     this.forget(ids);
   }
 
-  /** Takes in that images wait again. */
+  /** Marks images as waiting again. */
   reopen(ids) {
     for (const id of ids) this.#settled.delete(id);
     this.forget(ids);
@@ -102,18 +102,18 @@ export class Queue {
     for (const id of ids) this.#details.delete(id);
   }
 
-  async detail(id) {
+  async details(id) {
     if (!this.#details.has(id)) {
-      const asked = get(`image/${id}`);
-      asked.catch(() => this.#details.delete(id));
-      this.#details.set(id, asked);
+      const request = get(`image/${id}`);
+      request.catch(() => this.#details.delete(id));
+      this.#details.set(id, request);
     }
     const image = await this.#details.get(id);
     return { ...image, look_alikes: image.look_alikes.filter((other) => !this.#settled.has(other.id)) };
   }
 
   prefetch() {
-    for (const id of this.ids.slice(1, 1 + AHEAD))
-      this.detail(id).then(({ row }) => (new Image().src = photo(row, "large")), () => {});
+    for (const id of this.ids.slice(1, 1 + PREFETCH))
+      this.details(id).then(({ row }) => (new Image().src = photo(row, "large")), () => {});
   }
 }

@@ -1,8 +1,7 @@
-// Train on with the labels, and see what they brought.
+// The training page: start a training, watch its progress, and switch to its model.
 
 import { post, shownRun } from "./api.js";
-import { curve } from "./curve.js";
-import { find, make, plural, whileSaying } from "./dom.js";
+import { draw, find, make, plural, whileBusy } from "./dom.js";
 
 export class Training {
   #form = find("#train-form");
@@ -13,23 +12,22 @@ export class Training {
     this.onSwitch = onSwitch;
     this.#form.onsubmit = (event) => {
       event.preventDefault();
-      this.#post(this.#start, "Starting …", "train", this.#wishes());
+      this.#post(this.#start, "Starting …", "train", this.#options());
     };
     find("#stop").onclick = ({ target }) => this.#post(target, "Stopping …", "stop");
   }
 
-  #post = (button, words, name, body) =>
-    whileSaying(button, words, async () => this.#showStatus(await post(name, body)));
+  #post = (button, text, name, body) => whileBusy(button, text, async () => this.#showStatus(await post(name, body)));
 
-  #wishes() {
+  #options() {
     const { from_weights: weights, iterations: steps } = this.#form.elements;
     return { from_weights: weights.checked, iterations: steps.value ? Number(steps.value) : null };
   }
 
   show(status, { labeled, conflict }) {
-    find("#to-learn").textContent =
-      `${plural(labeled, "label")} will join the labeled images` +
-      (conflict ? `; ${plural(conflict, "image")} in conflict will not.` : ".");
+    find("#new-labels").textContent =
+      `The training set gains ${plural(labeled, "label")}` +
+      (conflict ? `; ${plural(conflict, "image")} in conflict will be left out.` : ".");
     find("#train-hint").hidden = labeled > 0;
     this.#start.disabled = labeled === 0 || this.#start.ariaBusy === "true";
     this.#showStatus(status);
@@ -58,17 +56,17 @@ export class Training {
             ),
             make("p", { class: "quiet" }, `Top-1 accuracy on ${after.split} images. Run folder: ${run}`),
           ]
-        : [make("p", {}, `Finished: ${run}. There are no test or validation images to measure it on.`)];
-    return [...numbers, ...curve(evaluations), run === shownRun() ? make("p", {}, "You are labeling with this model.") : this.#use()];
+        : [make("p", {}, `Finished: ${run}. There are no test or validation images to measure accuracy.`)];
+    return [...numbers, ...accuracyCurve(evaluations), run === shownRun() ? make("p", {}, "The studio uses this model.") : this.#switchButton()];
   }
 
-  #use() {
-    const use = async () => {
-      await post("use");
+  #switchButton() {
+    const switchModel = async () => {
+      await post("switch");
       await this.onSwitch();
     };
-    const start = ({ target }) => whileSaying(target, "Looking at all images …", use);
-    return make("button", { type: "button", class: "main", id: "use", on: { click: start } }, "Go on labeling with the new model");
+    const start = ({ target }) => whileBusy(target, "Predicting all images …", switchModel);
+    return make("button", { type: "button", class: "main", id: "switch", on: { click: start } }, "Use the new model");
   }
 }
 
@@ -76,8 +74,27 @@ function showProgress({ run, step, iterations, evaluations }) {
   const bar = find("#progress progress");
   bar.max = iterations ?? 1;
   if (step) bar.value = step;
-  else bar.removeAttribute("value"); // nothing is known yet, but it moves
-  const far = `step ${step}${iterations ? ` of ${iterations}` : ""}`;
-  find("#progress p").textContent = step ? `Training ${run}: ${far}` : `Starting ${run} …`;
-  find("#progress .on-the-way").replaceChildren(...curve(evaluations));
+  else bar.removeAttribute("value"); // an indeterminate bar
+  const progress = `step ${step}${iterations ? ` of ${iterations}` : ""}`;
+  find("#progress p").textContent = step ? `Training ${run}: ${progress}` : `Starting ${run} …`;
+  find("#progress .evaluations").replaceChildren(...accuracyCurve(evaluations));
+}
+
+/** A figure of the accuracy over the steps; nothing for fewer than two evaluations. */
+function accuracyCurve(evaluations) {
+  const split = evaluations.some((point) => point.split === "test") ? "test" : "val";
+  const points = evaluations.filter((point) => point.split === split);
+  if (points.length < 2) return [];
+  const last = points.at(-1).step;
+  const first = points[0].step;
+  const values = points.map(({ top1 }) => top1);
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const x = ({ step }) => (2 + (96 * (step - first)) / (last - first || 1)).toFixed(2);
+  const y = ({ top1 }) => (28 - (24 * (top1 - low)) / (high - low || 1)).toFixed(2);
+  const range = `${low.toFixed(1)} to ${high.toFixed(1)} %`;
+  const figure = make("figure", { class: "curve" },
+    draw("svg", { viewBox: "0 0 100 30", role: "img", "aria-label": `${split} accuracy from ${range}` },
+      draw("polyline", { points: points.map((point) => `${x(point)},${y(point)}`).join(" ") })),
+    make("figcaption", { class: "quiet" }, `${split} accuracy, ${range}`));
+  return [figure];
 }

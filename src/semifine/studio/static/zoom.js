@@ -1,14 +1,14 @@
-// The photo as large as one likes: by wheel, pinch, double tap, buttons and keys; drag or arrows to move it.
+// The zoom dialog. Wheel, pinch, double tap, buttons and keys zoom; dragging and arrow keys move the photo.
 
 import { photo } from "./api.js";
 import { find, make } from "./dom.js";
 import { keyOf } from "./keyboard.js";
 
-const STEP = 1.4; // of a key or a button
-const CLOSE_UP = 3; // of a double tap
-const LEAST_MOST = 8; // so far a photo can be enlarged however small it is, and beyond, until pixels are large:
+const STEP = 1.4; // zoom factor of a key or button
+const CLOSE_UP = 3; // zoom factor of a double tap
+const MIN_MAX_SCALE = 8; // every photo can be enlarged this far, and large photos until one pixel has LARGE_PIXEL pixels
 const LARGE_PIXEL = 4;
-const MOVE = 0.15; // of the window, by an arrow key
+const MOVE = 0.15; // share of the window that an arrow key moves
 const ARROWS = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
 export class Zoom {
@@ -16,8 +16,8 @@ export class Zoom {
   #stage = find("#zoom-dialog .stage");
   #picture = null;
   #scale = 1; // 1 fits the window
-  #at = [0, 0]; // of the photo's middle, from that of the window
-  #fingers = new Map(); // where each finger, or the mouse, is
+  #offset = [0, 0]; // from the center of the window to the center of the photo
+  #pointers = new Map(); // last event of each finger or mouse
 
   constructor() {
     const dialog = this.#dialog;
@@ -27,12 +27,12 @@ export class Zoom {
     stage.ondblclick = (event) => (this.#scale > 1 ? this.#fit() : this.#enlarge(CLOSE_UP, event));
     stage.onpointerdown = (event) => {
       stage.setPointerCapture(event.pointerId);
-      this.#fingers.set(event.pointerId, event);
+      this.#pointers.set(event.pointerId, event);
     };
-    // Or the browser lets the page coast after a pinch, and a tap on a button only ends that.
+    // Without this, the browser continues to scroll after a pinch, and the next tap only stops the scrolling.
     stage.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
     stage.onpointermove = (event) => this.#drag(event);
-    stage.onpointerup = stage.onpointercancel = (event) => this.#fingers.delete(event.pointerId);
+    stage.onpointerup = stage.onpointercancel = (event) => this.#pointers.delete(event.pointerId);
     find(".tools", dialog).onclick = ({ target }) => this.#tools[target.closest("button")?.name]?.();
     addEventListener("resize", () => dialog.open && this.#draw());
   }
@@ -45,13 +45,13 @@ export class Zoom {
   };
 
   open(row) {
-    // What the desk shows is there already; the whole photo follows.
-    const picture = make("img", { src: photo(row, "large"), alt: "The image, enlarged", on: { load: () => this.#draw() } });
-    const whole = make("img", { src: photo(row, "full") });
-    whole.decode().then(() => (picture.src = whole.src), () => {});
+    // The large photo is already loaded; the full photo replaces it.
+    const picture = make("img", { src: photo(row, "large"), alt: "The enlarged image", on: { load: () => this.#draw() } });
+    const full = make("img", { src: photo(row, "full") });
+    full.decode().then(() => (picture.src = full.src), () => {});
     this.#picture = picture;
     this.#stage.replaceChildren(picture);
-    this.#fingers.clear();
+    this.#pointers.clear();
     this.#dialog.showModal();
     this.#fit();
   }
@@ -61,50 +61,50 @@ export class Zoom {
     this.#draw();
   }
 
-  /** By a factor, so that what lies at a point of the window stays there. */
+  /** Zooms by a factor around a point of the window. */
   #enlarge(factor, { clientX, clientY } = { clientX: innerWidth / 2, clientY: innerHeight / 2 }) {
     const before = this.#scale;
-    this.#scale = Math.min(Math.max(before * factor, 1), this.#most);
+    this.#scale = Math.min(Math.max(before * factor, 1), this.#maxScale);
     const point = [clientX - innerWidth / 2, clientY - innerHeight / 2];
-    this.#at = this.#at.map((at, axis) => point[axis] - (this.#scale / before) * (point[axis] - at));
+    this.#offset = this.#offset.map((offset, axis) => point[axis] - (this.#scale / before) * (point[axis] - offset));
     this.#draw();
   }
 
   #move([x, y]) {
-    this.#at = [this.#at[0] + x, this.#at[1] + y];
+    this.#offset = [this.#offset[0] + x, this.#offset[1] + y];
     this.#draw();
   }
 
-  /** Pixels of the window for one of the photo, where it fits. */
-  get #fitted() {
+  /** Window pixels per photo pixel if the photo fits the window. */
+  get #fitScale() {
     return Math.min(innerWidth / (this.#picture.naturalWidth || 1), innerHeight / (this.#picture.naturalHeight || 1));
   }
 
-  get #most() {
-    return Math.max(LEAST_MOST, LARGE_PIXEL / this.#fitted);
+  get #maxScale() {
+    return Math.max(MIN_MAX_SCALE, LARGE_PIXEL / this.#fitScale);
   }
 
   #draw() {
     const { naturalWidth, naturalHeight } = this.#picture;
-    const shown = this.#scale * this.#fitted;
+    const shown = this.#scale * this.#fitScale;
     const room = [naturalWidth * shown - innerWidth, naturalHeight * shown - innerHeight].map((size) => Math.max(0, size / 2));
-    this.#at = this.#at.map((at, axis) => Math.min(Math.max(at, -room[axis]), room[axis])); // never out of sight
-    this.#picture.style.transform = `translate(${this.#at[0]}px, ${this.#at[1]}px) scale(${this.#scale})`;
+    this.#offset = this.#offset.map((offset, axis) => Math.min(Math.max(offset, -room[axis]), room[axis])); // the photo stays visible
+    this.#picture.style.transform = `translate(${this.#offset[0]}px, ${this.#offset[1]}px) scale(${this.#scale})`;
     find("output", this.#dialog).textContent = `× ${this.#scale.toFixed(1)}`;
   }
 
   #wheel(event) {
     event.preventDefault();
-    const turned = event.deltaY * (event.deltaMode ? 16 : 1); // some browsers count lines
-    const speed = event.ctrlKey ? 0.01 : 0.003; // a pinch on a touch pad comes as a slow wheel with Ctrl
+    const turned = event.deltaY * (event.deltaMode ? 16 : 1); // some browsers report lines
+    const speed = event.ctrlKey ? 0.01 : 0.003; // a touch pad reports a pinch as a slow wheel with Ctrl
     this.#enlarge(Math.exp(-speed * Math.min(Math.max(turned, -150), 150)), event);
   }
 
   #drag(event) {
-    if (!this.#fingers.has(event.pointerId)) return;
-    const before = grip(this.#fingers);
-    this.#fingers.set(event.pointerId, event);
-    const now = grip(this.#fingers);
+    if (!this.#pointers.has(event.pointerId)) return;
+    const before = center(this.#pointers);
+    this.#pointers.set(event.pointerId, event);
+    const now = center(this.#pointers);
     this.#move([now.clientX - before.clientX, now.clientY - before.clientY]);
     if (before.spread && now.spread) this.#enlarge(now.spread / before.spread, now);
   }
@@ -118,13 +118,13 @@ export class Zoom {
     else if (keyOf(event) === "z" && !event.repeat) this.#tools.close();
     else return;
     event.preventDefault();
-    event.stopPropagation(); // or the key that closes it would open it again
+    event.stopPropagation(); // otherwise the key that closes the dialog would open it again
   }
 }
 
-/** The middle of all fingers, and how far the first two are apart. */
-function grip(fingers) {
-  const all = [...fingers.values()];
+/** The center of all pointers, and the distance between the first two. */
+function center(pointers) {
+  const all = [...pointers.values()];
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
   return {
     clientX: mean(all.map(({ clientX }) => clientX)),
