@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 from email.message import Message
@@ -12,17 +11,12 @@ from typing import cast
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.scripts import load_script
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def audit() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("audit", ROOT / ".ci" / "audit.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("audit")
 
 
 def listed(*packages: dict[str, object]) -> str:
