@@ -30,7 +30,8 @@ def main() -> int:
     collect_pages()
     shutil.rmtree(SITE, ignore_errors=True)
     zensical = [str(Path(sys.executable).parent / "zensical"), "build", "--strict", "--config-file", "mkdocs.yml"]
-    subprocess.run(zensical, cwd=ROOT, check=True)
+    if failed := subprocess.run(zensical, cwd=ROOT, env={**os.environ, "NO_COLOR": "1"}, check=False).returncode:
+        return failed
     write_folder_listings(SITE / "benchmarks" / "results")
     broken = broken_links(SITE)
     for line in broken:

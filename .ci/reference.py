@@ -11,11 +11,13 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from semifine import errors
+import semifine
+from semifine import errors, soft_labels
 from semifine.cli import main as cli
 from semifine.config import preset_names, preset_summary
 from semifine.config.train_settings import TrainSettings
@@ -37,12 +39,44 @@ def main() -> None:
 def pages() -> dict[str, str]:
     """Returns the text of each generated page by its file name."""
     return {
+        "api.md": GENERATED + api(),
         "command_line.md": GENERATED + command_line(),
         "data_sources.md": GENERATED + data_sources(),
         "methods.md": GENERATED + methods(),
         "modules.md": GENERATED + modules(),
         "settings.md": GENERATED + settings(),
     }
+
+
+def api() -> str:
+    """Returns a page of mkdocstrings directives, which the site replaces by the docstrings."""
+    public = [getattr(semifine, name) for name in semifine.__all__ if not name.startswith("_")]
+    core = [getattr(soft_labels, name) for name in soft_labels.__all__]
+    sections = {
+        "Train, load, predict": [*directives(public), "semifine.inference.prediction.Prediction"],
+        "Method interface": [name for module in METHOD_INTERFACE for name in directives(public_objects(module))],
+        "SoC": [name for name in directives(core) if name not in directives(public)],
+    }
+    text = "# Python API\n\n`make docs` builds this page from the docstrings; the source shows the names only.\n"
+    for title, names in sections.items():
+        text += f"\n## {title}\n\n" + "\n".join(f"::: {name}\n" for name in names)
+    return text
+
+
+METHOD_INTERFACE = ("semifine.methods.base", "semifine.methods.components", "semifine.losses", "semifine.distributed")
+
+
+def public_objects(module: str) -> list[Any]:
+    """Returns the public classes and functions that a module defines, in order of their definition."""
+    return [
+        found
+        for name, found in vars(import_module(module)).items()
+        if not name.startswith("_") and getattr(found, "__module__", "") == module and inspect.getdoc(found)
+    ]
+
+
+def directives(objects: list[Any]) -> list[str]:
+    return [f"{found.__module__}.{found.__qualname__}" for found in objects if hasattr(found, "__qualname__")]
 
 
 def command_line() -> str:

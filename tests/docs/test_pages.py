@@ -75,3 +75,14 @@ def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.Monk
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_pages_name_exist(page: Path) -> None:
+    """Files of tests, benchmarks and packages, by their path from tests/ or from the package."""
+    text = page.read_text(encoding="utf-8")
+    for path in set(re.findall(r"`(?:src/semifine/|tests/)?([a-z_]+/[a-z_/]+\.(?:py|yaml))`", text)):
+        places = (ROOT, ROOT / "tests", ROOT / "src" / "semifine")
+        assert any((place / path).exists() for place in places), f"{page.name} names {path}"
+    for package in set(re.findall(r"`([a-z_]+)/`", text)) if page.name == "reliability.md" else ():
+        assert (ROOT / "tests" / package).is_dir() or (ROOT / package).is_dir(), f"{page.name} names {package}/"

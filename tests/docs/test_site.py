@@ -13,7 +13,9 @@ from tests.scripts import load_script
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("name", ["command_line.md", "data_sources.md", "methods.md", "modules.md", "settings.md"])
+@pytest.mark.parametrize(
+    "name", ["api.md", "command_line.md", "data_sources.md", "methods.md", "modules.md", "settings.md"]
+)
 def test_generated_pages_are_current(name: str) -> None:
     generated = load_script("reference").pages()[name]
     assert (DOCS / "reference" / name).read_text(encoding="utf-8") == generated, "run `make docs`"
