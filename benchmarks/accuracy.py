@@ -1,4 +1,4 @@
-"""Trains several methods with several seeds on one data set, some at once, and tables their accuracy.
+"""Trains several methods with several seeds on one data set and prints a table of their accuracy.
 
     python benchmarks/accuracy.py semi_cub:PATH --preset lite0-imagenet --methods supervised fixmatch soc --seeds 0 \
         --jobs 3 --runs runs/cub --out benchmarks/results/semi-cub.json
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def train(options: argparse.Namespace, extra: list[str], method: str, seed: int) -> dict[str, Any] | None:
-    """One run through the command line, resumed where an earlier attempt stopped."""
+    """Trains with the command line and returns the result; resumes a run that stopped earlier."""
     out = options.runs / f"{method}-{seed}"
     out.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "semifine", "train", options.data, "--method", method, "--seed", str(seed)]
@@ -36,14 +36,14 @@ def train(options: argparse.Namespace, extra: list[str], method: str, seed: int)
     return result
 
 
-def spread(values: list[float]) -> str:
+def format_mean(values: list[float]) -> str:
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{deviation}"
 
 
-def table(results: list[dict[str, Any]], methods: list[str]) -> str:
+def format_table(results: list[dict[str, Any]], methods: list[str]) -> str:
     lines = [
-        "| method | seeds | top-1 | top-5 | pseudo-label accuracy | candidates | hit rate | seconds a run |",
+        "| method | seeds | top-1 | top-5 | pseudo-label accuracy | candidates | hit rate | seconds per run |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for method in methods:
@@ -52,13 +52,13 @@ def table(results: list[dict[str, Any]], methods: list[str]) -> str:
             continue
         unlabeled = [run["unlabeled"] for run in runs]
         columns = [
-            spread([run["top1"] for run in runs]),
-            spread([run["top5"] for run in runs]),
+            format_mean([run["top1"] for run in runs]),
+            format_mean([run["top5"] for run in runs]),
             *(
-                spread([u[key] for u in unlabeled])
+                format_mean([u[key] for u in unlabeled])
                 for key in ("pseudo_label_accuracy", "candidates", "candidate_hit_rate")
             ),
-            spread([run["seconds"] for run in runs]),
+            format_mean([run["seconds"] for run in runs]),
         ]
         lines.append(f"| {method} | {len(runs)} | " + " | ".join(columns) + " |")
     return "\n".join(lines)
@@ -66,11 +66,11 @@ def table(results: list[dict[str, Any]], methods: list[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("data")
+    parser.add_argument("data", help="data set, as for semifine train")
     parser.add_argument("--preset")
     parser.add_argument("--methods", nargs="+", default=["supervised", "fixmatch", "soc"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel runs")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, required=True, help="JSON file for the results")
     options, extra = parser.parse_known_args()
@@ -81,7 +81,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     record = {"command": " ".join(sys.argv), "results": results}
     options.out.write_text(json.dumps(record, indent=1) + "\n")
-    print(table(results, options.methods))
+    print(format_table(results, options.methods))
 
 
 if __name__ == "__main__":

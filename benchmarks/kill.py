@@ -1,8 +1,8 @@
-"""kill -9 at random moments, and resume: the weights must be those of the undisturbed run, bit for bit.
+"""Kills trainings with SIGKILL at random moments and compares the resumed runs with an undisturbed one, bit for bit.
 
 python benchmarks/kill.py --kills 30 --json benchmarks/results/kill.json
 
-A run is started, killed and resumed until it is done; then the next begins, until all kills are spent.
+Starts, kills and resumes a run until it finishes, then starts the next run, until the number of kills is reached.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ SETTINGS = {
     "device": "cpu",
 }
 TIMES = {"images_per_second", "step_seconds", "data_wait"}
-"""What is measured and differs between any two runs."""
-AIMED = 0.3
-"""Share of the kills that wait for a checkpoint to be in writing; the others come when they come."""
+"""Metrics that measure time and differ between any two runs."""
+SHARE_WHILE_WRITING = 0.3
+"""Share of the kills that wait until a checkpoint is being written. The others come at a random time."""
 
 
 def start(out: Path, method: str) -> int:
-    """Begins or resumes the run in a process of its own, which begins where this one stands: all code is loaded."""
+    """Starts or resumes the run in a forked process, which has all modules loaded, and returns its process id."""
     child = os.fork()
     if child:
         return child
@@ -65,9 +65,9 @@ def start(out: Path, method: str) -> int:
 
 
 def killed_after(child: int, seconds: float, writing_in: Path | None = None) -> bool:
-    """Whether the process was still at work when it was killed; a process that failed by itself is an error.
+    """Kills the process after some seconds; returns False if it had finished. Raises if it had failed.
 
-    With ``writing_in`` the kill waits until a checkpoint of that run is being written.
+    With ``writing_in``, waits until a checkpoint is being written in this folder.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline or (writing_in and not any(writing_in.glob("checkpoints/.step-*.partial/*"))):
@@ -80,8 +80,8 @@ def killed_after(child: int, seconds: float, writing_in: Path | None = None) -> 
     return os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-def is_in_mid_writing(out: Path) -> bool:
-    """Whether something was left half done: a file or a checkpoint without its place."""
+def has_partial_files(out: Path) -> bool:
+    """Whether the kill interrupted the writing of a file or of a checkpoint."""
     folder = RunFolder(out)
     last = folder.checkpoints / "last"
     newest = max((path.name for path in folder.checkpoints.glob("step-*")), default="")
@@ -89,13 +89,16 @@ def is_in_mid_writing(out: Path) -> bool:
 
 
 def are_equal(out: Path, other: Path) -> bool:
-    """Whether two runs ended with the same weights and state, and logged the same numbers on the way, bit for bit."""
-    (tensors, numbers), (other_tensors, other_numbers) = _content(out), _content(other)
+    """Whether two runs have the same final weights, state and logged metrics, bit for bit."""
+    (tensors, numbers), (other_tensors, other_numbers) = (
+        _read_tensors_and_metrics(out),
+        _read_tensors_and_metrics(other),
+    )
     same_names = tensors.keys() == other_tensors.keys() and numbers == other_numbers
     return same_names and all(torch.equal(value, other_tensors[name]) for name, value in tensors.items())
 
 
-def _content(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+def _read_tensors_and_metrics(out: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     folder = RunFolder(out)
     checkpoint = folder.checkpoints / "last"
     state = torch.load(checkpoint / "training.pt", weights_only=True)
@@ -111,25 +114,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--method", default="soc")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts there")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random moments")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rng = random.Random(options.seed)
     counts = {"kills": 0, "in_mid_writing": 0, "runs": 0, "runs_equal_to_the_undisturbed": 0}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        began = time.monotonic()
+        started = time.monotonic()
         assert not killed_after(start(folder / "whole", options.method), 600)
-        usual = time.monotonic() - began
+        typical_seconds = time.monotonic() - started
         while counts["kills"] < options.kills:
             out = folder / f"run-{counts['runs']}"
             while not (out / "result.json").exists():
-                patience = rng.uniform(0, usual) if counts["kills"] < options.kills else 600
-                writing_in = out if rng.random() < AIMED else None
-                if killed_after(start(out, options.method), patience, writing_in):
+                seconds = rng.uniform(0, typical_seconds) if counts["kills"] < options.kills else 600
+                writing_in = out if rng.random() < SHARE_WHILE_WRITING else None
+                if killed_after(start(out, options.method), seconds, writing_in):
                     counts["kills"] += 1
-                    counts["in_mid_writing"] += is_in_mid_writing(out)
+                    counts["in_mid_writing"] += has_partial_files(out)
             counts["runs"] += 1
             counts["runs_equal_to_the_undisturbed"] += are_equal(out, folder / "whole")
     print(json.dumps(counts))

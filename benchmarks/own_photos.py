@@ -1,16 +1,18 @@
-"""From a folder of photos to a classifier, predictions and an exported model, and what its promises are worth.
+"""Trains, calibrates, predicts and exports on a folder of photos, and measures accuracy, calibration and coverage.
 
     python benchmarks/own_photos.py SEMI_CUB --work /tmp/own --out benchmarks/results/own-photos.json
 
-SEMI_CUB holds the lists of Semi-CUB in ``splits`` and its images in ``images`` (or in images-*.tar). A folder is made
-of them as somebody's own photos would be, ten labels a class; one command each trains, predicts and exports.
-Measured on test images, for several seeds, of training and of the choice of validation images: accuracy, calibration
-error and what that of honest confidences would be on so few images, coverage of the conformal sets, and how well the
-flag tells birds of other species (u_train_out, which the network never saw) from test images. Both calibration error
-and coverage depend on which images happened to be held out; "redrawn" is their mean, and the spread of the coverage,
-when as many are drawn again and again from validation and test images together, and measured on those that are left;
-so it says nothing about a difference between the two.
-Other options go to semifine train.
+SEMI_CUB contains the lists of Semi-CUB in ``splits`` and its images in ``images`` (or in images-*.tar). The script
+arranges them as a folder of own photos with ten labels per class, and runs one command each to train, predict and
+export.
+
+For several seeds, of training and of the validation split, it measures on test images: accuracy, calibration error
+and the error that perfect confidences would show on as few images, coverage of the conformal sets, and how well the
+flag separates birds of other species (u_train_out, which the network never saw) from test images.
+
+Calibration error and coverage depend on the validation split. "redrawn" is their mean, and the spread of the
+coverage, over random splits of the validation and test images together, so it does not show a difference between
+the two. Unknown options are passed to semifine train.
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ REDRAWS = 100
 
 
 def read_list(source: Path, name: str) -> list[tuple[str, str]]:
-    """Path and folder of class of every image of a list."""
+    """Returns path and class folder of every image of a list."""
     lines = (source / "splits" / f"{name}.txt").read_text().split("\n")
     paths = [line.rpartition(" ")[0] for line in lines if line]
     return [(path, path.partition("/")[0]) for path in paths]
 
 
 def unpack(source: Path, work: Path) -> Path:
-    """The folder of images."""
+    """Returns the folder of images, unpacked if necessary."""
     if (source / "images").is_dir():
         return source / "images"
     if not (work / "images").is_dir():
@@ -53,13 +55,13 @@ def unpack(source: Path, work: Path) -> Path:
 
 
 def make_folder(source: Path, work: Path, others: int) -> Path:
-    """The layout of somebody's own photos, made of links; birds of other species lie apart."""
+    """Arranges links to the images as a folder of own photos, with birds of other species in a separate folder."""
     images, root = unpack(source, work), work / "photos"
     places = {"labeled": read_list(source, "l_train_val"), "test": read_list(source, "test")}
     links = [(path, root / split / name / Path(path).name) for split, part in places.items() for path, name in part]
     links += [(path, root / "unlabeled" / Path(path).name) for path, _ in read_list(source, "u_train_in")]
-    strangers = [path for path, _ in read_list(source, "u_train_out") if (images / path).is_file()]
-    chosen = np.random.default_rng(0).permutation(strangers)[:others].tolist()
+    other_species = [path for path, _ in read_list(source, "u_train_out") if (images / path).is_file()]
+    chosen = np.random.default_rng(0).permutation(other_species)[:others].tolist()
     links += [(path, work / "others" / Path(path).name) for path in chosen]
     for path, link in links:
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -68,13 +70,13 @@ def make_folder(source: Path, work: Path, others: int) -> Path:
     return root
 
 
-def auroc(ordinary: list[float], strange: list[float]) -> float:
-    """How often a strange image scores higher than an ordinary one; ties count half."""
-    both = np.array([*ordinary, *strange])
+def auroc(known: list[float], unknown: list[float]) -> float:
+    """Returns how often an unknown image scores higher than a known one; ties count half."""
+    both = np.array([*known, *unknown])
     _, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    n = len(strange)
-    return float((ranks[len(ordinary) :].sum() - n * (n + 1) / 2) / (n * len(ordinary)))
+    n = len(unknown)
+    return float((ranks[len(known) :].sum() - n * (n + 1) / 2) / (n * len(known)))
 
 
 def measure(tested: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, float]:
@@ -100,7 +102,7 @@ def measure(tested: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[
 
 
 def redrawn(folder: Path) -> dict[str, float]:
-    """What calibration would promise and keep with other validation images."""
+    """Returns calibration error and coverage for random validation splits."""
     model = semifine.load(folder)
     catalog = model.run.dataset.catalog
     val, test = catalog.rows(Split.VAL), catalog.rows(Split.TEST)
@@ -123,8 +125,8 @@ def redrawn(folder: Path) -> dict[str, float]:
     }
 
 
-def step(*arguments: str) -> float:
-    """Runs a command of semifine and returns its seconds."""
+def run_command(*arguments: str) -> float:
+    """Runs a semifine command and returns its duration in seconds."""
     print("$ semifine " + " ".join(arguments), file=sys.stderr)
     started = time.perf_counter()
     if command(list(arguments)):
@@ -136,16 +138,16 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def go_through(photos: Path, others: Path, work: Path, arguments: list[str]) -> dict[str, Any]:
-    """One run, from the folder of photos to predictions."""
+def run_seed(photos: Path, others: Path, work: Path, arguments: list[str]) -> dict[str, Any]:
+    """Trains, exports, predicts and measures one seed."""
     work.mkdir()
     run, onnx, test = str(work / "run"), str(work / "model.onnx"), str(photos / "test")
     seconds = {
-        "train": step("train", str(photos), "--out", run, *arguments),
-        "export": step("export", run, "--out", onnx),
-        "predict": step("predict", run, test, "--out", str(work / "test.jsonl"), "--quiet"),
-        "predict_others": step("predict", run, str(others), "--out", str(work / "others.jsonl"), "--quiet"),
-        "predict_onnx": step("predict", onnx, test, "--out", str(work / "onnx.jsonl"), "--quiet"),
+        "train": run_command("train", str(photos), "--out", run, *arguments),
+        "export": run_command("export", run, "--out", onnx),
+        "predict": run_command("predict", run, test, "--out", str(work / "test.jsonl"), "--quiet"),
+        "predict_others": run_command("predict", run, str(others), "--out", str(work / "others.jsonl"), "--quiet"),
+        "predict_onnx": run_command("predict", onnx, test, "--out", str(work / "onnx.jsonl"), "--quiet"),
     }
     tested, by_onnx = read_records(work / "test.jsonl"), read_records(work / "onnx.jsonl")
     result = measure(tested, read_records(work / "others.jsonl"))
@@ -155,8 +157,8 @@ def go_through(photos: Path, others: Path, work: Path, arguments: list[str]) -> 
     result |= {"temperature": calibration["temperature"], "error_before_on_val": 100 * calibration["ece_before"]}
     result |= redrawn(work / "run")
     trained = json.loads((work / "run" / "result.json").read_text())
-    of_the_run = {key: trained[key] for key in ("method", "seed", "iterations", "images", "environment")}
-    return {"measured": result, "seconds": seconds, "run": of_the_run}
+    run_info = {key: trained[key] for key in ("method", "seed", "iterations", "images", "environment")}
+    return {"measured": result, "seconds": seconds, "run": run_info}
 
 
 def main() -> None:
@@ -172,7 +174,7 @@ def main() -> None:
     results = []
     for seed in options.seeds:
         arguments = ["--preset", options.preset, "--seed", str(seed), "--data.seed", str(seed), *extra]
-        results.append(go_through(photos, options.work / "others", options.work / f"seed-{seed}", arguments))
+        results.append(run_seed(photos, options.work / "others", options.work / f"seed-{seed}", arguments))
         if options.out:
             options.out.write_text(json.dumps({"command": " ".join(sys.argv), "results": results}, indent=1) + "\n")
     print("| measured | mean | " + " | ".join(f"seed {seed}" for seed in options.seeds) + " |")

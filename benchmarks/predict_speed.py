@@ -1,11 +1,11 @@
-"""Predictions of many JPEG files: semifine against a plain torchvision loop with the same network, in one go.
+"""Compares predictions of many JPEG files with a plain torchvision loop on the same network.
 
     python benchmarks/predict_speed.py --images 10000 --device cuda --out benchmarks/results/predict-speed-cuda.json
 
-Both read the same files and write a table, one after the other, ``--repeats`` times; loading the network and a first
-batch do not count, and the median does. The plain loop is what people write: ImageFolder, the usual transforms, a
-DataLoader with one worker a core, float32. semifine runs with its own defaults, on a CPU its exported ONNX file, too. A
-further pass shows where its time goes.
+Both read the same files and write a table, alternating ``--repeats`` times; the median counts, without loading the
+network and the first batch. The plain loop has ImageFolder, the usual transforms, a DataLoader with one worker per
+core, and float32. semifine runs with its defaults, on a CPU also as an exported ONNX file. An additional pass
+measures the time of each stage.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from semifine.models.classifier import normalization
 from semifine.version import code_version
 
 DISTINCT = 10
-"""Pictures that are drawn; the files are links to them, which take as long to read from memory and to decode."""
+"""Number of different pictures. The files are hard links to them, with the same time to read and decode."""
 
 
 def make_photos(folder: Path, count: int, width: int, height: int) -> None:
-    """JPEG files with the detail of photos: 500 x 375 pixels make about 60 kB."""
+    """Writes JPEG files with the detail of photos: 500 x 375 pixels take about 60 kB."""
     random = np.random.default_rng(0)
     (folder / "drawn").mkdir(parents=True)
     (folder / "photos" / "all").mkdir(parents=True)
@@ -59,7 +59,7 @@ def make_photos(folder: Path, count: int, width: int, height: int) -> None:
 
 
 def plain_network(model: TrainedModel, batch: int, device: torch.device) -> torch.nn.Module:
-    """The same network as it is loaded; semifine's own passes have put the weights in another order in memory."""
+    """Returns a copy of the network in the default memory format, which semifine changes in the original."""
     network = copy.deepcopy(model.network).to(memory_format=torch.contiguous_format).eval()
     size = model.settings.image_size
     with torch.inference_mode():
@@ -110,8 +110,8 @@ def prediction_seconds(model: TrainedModel | OnnxModel, photos: Path, out: Path,
     return time.perf_counter() - started
 
 
-def watched(owner: object, name: str, seconds: list[float]) -> AbstractContextManager[object]:
-    """Has a method note how long it takes, which may be in several threads."""
+def record_time(owner: object, name: str, seconds: list[float]) -> AbstractContextManager[object]:
+    """Patches a method so that it appends its duration to ``seconds``, from any thread."""
     function = getattr(owner, name)
 
     def timed(argument: Any) -> Any:
@@ -124,17 +124,17 @@ def watched(owner: object, name: str, seconds: list[float]) -> AbstractContextMa
     return mock.patch.object(owner, name, timed)
 
 
-def where_time_goes(model: TrainedModel, photos: Path, out: Path, workers: int) -> dict[str, float]:
-    """The share of the time, in percent, that each stage's threads or processes are at work, or wait for another's."""
+def stage_shares(model: TrainedModel, photos: Path, out: Path, workers: int) -> dict[str, float]:
+    """Returns the percentage of time in which the threads or processes of each stage are busy or waiting."""
     stages: dict[str, list[float]] = {"read and decode": [], "views": [], "network": []}
-    with ExitStack() as watching:
+    with ExitStack() as patches:
         for owner, name, stage in (
             (model.preprocessor, "decode_file", "read and decode"),
             (model.preprocessor, "gather", "read and decode"),
             (model.preprocessor, "views", "views"),
             (model, "logits", "network"),
         ):
-            watching.enter_context(watched(owner, name, stages[stage]))
+            patches.enter_context(record_time(owner, name, stages[stage]))
         started, main_started, processes_started = time.perf_counter(), time.thread_time(), children_seconds()
         predict_into(out, model, find_files([str(photos)]), PredictOptions(), workers=workers)
     wall, main = time.perf_counter() - started, time.thread_time() - main_started
@@ -145,7 +145,7 @@ def where_time_goes(model: TrainedModel, photos: Path, out: Path, workers: int) 
 
 
 def children_seconds() -> float:
-    """Of all processes that were started and have ended; what is noted in them is lost with them."""
+    """Returns the CPU time of all child processes that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -168,7 +168,7 @@ def load_network(options: argparse.Namespace, folder: Path) -> TrainedModel:
 
 
 def measure(model: TrainedModel, size: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Both on photos of one size, WIDTHxHEIGHT."""
+    """Measures semifine and the plain loop on photos of one size, WIDTHxHEIGHT."""
     width, height = map(int, size.split("x"))
     make_photos(folder, options.images, width, height)
     photos, workers = folder / "photos", options.workers
@@ -188,26 +188,26 @@ def measure(model: TrainedModel, size: str, options: argparse.Namespace, folder:
     with (folder / "0.csv").open(encoding="utf-8", newline="") as file:
         names = [row["name"] for row in csv.DictReader(file)]
     agreement = np.mean([name == model.class_names[c] for name, c in zip(names, classes, strict=True)])
-    typical = {what: statistics.median(times) for what, times in seconds.items() if times}
+    medians = {what: statistics.median(times) for what, times in seconds.items() if times}
     return {
         "photos": size,
-        "images_per_second": {what: round(options.images / time, 1) for what, time in typical.items()},
-        "ratio": {what: round(typical["plain"] / time, 2) for what, time in typical.items()},
+        "images_per_second": {what: round(options.images / time, 1) for what, time in medians.items()},
+        "ratio": {what: round(medians["plain"] / time, 2) for what, time in medians.items()},
         "seconds": {what: [round(time, 3) for time in times] for what, times in seconds.items() if times},
-        "percent_of_time": where_time_goes(model, photos, folder / "w.csv", workers),
+        "percent_of_time": stage_shares(model, photos, folder / "w.csv", workers),
         "same_prediction": round(float(agreement), 4),
     }
 
 
 def show(result: dict[str, Any]) -> None:
     print(f"photos of {result['photos']} pixels")
-    print("| | images/s | against the plain loop |")
+    print("| | images/s | relative to the plain loop |")
     print("|---|---|---|")
     titles = {"semifine": "run folder", "onnx": "exported to ONNX", "plain": "plain loop"}
     for what, ratio in result["ratio"].items():
         print(f"| {titles[what]} | {result['images_per_second'][what]} | {ratio} |")
     shares = ", ".join(f"{stage} {share} %" for stage, share in result["percent_of_time"].items())
-    print(f"where the time of the run folder's goes (each stage at work): {shares}")
+    print(f"share of the time that each stage of the run folder is busy: {shares}")
     print(f"same prediction as the plain loop: {100 * result['same_prediction']:.1f} %", flush=True)
 
 
@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--backbone", default="resnet50")
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--batch-size", type=int, default=64, help="of the plain loop")
+    parser.add_argument("--batch-size", type=int, default=64, help="batch size of the plain loop")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=Path, help="JSON file for the result")
     options = parser.parse_args()

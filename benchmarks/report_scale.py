@@ -1,9 +1,9 @@
-"""Builds the report of made-up runs with 30,000 unlabeled photos of 200 classes, and opens it in Chromium.
+"""Measures the report of synthetic runs with 30,000 unlabeled photos of 200 classes, also in Chromium.
 
     python benchmarks/report_scale.py --out benchmarks/results/report-scale.json
 
-Prints a table: seconds to write the page and all figures, the size, and how long the browser takes until the page
-can be read, until its scripts have run, and to answer the slider of the tree and the pointer on a curve.
+Prints the seconds to write the page and all figures, their size, and the time that the browser needs until the page
+is readable, until its scripts have run, and to respond to the tree slider and to the pointer on a curve.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.runs.fake_runs import make_groups, planted_counts, write_run  # noqa:
 
 LABELED = 5
 
-# Milliseconds that the page takes to answer, layout included, as the mean of a hundred times.
+# Milliseconds until the page responds, layout included, mean of a hundred times.
 SLIDE = """(() => {
   const slider = document.getElementById("tree-k"), start = performance.now();
   for (let k = 1; k <= 100; k++) {
@@ -55,7 +55,7 @@ POINT = """(() => {
 
 
 def make_photos(root: Path, classes: int, images: int) -> None:
-    """A folder data set whose files are links to a few hundred pictures with the detail of photos."""
+    """Makes a folder data set of links to a few hundred pictures with the detail of photos."""
     random = np.random.default_rng(0)
     (root / "unlabeled").mkdir(parents=True)
     originals = []
@@ -94,7 +94,7 @@ def make_runs(folder: Path, data: Path, classes: int, images: int) -> list[Path]
 
 
 def write(runs: list[Path], page: Path, figures: Path | None) -> float:
-    """Seconds of the command as a user runs it."""
+    """Returns the duration of ``semifine report`` in seconds."""
     command = [sys.executable, "-m", "semifine", "report", *map(str, runs), "--out", str(page)]
     started = time.perf_counter()
     subprocess.run([*command, *(["--figures", str(figures)] if figures else [])], check=True, stdout=subprocess.DEVNULL)
@@ -109,9 +109,9 @@ def open_in_browser(page: Path, picture: Path | None) -> dict[str, Any]:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
         tab = context.new_page()
-        complaints: list[str] = []
-        tab.on("console", lambda message: complaints.append(message.text))
-        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        messages: list[str] = []
+        tab.on("console", lambda message: messages.append(message.text))
+        tab.on("pageerror", lambda error: messages.append(str(error)))
         tab.goto(page.as_uri())
         times = tab.evaluate("(() => { const t = performance.getEntriesByType('navigation')[0];"
                              " return [t.domInteractive, t.loadEventEnd]; })()")  # fmt: skip
@@ -121,7 +121,7 @@ def open_in_browser(page: Path, picture: Path | None) -> dict[str, Any]:
         browser.close()
     return {
         "readable_ms": round(times[0]), "loaded_ms": round(times[1]), "slider_ms": round(slider, 2),
-        "pointer_ms": round(pointer, 2), "complaints": complaints,
+        "pointer_ms": round(pointer, 2), "messages": messages,
     }  # fmt: skip
 
 
@@ -129,8 +129,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=30_000)
     parser.add_argument("--classes", type=int, default=200)
-    parser.add_argument("--out", type=Path, help="JSON file of the measurements")
-    parser.add_argument("--picture", type=Path, help="PNG file of the whole page")
+    parser.add_argument("--out", type=Path, help="JSON file for the measurements")
+    parser.add_argument("--picture", type=Path, help="PNG file for a screenshot of the whole page")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

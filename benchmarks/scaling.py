@@ -1,8 +1,9 @@
-"""What grows with the number of classes, the batch and the number of images: heart, streams, bank, store.
+"""Measures time and memory against the number of classes, the batch size and the number of images.
 
     python benchmarks/scaling.py --out benchmarks/results
 
-The heart is measured as in heart.py, with a full window, as a step of training calls it; on a GPU as a CUDA graph.
+SoftLabelSelector is measured as in soc_core.py, with a full window, as a training step calls it; on a GPU as a CUDA
+graph.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import heart
 import numpy as np
 import torch
 
+import soc_core
 from semifine.augment import AugmentPipeline, AugmentSettings
 from semifine.augment.image_batch import ImageTable
 from semifine.data.samplers import IndexSampler
@@ -29,43 +30,44 @@ from semifine.version import code_version
 SIDE = 64
 
 
-def heart_costs(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
-    """Cost of a step against the number of classes, and against the batch."""
+def selector_costs(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+    """Measures a step of SoftLabelSelector against the number of classes and the batch size."""
     sizes = [(classes, 160) for classes in options.classes] + [(200, batch) for batch in options.batches]
     rows = []
     for classes, batch in sizes:
         settings = argparse.Namespace(**{**vars(options), "batch": batch})
-        window = heart.full_window(classes, settings)
-        line = heart.measure(device, window, (classes, "auto", device.type == "cpu"), settings)
+        window = soc_core.full_window(classes, settings)
+        line = soc_core.measure(device, window, (classes, "auto", device.type == "cpu"), settings)
         best = line.median_ms if line.graph_ms is None else line.graph_ms
         memory = line.state_mb if line.peak_device_mb is None else line.peak_device_mb
         rows.append({"classes": classes, "batch": batch, "ms": best, "refresh": line.refresh, "memory_mb": memory})
         print(
-            f"heart   K {classes:>6}  batch {batch:>4}  {line.refresh:>9}  {best:8.2f} ms  {memory:8.1f} MB", flush=True
+            f"selector K {classes:>6}  batch {batch:>4}  {line.refresh:>9}  {best:8.2f} ms  {memory:8.1f} MB",
+            flush=True,
         )
     return rows
 
 
-def stream_costs(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Time of the next batch's indices, and memory of stream and bank, against the number of images."""
+def sampler_costs(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measures the indices of a batch, and the memory of sampler and label bank, against the number of images."""
     rows = []
     for images in options.images:
         tracemalloc.start()
-        stream = IndexSampler(images, 160, seed=0)
-        began = time.perf_counter()
+        sampler = IndexSampler(images, 160, seed=0)
+        started = time.perf_counter()
         for step in range(1000):
-            stream.batch(step)
-        took = (time.perf_counter() - began) * 1e3 / 1000
+            sampler.batch(step)
+        took = (time.perf_counter() - started) * 1e3 / 1000
         memory = tracemalloc.get_traced_memory()[1] / 2**20
         tracemalloc.stop()
         bank = TransitionTracker(200, images, window=1).bank.nbytes / 2**20
         rows.append({"images": images, "ms": took, "memory_mb": memory, "bank_mb": bank})
-        print(f"stream  {images:>9} images  {took:8.4f} ms a batch  {memory:6.1f} MB, bank {bank:.1f} MB", flush=True)
+        print(f"sampler {images:>9} images  {took:8.4f} ms per batch  {memory:6.1f} MB, bank {bank:.1f} MB", flush=True)
     return rows
 
 
 class RepeatedStore:
-    """A store of as many images as wanted, over the pixels of a thousand."""
+    """A store of any number of images that share the pixels of a thousand."""
 
     def __init__(self, images: int, device: torch.device) -> None:
         length, kept = SIDE * SIDE * 3, min(images, 1000)
@@ -76,7 +78,7 @@ class RepeatedStore:
 
 
 def store_costs(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
-    """Time of a batch of views, and memory of the index of images, against the number of images."""
+    """Measures a batch of views, and the memory of the image index, against the number of images."""
     rows = []
     rng = np.random.default_rng(0)
     for images in options.images:
@@ -87,12 +89,12 @@ def store_costs(options: argparse.Namespace, device: torch.device) -> list[dict[
         for step in range(3):
             maker.make(rng.integers(images, size=160), ("weak", "strong"), step, "unlabeled")
         steps = 20
-        began = time.perf_counter()
+        started = time.perf_counter()
         for step in range(steps):
             maker.make(rng.integers(images, size=160), ("weak", "strong"), step, "unlabeled")
         if device.type == "cuda":
             torch.cuda.synchronize()
-        took = (time.perf_counter() - began) * 1e3 / steps
+        took = (time.perf_counter() - started) * 1e3 / steps
         rows.append({"images": images, "ms": took, "index_mb": index_mb})
         print(f"store   {images:>9} images  {took:8.2f} ms for 320 views  index {index_mb:.1f} MB", flush=True)
     return rows
@@ -105,7 +107,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--window", type=int, default=5120)
-    parser.add_argument("--samples", type=int, default=100_000, help="unlabeled images of the heart's measurement")
+    parser.add_argument("--samples", type=int, default=100_000, help="unlabeled images for SoftLabelSelector")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30)
@@ -121,8 +123,8 @@ def main() -> None:
         "command": " ".join(["python", *sys.argv]),
         "semifine": code_version(),
         "hardware": describe_hardware(device.type),
-        "heart": heart_costs(options, device),
-        "streams": stream_costs(options),
+        "selector": selector_costs(options, device),
+        "samplers": sampler_costs(options),
         "store": store_costs(options, device),
     }
     if options.out:

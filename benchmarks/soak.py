@@ -1,8 +1,8 @@
-"""A long run of a tiny network: memory must stay flat, whatever the number of steps.
+"""Trains a tiny network for many steps and fails if the memory of the process grows.
 
 python benchmarks/soak.py --steps 200000 --out runs/soak --json benchmarks/results/soak.json
 
-Logging, evaluations and checkpoints go on as in any run; stopped with Ctrl-C, the same command goes on.
+Logging, evaluations and checkpoints are those of any run. After Ctrl-C, the same command continues.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SETTINGS = {
     "device": "cpu",
 }
 EVALUATE_EVERY = 5_000
-WARM = EVALUATE_EVERY + 1_000
-"""Steps before memory is compared: libraries fill their caches first, and the first evaluation loads that of tables."""
-ALLOWED = 20.0
-"""Megabytes by which memory may grow after that."""
+WARMUP = EVALUATE_EVERY + 1_000
+"""Steps before the first comparison, because libraries fill their caches and the first evaluation loads pyarrow."""
+ALLOWED_GROWTH = 20.0
+"""Megabytes by which memory may grow after the warmup."""
 
 
-class MemoryWatch(Display):
-    """Notes the memory that the process holds, each time the run logs."""
+class MemoryRecorder(Display):
+    """Records the memory of the process whenever the run logs."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
@@ -65,23 +65,27 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--method", default="soc")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="add the memory of this part of the run there")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="append the memory of this part of the run to this file"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     every = {"log_every": 500, "evaluate_every": EVALUATE_EVERY}
     settings = resolve([{**SETTINGS, **every, "method.name": options.method, "iterations": options.steps}])
-    watch, began = MemoryWatch(), time.perf_counter()
+    watch, started = MemoryRecorder(), time.perf_counter()
     try:
         fit(settings, options.out, resume=True, display=watch)
     except Interrupted as stop:
         print(f"stopped by {stop}")
     first, last = watch.samples[0][0], watch.samples[-1][0]
-    warm = [memory for step, memory in watch.samples if step >= first + WARM]
+    warm = [memory for step, memory in watch.samples if step >= first + WARMUP]
     if not warm:
-        sys.exit(f"{last - first} steps are too few to compare: memory is taken from {WARM} steps on.")
+        sys.exit(f"{last - first} steps are too few: the comparison starts after {WARMUP} steps.")
     growth = max(warm) - warm[0]
-    print(f"steps {first} to {last} of {options.method} in {time.perf_counter() - began:.0f} s: {warm[0]:.0f} MB when")
-    print(f"warm, {warm[-1]:.0f} MB at the end, at most {growth:+.1f} MB in between; {ALLOWED:.0f} MB are allowed")
+    print(f"steps {first} to {last} of {options.method} in {time.perf_counter() - started:.0f} s: {warm[0]:.0f} MB")
+    print(
+        f"after warmup, {warm[-1]:.0f} MB at the end, at most {growth:+.1f} MB between; limit {ALLOWED_GROWTH:.0f} MB"
+    )
     if options.json:
         parts = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else []
         samples = [[step, round(memory, 1)] for step, memory in watch.samples]
@@ -89,7 +93,7 @@ def main() -> None:
         part = {"method": options.method, "growth_megabytes": round(growth, 1), "environment": environment}
         parts.append({**part, "megabytes": samples})
         options.json.write_text(json.dumps(parts) + "\n", encoding="utf-8")
-    sys.exit(growth > ALLOWED)
+    sys.exit(growth > ALLOWED_GROWTH)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How long a step of the soft label selector takes, and how much memory its state needs.
+"""Measures the time of a SoftLabelSelector step and the memory of its state.
 
-    python benchmarks/soc_core.py                       # CPU, and CUDA where present
+    python benchmarks/soc_core.py                       # CPU, and CUDA if available
     python benchmarks/soc_core.py --classes 200 --device cpu --out benchmarks/results
 
-The window is full: samples hop within planted families of similar classes, with some stray predictions, as in training.
-One step is what a training loop calls: ``selector(probs, index)``, i.e. tracking, clustering, selection.
+The window is full. Predictions move within families of similar classes, with some random ones, as in training. A
+step is ``selector(probs, index)``: tracking, clustering, selection.
 """
 
 import argparse
@@ -35,7 +35,7 @@ HEADING = "device,K,refresh,host sync,non-zero,ms/step,p90,graph ms,state MB,den
 
 @dataclass
 class Measurement:
-    """One line of the table."""
+    """A row of the table."""
 
     device: str
     classes: int
@@ -54,7 +54,7 @@ class Measurement:
 
 @dataclass
 class ReferenceMeasurement:
-    """The plain Python version on the same state."""
+    """Times of the plain Python version on the same state."""
 
     classes: int
     refresh: str
@@ -62,8 +62,8 @@ class ReferenceMeasurement:
     median_ms: float
 
 
-class Stream:
-    """Endless (probs, index) batches of a model that confuses the members of a family."""
+class SimulatedModel:
+    """Endless (probs, index) batches of a simulated model that confuses the classes of a family."""
 
     def __init__(self, num_classes: int, num_samples: int, batch_size: int, device: torch.device, seed: int) -> None:
         self.num_classes = num_classes
@@ -78,14 +78,14 @@ class Stream:
             yield self.probabilities(self.predictions(index)), index.to(self.device)
 
     def indices(self) -> Iterator[Tensor]:
-        """Whole batches of one permutation after the other."""
+        """Yields full batches of consecutive permutations."""
         while True:
             for index in torch.split(self._order(), self.batch_size):
                 if len(index) == self.batch_size:
                     yield index
 
     def predictions(self, index: Tensor) -> Tensor:
-        """Half of the samples keep their class, most others move within the family, one in ten strays."""
+        """Half of the samples keep their class, most others move within the family, one in ten is random."""
         truth = self.truth[index]
         sibling = truth - truth % FAMILY_SIZE + self._integers(FAMILY_SIZE)
         chance = torch.rand(self.batch_size, generator=self.generator)
@@ -112,9 +112,9 @@ def megabytes(selector: SoftLabelSelector) -> float:
 
 
 def full_window(num_classes: int, options: argparse.Namespace) -> dict[str, Tensor]:
-    """State of a tracker whose ring is full and which has seen every sample."""
+    """Returns the state of a tracker with a full ring buffer that has seen every sample."""
     tracker = TransitionTracker(num_classes, options.samples, options.window)
-    stream = Stream(num_classes, options.samples, options.batch, torch.device("cpu"), options.seed)
+    stream = SimulatedModel(num_classes, options.samples, options.batch, torch.device("cpu"), options.seed)
     indices = stream.indices()
     for _ in range(options.window):
         index = next(indices)
@@ -125,14 +125,14 @@ def full_window(num_classes: int, options: argparse.Namespace) -> dict[str, Tens
 def steady_selector(
     num_classes: int, window: dict[str, Tensor], options: argparse.Namespace, **settings: Any
 ) -> SoftLabelSelector:
-    """A selector with a full window."""
+    """Returns a selector with a full window."""
     selector = SoftLabelSelector(num_classes, options.samples, window=options.window, **settings)
     selector.tracker.load_state_dict(window)
     return selector
 
 
 def timed(step: Callable[[], object], device: torch.device) -> float:
-    """Milliseconds of one call, waiting for the device."""
+    """Returns the milliseconds of one call, synchronized with the device."""
     start = time.perf_counter()
     step()
     if device.type == "cuda":
@@ -140,8 +140,8 @@ def timed(step: Callable[[], object], device: torch.device) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def time_steps(selector: SoftLabelSelector, stream: Stream, options: argparse.Namespace) -> list[float]:
-    """Milliseconds of each step after the warm-up, in which the medoids settle; fewer steps when time is up."""
+def time_steps(selector: SoftLabelSelector, stream: SimulatedModel, options: argparse.Namespace) -> list[float]:
+    """Returns the milliseconds of each step after the warmup, in which medoids converge; has a time limit."""
     times: list[float] = []
     deadline = time.monotonic() + options.seconds
     for step, (probs, index) in enumerate(stream):
@@ -154,8 +154,8 @@ def time_steps(selector: SoftLabelSelector, stream: Stream, options: argparse.Na
     return times
 
 
-def time_graph(selector: SoftLabelSelector, stream: Stream, steps: int) -> float:
-    """Median milliseconds of a step replayed from a CUDA graph."""
+def time_graph(selector: SoftLabelSelector, stream: SimulatedModel, steps: int) -> float:
+    """Returns the median milliseconds of a step replayed from a CUDA graph."""
     batches = iter(stream)
     probs, index = next(batches)
     graph = torch.cuda.CUDAGraph()
@@ -175,14 +175,14 @@ def measure(
     device: torch.device, window: dict[str, Tensor], line: tuple[int, str, bool], options: argparse.Namespace
 ) -> Measurement:
     num_classes, refresh, host_sync = line
-    stream = Stream(num_classes, options.samples, options.batch, device, options.seed)
+    stream = SimulatedModel(num_classes, options.samples, options.batch, device, options.seed)
     selector = steady_selector(num_classes, window, options, refresh=refresh, host_sync=host_sync).to(device)
     on_gpu = device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     times = time_steps(selector, stream, options)
     graph_ms = time_graph(selector, stream, len(times)) if on_gpu and not host_sync else None
-    # Before anything else is asked: the sum of K x K counts alone takes more memory than a step.
+    # Read first, because the sum of the (K, K) counts takes more memory than a step.
     peak_device_mb = torch.cuda.max_memory_allocated() / 2**20 if on_gpu else None
     return Measurement(
         device=device.type,
@@ -202,11 +202,11 @@ def measure(
 
 
 def measure_reference(num_classes: int, window: dict[str, Tensor], options: argparse.Namespace) -> ReferenceMeasurement:
-    """The readable version of the tests, started from the same full window and settled medoids."""
+    """Measures the readable version of the tests from the same full window and converged medoids."""
     sys.path.insert(0, str(REPOSITORY))
     from tests.soft_labels.reference import ReferenceSelector
 
-    stream = Stream(num_classes, options.samples, options.batch, torch.device("cpu"), options.seed)
+    stream = SimulatedModel(num_classes, options.samples, options.batch, torch.device("cpu"), options.seed)
     selector = steady_selector(num_classes, window, options, refresh="all")
     batches = iter(stream)
     for _ in range(options.warmup):
@@ -229,13 +229,13 @@ def measure_reference(num_classes: int, window: dict[str, Tensor], options: argp
 
 
 def plan(device: torch.device, num_classes: int) -> Iterator[tuple[int, str, bool]]:
-    """(classes, refresh, host_sync) of each line; with thousands of classes not every k can be refreshed each step."""
-    may_look = device.type == "cpu"
+    """Yields (classes, refresh, host_sync) of each row; with many classes, "all" takes too long."""
+    host_sync = device.type == "cpu"
     if num_classes <= LARGEST_FOR_ALL:
-        yield num_classes, "all", may_look
-    yield num_classes, "occurring", may_look
-    yield num_classes, "oldest", may_look
-    yield num_classes, "round_robin", may_look
+        yield num_classes, "all", host_sync
+    yield num_classes, "occurring", host_sync
+    yield num_classes, "oldest", host_sync
+    yield num_classes, "round_robin", host_sync
 
 
 def print_row(cells: Iterable[str]) -> None:
@@ -285,17 +285,19 @@ def processor_name() -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", type=int, nargs="+", default=CLASSES)
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both, where CUDA is present")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: both if CUDA is available")
     parser.add_argument("--batch", type=int, default=160)
     parser.add_argument("--window", type=int, default=5120)
     parser.add_argument("--samples", type=int, default=26_640, help="unlabeled images; default: Semi-Aves")
     parser.add_argument("--steps", type=int, default=100, help="measured steps")
-    parser.add_argument("--warmup", type=int, default=20, help="steps before, in which the medoids settle")
-    parser.add_argument("--seconds", type=float, default=60, help="at most, for the steps of one line")
-    parser.add_argument("--threads", type=int, default=2, help="of the CPU")
-    parser.add_argument("--reference-steps", type=int, default=3, help="of the plain Python version; 0: leave it out")
+    parser.add_argument(
+        "--warmup", type=int, default=20, help="steps before the measurement, in which the medoids converge"
+    )
+    parser.add_argument("--seconds", type=float, default=60, help="time limit for the steps of one row")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
+    parser.add_argument("--reference-steps", type=int, default=3, help="steps of the plain Python version; 0 skips it")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="folder for heart-<device>.json, such as benchmarks/results")
+    parser.add_argument("--out", type=Path, help="folder for soc-core-<device>.json, such as benchmarks/results")
     return parser.parse_args()
 
 
@@ -321,7 +323,7 @@ def run(device: torch.device, options: argparse.Namespace) -> None:
             "measurements": [asdict(line) for line in measurements],
             "reference": None if slow is None else asdict(slow),
         }
-        path = options.out / f"heart-{device.type}.json"
+        path = options.out / f"soc-core-{device.type}.json"
         path.write_text(json.dumps(result, indent=2) + "\n")
         print(f"wrote {path}")
 

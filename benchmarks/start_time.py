@@ -1,4 +1,4 @@
-"""How long `semifine --help` takes: what a person waits for before anything happens.
+"""Measures the time of `semifine --help`, which every command needs at least.
 
 python benchmarks/start_time.py --json benchmarks/results/start-time.json
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the seconds there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the seconds to this file")
     options = parser.parse_args()
     seconds = [_seconds([sys.executable, "-m", "semifine", "--help"]) for _ in range(options.repeats)]
     result = {"median": round(statistics.median(seconds), 3), "slowest": round(max(seconds), 3)}
@@ -27,9 +27,9 @@ def main() -> None:
 
 
 def _seconds(command: list[str]) -> float:
-    began = time.perf_counter()
+    started = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

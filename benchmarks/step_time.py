@@ -1,11 +1,11 @@
-"""How long a whole training step takes beside the bare network, and where the rest of the time goes.
+"""Compares the time of a complete training step with the bare network, and measures the parts of the step.
 
     python benchmarks/step_time.py --out benchmarks/results
     python benchmarks/step_time.py --backbone tf_efficientnet_lite0 --image-size 128 --compile off --cuda-graphs off
 
-The bare step is the network alone on random tensors that are on the device already: the same passes, precision,
-compilation and graph as the run, a plain loss, backward and the optimizer. The full step is what ``semifine train``
-does: views of stored images, network, soft labels, backward, optimizer, average, numbers.
+The bare step is the network on random tensors on the device, with the same passes, precision, compilation and graph
+as the run, a plain loss, backward and the optimizer. The full step is the step of ``semifine train``: augmentation
+of stored images, network, soft labels, backward, optimizer, EMA, metrics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOW = Progress(0, 1)
 
 
 def random_dataset(options: argparse.Namespace) -> Dataset:
-    """Images of noise, 4:3, at the size that a run would keep; every class has labeled images."""
+    """Returns noise images, 4:3, at the stored size of a run. Every class has labeled images."""
     height = round(options.image_size * 8 / 7)
     width = round(height * 4 / 3)
     labeled = 10 * options.classes
@@ -102,43 +102,43 @@ def synchronize() -> None:
 
 
 def time_calls(call: Callable[[int], object], options: argparse.Namespace) -> float:
-    """Milliseconds a call in the middle of many: the host never waits in between."""
+    """Returns the milliseconds per call over many calls without synchronization between them."""
     for number in range(options.warmup):
         call(number)
     rounds = []
     each = max(1, options.steps // 3)
     for start in range(0, each * 3, each):
         synchronize()
-        began = time.perf_counter()
+        started = time.perf_counter()
         for number in range(start, start + each):
             call(number)
         synchronize()
-        rounds.append((time.perf_counter() - began) * 1e3 / each)
+        rounds.append((time.perf_counter() - started) * 1e3 / each)
     return statistics.median(rounds)
 
 
 def time_full_step(trainer: Trainer, options: argparse.Namespace) -> float:
-    """The training loop itself, from the end of the warm-up to the last step."""
-    done, began, took = 0, 0.0, 0.0
+    """Measures the training loop from the end of the warmup to the last step."""
+    done, started, took = 0, 0.0, 0.0
 
     def after_step() -> None:
-        nonlocal done, began, took
+        nonlocal done, started, took
         done += 1
         if done == options.warmup:
             synchronize()
-            began = time.perf_counter()
+            started = time.perf_counter()
         if done == options.warmup + options.steps:
             synchronize()
-            took = time.perf_counter() - began
+            took = time.perf_counter() - started
 
     trainer.run(after_step=after_step)
     return took * 1e3 / options.steps
 
 
 def time_bare_step(trainer: Trainer, batch: Batch, options: argparse.Namespace) -> float:
-    """The network alone, in the same passes as the method takes them."""
+    """Measures the network with the forward passes of the method."""
     if trainer.train_state.teacher is None or not batch.unlabeled:
-        raise SystemExit("step_time.py compares methods with unlabeled images and an averaged network.")
+        raise SystemExit("step_time.py needs a method with unlabeled images and an EMA network.")
 
     def step(batch: Batch, progress: Progress) -> None:  # noqa: ARG001
         trainer.train_state.optimizer.zero_grad()
@@ -158,7 +158,7 @@ def time_bare_step(trainer: Trainer, batch: Batch, options: argparse.Namespace) 
 
 
 def as_graph(call: Callable[[], object], trainer: Trainer) -> Callable[[int], object]:
-    """The call, recorded where the run's steps are."""
+    """Returns the call as a CUDA graph if the run uses CUDA graphs."""
     if not trainer.acceleration.graphs:
         return lambda _: call()
     for _ in range(3):
@@ -176,9 +176,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     classifier = create_classifier(options.backbone, options.classes, options.image_size)
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(settings, RunFolder(Path(folder)), fabric, random_dataset(options), classifier, Display())
-        began = time.perf_counter()
+        started = time.perf_counter()
         full = time_full_step(trainer, options)
-        wall = time.perf_counter() - began
+        wall = time.perf_counter() - started
     peak = torch.cuda.max_memory_allocated() if fabric.device.type == "cuda" else 0
     classifier.train()
     with training_stream(fabric.device):
@@ -197,34 +197,34 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_parts(trainer: Trainer, options: argparse.Namespace) -> dict[str, float]:
-    """Each part by itself: together they may overlap."""
+    """Measures each part separately; in a step they may overlap."""
     batch = trainer.batches.take(0)
     parts = {"bare": time_bare_step(trainer, batch, options)}
-    parts["views"] = time_calls(trainer.batches.loader.batch, options)
+    parts["augmentation"] = time_calls(trainer.batches.loader.batch, options)
     if hasattr(trainer.method, "selector"):
         probs = torch.rand(len(batch.index), options.classes, device=trainer.fabric.device).pow(8)  # type: ignore[arg-type]
         probs /= probs.sum(dim=1, keepdim=True)
         selector = trainer.method.selector
-        parts["heart"] = time_calls(as_graph(lambda: selector(probs, batch.index), trainer), options)
+        parts["soft labels"] = time_calls(as_graph(lambda: selector(probs, batch.index), trainer), options)
 
     def optimize() -> None:
         trainer.train_state.optimizer.step()
         trainer.train_state.average()
 
-    parts["optimizer and average"] = time_calls(as_graph(optimize, trainer), options)
+    parts["optimizer and EMA"] = time_calls(as_graph(optimize, trainer), options)
     meter = NumberMeter()
     numbers = {name: torch.ones((), device=trainer.fabric.device) for name in ("loss", "loss_labeled")}
-    parts["numbers"] = time_calls(as_graph(lambda: meter.update(numbers), trainer), options)
+    parts["metrics"] = time_calls(as_graph(lambda: meter.update(numbers), trainer), options)
     return parts
 
 
 def show(result: dict[str, Any]) -> None:
     full, bare = result["full_ms"], result["bare_ms"]
     print(f"{'bare network':<24}{bare:8.2f} ms")
-    print(f"{'full step':<24}{full:8.2f} ms   {full / bare:.3f} x the bare one")
+    print(f"{'full step':<24}{full:8.2f} ms   {full / bare:.3f} x the bare network")
     for name, took in result["parts_ms"].items():
-        print(f"{'  ' + name:<24}{took:8.2f} ms   {100 * took / full:.1f} % of the full step, by itself")
-    print(f"{result['images_per_second']:.0f} images a second, {result['peak_memory_gb']:.1f} GB at most")
+        print(f"{'  ' + name:<24}{took:8.2f} ms   {100 * took / full:.1f} % of the full step, separately")
+    print(f"{result['images_per_second']:.0f} images per second, {result['peak_memory_gb']:.1f} GB peak memory")
 
 
 def parse() -> argparse.Namespace:
@@ -237,14 +237,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mu", type=int, default=5)
     parser.add_argument("--images", type=int, default=4000, help="unlabeled images")
     parser.add_argument("--forward", choices=("joint", "split", "dp2"), default="split")
-    parser.add_argument("--refresh", default="all", help="clusterings that a step renews")
+    parser.add_argument("--refresh", default="all", help="clusterings that a step updates")
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--compile", choices=("auto", "on", "off"), default="on")
     parser.add_argument("--cuda-graphs", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--store", choices=("auto", "gpu", "host", "disk"), default="auto")
     parser.add_argument("--warmup", type=int, default=30)
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--name", help="of the result file; default: from the settings")
+    parser.add_argument("--name", help="name of the result file; default: from the settings")
     parser.add_argument("--out", type=Path, help="folder for step-time-NAME.json, such as benchmarks/results")
     return parser.parse_args()
 
