@@ -114,17 +114,17 @@ def test_decoded_images_that_find_no_room(disk: Path, command: list[str], capsys
     assert main([*command, str(disk)]) == 0
 
 
-def test_decoded_images_that_are_told_of_no_room(
+def test_no_space_error_while_writing_decoded_images(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same where no disk may be mounted: the system says so at the last moment."""
+    """Needs no mounted disk: the error comes from the last system call."""
 
     def refuse(_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     cache = tmp_path / "cache"
     with monkeypatch.context() as patch:
-        patch.setattr("semifine.data.store_files._flush_to_disk", refuse)
+        patch.setattr("semifine.data.store_files.sync_to_disk", refuse)
         assert main([*command, str(cache)]) == 2
     assert f"There is no room left in {cache}" in capsys.readouterr().err
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []

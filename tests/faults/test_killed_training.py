@@ -73,13 +73,13 @@ def test_a_second_ctrl_c_is_not_waited_for() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_stop_at_once_has_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def impatient(*_: Any, **__: Any) -> None:
+def test_ctrl_c_before_training_starts_has_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("semifine.training.fit.train", impatient)
+    monkeypatch.setattr("semifine.training.fit.fit", interrupt)
     assert main(["train", "--out", "nowhere"]) == 130
-    assert capsys.readouterr().err == "semifine: stopped at once\n"
+    assert capsys.readouterr().err == "semifine: interrupted\n"
 
 
 def test_a_second_training_in_a_folder_is_refused_until_the_first_ends_however_it_ends(
