@@ -51,7 +51,7 @@ class MemoryRecorder(Display):
         super().__init__(quiet=True)
         self.samples: list[tuple[int, float]] = []
 
-    def training_numbers(self, step: int, *_: Any) -> None:
+    def log_metrics(self, step: int, *_: Any) -> None:
         self.samples.append((step, resident_megabytes()))
 
 

@@ -33,7 +33,7 @@ from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier
 from semifine.runs.folder import RunFolder
 from semifine.training.fabric import create_fabric, training_stream
-from semifine.training.meters import NumberMeter
+from semifine.training.meters import AverageMeter
 from semifine.training.progress import Display
 from semifine.training.step import GraphedStep
 from semifine.training.trainer import Trainer
@@ -212,7 +212,7 @@ def measure_parts(trainer: Trainer, options: argparse.Namespace) -> dict[str, fl
         trainer.train_state.average()
 
     parts["optimizer and EMA"] = time_calls(as_graph(optimize, trainer), options)
-    meter = NumberMeter()
+    meter = AverageMeter()
     numbers = {name: torch.ones((), device=trainer.fabric.device) for name in ("loss", "loss_labeled")}
     parts["metrics"] = time_calls(as_graph(lambda: meter.update(numbers), trainer), options)
     return parts

@@ -54,7 +54,7 @@ class Silent(Display):
 class Stopping(Silent):
     """Sends the signal that ends a run."""
 
-    def training_numbers(self, step: int, *_: Any) -> None:
+    def log_metrics(self, step: int, *_: Any) -> None:
         if step == STOP:
             os.kill(os.getpid(), signal.SIGTERM)
 

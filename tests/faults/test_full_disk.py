@@ -57,7 +57,7 @@ class FillsTheDisk(Display):
         super().__init__(quiet=True)
         self.disk = disk
 
-    def training_numbers(self, step: int, *_: Any) -> None:
+    def log_metrics(self, step: int, *_: Any) -> None:
         if step == 6:
             fill(self.disk)
 
@@ -81,7 +81,7 @@ def test_numbers_and_log_that_cannot_be_written_stop_the_run(
     settings = tiny_settings(evaluate_every=100)  # evaluations read the numbers, and /dev/full has no end
 
     class LosesTheFile(Display):
-        def training_numbers(self, step: int, *_: Any) -> None:
+        def log_metrics(self, step: int, *_: Any) -> None:
             if step == 6:
                 (out / name).unlink()
                 (out / name).symlink_to("/dev/full")

@@ -35,7 +35,7 @@ class Hooked(Display):
     def log(self, text: str) -> None:
         self.said.append(text)
 
-    def training_numbers(self, step: int, *_: Any) -> None:
+    def log_metrics(self, step: int, *_: Any) -> None:
         if step == 3 and self.hook:
             self.hook()
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from semifine.cli.main import main
 from semifine.runs.folder import locked
-from semifine.training.interruption import watching_for_stop
+from semifine.training.interruption import catch_stop_signals
 from semifine.training.progress import Display
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_a_signal_saves_and_exits_with_its_code(
             os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Display, "training_numbers", send)
+        patch.setattr(Display, "log_metrics", send)
         weights_after(tmp_path / "run", code=128 + number)
     assert (tmp_path / "run" / "checkpoints" / "last").resolve().name == "step-00000005"
     resumed = weights_after(tmp_path / "run", code=0)
@@ -66,7 +66,7 @@ def test_a_signal_saves_and_exits_with_its_code(
 
 
 def test_a_second_ctrl_c_is_not_waited_for() -> None:
-    with watching_for_stop() as stop:
+    with catch_stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.signal_number == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):

@@ -30,12 +30,12 @@ def test_the_dashboard_shows_progress_numbers_and_warnings() -> None:
     text = shown(display)
     with display.training(total=100, done=10):
         numbers = {"loss": 2.5, "images_per_second": 10.0, "accepted": 0.25, "pseudo_label_accuracy": 33.3}
-        display.training_numbers(50, numbers, ["the disk is on fire."])
-        display.evaluation({"step": 50, "test_top1": 41.5, "test_top5": 80.0}, total=100)
+        display.log_metrics(50, numbers, ["the disk is on fire."])
+        display.log_evaluation({"step": 50, "test_top1": 41.5, "test_top5": 80.0}, total=100)
     for part in ("50/100", "loss", "2.500", "41.5 %", "33.3 %", "25%", "! the disk is on fire.", "step     50/100"):
         assert part in text.getvalue(), part
     text.truncate(0)
-    display.training_numbers(60, numbers, [])
+    display.log_metrics(60, numbers, [])
     assert text.getvalue() == "", "after training there is no dashboard"
 
 
@@ -44,7 +44,7 @@ def test_a_warning_on_the_dashboard_is_recorded_once() -> None:
     text = shown(display)
     with display.tee(recorded.append), display.training(total=10, done=0):
         for step in (1, 2):
-            display.training_numbers(step, {"loss": 1.0}, ["predictions collapse: about 1 of 6."])
+            display.log_metrics(step, {"loss": 1.0}, ["predictions collapse: about 1 of 6."])
     assert recorded == ["warning, step 1: predictions collapse: about 1 of 6."]
     assert "warning, step" not in text.getvalue(), "the dashboard shows it already"
 
@@ -67,7 +67,7 @@ def test_without_a_terminal_each_warning_is_said_once(capsys: pytest.CaptureFixt
     with display.training(total=10, done=0):
         for step in (1, 2, 3):
             warnings = [f"{50 + step} % of the time goes into making batches.", "predictions collapse: about 1 of 6."]
-            display.training_numbers(step, {"loss": 1.0, "images_per_second": 1.0}, warnings)
+            display.log_metrics(step, {"loss": 1.0, "images_per_second": 1.0}, warnings)
     assert capsys.readouterr().err.splitlines() == [
         "warning, step 1: 51 % of the time goes into making batches.",
         "warning, step 1: predictions collapse: about 1 of 6.",

@@ -13,7 +13,7 @@ from semifine.models import forward
 from semifine.models.classifier import create_classifier
 from semifine.training.evaluate import Evaluator, accuracy, confusion_matrix
 from semifine.training.fit import summarize_evaluations
-from semifine.training.meters import NumberMeter, PseudoLabelMeter
+from semifine.training.meters import AverageMeter, PseudoLabelMeter
 from semifine.training.sample_stats import entropy
 
 
@@ -74,7 +74,7 @@ def test_a_gpu_takes_all_images_at_once_and_a_cpu_few(device: str, side: int, at
 
 
 def test_number_meter_gives_means_and_starts_anew() -> None:
-    meter = NumberMeter()
+    meter = AverageMeter()
     meter.update({"loss": torch.tensor(1.0)})
     meter.update({"loss": torch.tensor(3.0)})
     assert meter.read() == {"loss": 2.0}

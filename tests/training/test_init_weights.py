@@ -12,7 +12,7 @@ import torch
 from semifine.config import resolve
 from semifine.errors import UserError
 from semifine.training.fit import fit
-from semifine.training.init_weights import load_starting_weights
+from semifine.training.init_weights import load_initial_weights
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.models.layouts import BACKBONE, named, small_classifier
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 def start(weights: Path, names: list[str] = NAMES, **more: object) -> tuple[bool, bool]:
     """Whether backbone and head became those of seed 0."""
     source, target = small_classifier(0), small_classifier(1)
-    load_starting_weights(target, resolve([{"weights": str(weights), "backbone": BACKBONE, **more}]).train, names)
+    load_initial_weights(target, resolve([{"weights": str(weights), "backbone": BACKBONE, **more}]).train, names)
     return (
         torch.equal(target.backbone.conv1[0].weight, source.backbone.conv1[0].weight),
         torch.equal(target.head.weight, source.head.weight),
@@ -69,8 +69,8 @@ def test_folders_and_settings_without_weights_are_named(tmp_path: Path) -> None:
         start(tmp_path / "none.pt")
     keep = resolve([{"weights_head": "keep"}]).train
     with pytest.raises(UserError, match="name one with --weights"):
-        load_starting_weights(small_classifier(1), keep, NAMES)
-    assert load_starting_weights(small_classifier(1), resolve([{}]).train, NAMES) is None
+        load_initial_weights(small_classifier(1), keep, NAMES)
+    assert load_initial_weights(small_classifier(1), resolve([{}]).train, NAMES) is None
 
 
 def test_a_training_starts_from_another_run_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ def test_counts_equal_a_plain_count() -> None:
             predicted[label] += 1
             accepted[label] += is_taken
     assert history.changes.tolist() == changes
-    assert history.take_class_counts() == {"predicted": predicted, "accepted": accepted}
-    assert history.take_class_counts() == {"predicted": [0] * 4, "accepted": [0] * 4}
+    assert history.pop_class_counts() == {"predicted": predicted, "accepted": accepted}
+    assert history.pop_class_counts() == {"predicted": [0] * 4, "accepted": [0] * 4}
     assert history.changes.tolist() == changes, "reading the classes leaves the images"
 
 

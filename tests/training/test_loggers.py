@@ -14,7 +14,7 @@ from semifine.errors import Interrupted
 from semifine.runs.folder import RunFolder
 from semifine.training import loggers as loggers_module
 from semifine.training.fit import fit
-from semifine.training.loggers import Loggers, chosen_loggers
+from semifine.training.loggers import Loggers, parse_logger_names
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
 from tests.conftest import tiny_settings
@@ -27,16 +27,16 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_names_of_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen_loggers("none") == []
+    assert parse_logger_names("none") == []
     monkeypatch.setattr(loggers_module, "find_spec", lambda name: name != "wandb")
-    assert chosen_loggers("auto") == ["tensorboard"]
-    assert chosen_loggers("mlflow, tensorboard,mlflow") == ["mlflow", "tensorboard"]
+    assert parse_logger_names("auto") == ["tensorboard"]
+    assert parse_logger_names("mlflow, tensorboard,mlflow") == ["mlflow", "tensorboard"]
     with pytest.raises(UserError, match=r"'wandb' is not installed: pip install 'semifine\[wandb\]'"):
-        chosen_loggers("wandb")
+        parse_logger_names("wandb")
     with pytest.raises(UserError, match="some of tensorboard, wandb, mlflow, not 'excel'"):
-        chosen_loggers("excel")
+        parse_logger_names("excel")
     monkeypatch.setattr(loggers_module, "find_spec", lambda name: None)  # noqa: ARG005
-    assert chosen_loggers("auto") == []
+    assert parse_logger_names("auto") == []
 
 
 def test_tensorboard_has_the_numbers_of_the_metrics_once_each_after_a_resume(

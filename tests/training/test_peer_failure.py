@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from semifine.errors import UserError
-from semifine.training.interruption import peer_failures_explained
+from semifine.training.interruption import explain_peer_failures
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def _connected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fail(log: Path, text: str) -> None:
-    with peer_failures_explained(log, process=0):
+    with explain_peer_failures(log, process=0):
         raise RuntimeError(text)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from semifine.training.estimate import ACTIVE, SKIPPED, WARM_UP, profiling
+from semifine.training.estimate import ACTIVE, SKIPPED, WARM_UP, profile_steps
 from semifine.training.fabric import Fabric
 from semifine.training.fit import fit
 from semifine.training.progress import Display
@@ -15,9 +15,9 @@ from tests.conftest import tiny_settings
 STEPS = SKIPPED + WARM_UP + ACTIVE
 
 
-def profile_steps(steps: int, folder: Path) -> str:
+def run_profiler(steps: int, folder: Path) -> str:
     said: list[str] = []
-    with profiling(folder, said.append) as after_step:
+    with profile_steps(folder, said.append) as after_step:
         for _ in range(steps):
             sum(range(100))
             after_step()
@@ -25,14 +25,14 @@ def profile_steps(steps: int, folder: Path) -> str:
 
 
 def test_a_trace_and_a_table_are_left(tmp_path: Path) -> None:
-    said = profile_steps(STEPS + 3, tmp_path / "profile")
+    said = run_profiler(STEPS + 3, tmp_path / "profile")
     assert (tmp_path / "profile" / "trace.json.gz").stat().st_size > 0
     assert "Self CPU" in said
     assert "trace.json.gz" in said
 
 
 def test_a_run_that_is_too_short_says_so(tmp_path: Path) -> None:
-    assert f"takes {STEPS} steps" in profile_steps(3, tmp_path / "profile")
+    assert f"takes {STEPS} steps" in run_profiler(3, tmp_path / "profile")
 
 
 @pytest.mark.parametrize("is_first", [True, False])

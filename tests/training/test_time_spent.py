@@ -13,29 +13,29 @@ from semifine.runs.folder import RunFolder
 from semifine.training import progress
 from semifine.training.fit import fit
 from semifine.training.interruption import StopRequest
-from semifine.training.progress import Display, TimeSpent
+from semifine.training.progress import Display, PhaseTimer
 from tests.conftest import tiny_settings
 
 
 def test_every_second_is_booked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(progress.time, "perf_counter", lambda: now)
-    spent = TimeSpent()
+    spent = PhaseTimer()
     now = 107.0
-    spent.begin_steps(started=101.0)
+    spent.start_steps(started=101.0)
     now = 110.0
-    with spent.spent_on("evaluation"):
+    with spent.measure("evaluation"):
         now = 112.0
     now = 113.0
-    assert spent.take_steps() == 4, "three before the evaluation and one after it"
-    with spent.spent_on("saving"):
+    assert spent.lap() == 4, "three before the evaluation and one after it"
+    with spent.measure("saving"):
         now = 113.5
     now = 114.5
-    assert spent.take_steps() == 1
+    assert spent.lap() == 1
     assert spent.seconds == {"start_up": 6, "steps": 5, "evaluation": 2, "saving": 0.5}
     assert spent.training == 7.5
-    spent.begin_steps(started=None)
-    assert spent.take_steps() == 0, "what was spent before a resume is no part of the first interval"
+    spent.start_steps(started=None)
+    assert spent.lap() == 0, "what was spent before a resume is no part of the first interval"
 
 
 def test_a_resumed_run_adds_to_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +45,8 @@ def test_a_resumed_run_adds_to_its_time(tmp_path: Path, monkeypatch: pytest.Monk
         patch.setattr(StopRequest, "signal_number", property(lambda _: 15, lambda *_: None), raising=False)
         with pytest.raises(Interrupted):  # after the first step
             fit(settings, folder.path, display=Display(quiet=True))
-    take = TimeSpent.take_steps
-    monkeypatch.setattr(TimeSpent, "take_steps", lambda spent: take(spent) and 3.0)
+    take = PhaseTimer.lap
+    monkeypatch.setattr(PhaseTimer, "lap", lambda spent: take(spent) and 3.0)
     result = fit(settings, folder.path, resume=True, display=Display(quiet=True))
     assert all(seconds > 0 for seconds in result["time"].values())
     assert result["seconds"] == pytest.approx(sum(result["time"].values()) - result["time"]["start_up"], abs=0.05)

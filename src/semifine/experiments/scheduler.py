@@ -18,15 +18,15 @@ from typing import Any
 import yaml
 
 from semifine.config import open_and_resolve, read_run_settings
-from semifine.config.resolve import Difference, first_difference
-from semifine.config.yaml_files import read_run_values
+from semifine.config.loading import Difference, first_difference
+from semifine.config.loading import read_run_values
 from semifine.data.parallel import usable_cores
 from semifine.data.sources import is_own_photos
 from semifine.errors import Interrupted, OutOfMemory, UserError
 from semifine.experiments.stages import LABELS, Stage, settings_in
 from semifine.files import write_atomically
 from semifine.runs.folder import RunFolder
-from semifine.training.interruption import watching_for_stop
+from semifine.training.interruption import catch_stop_signals
 
 # Settings that name other stages or a file of weights. A finished grid may be moved as a whole, so names count alone.
 PLACES = ("weights", "labels", "method.teacher")
@@ -170,7 +170,7 @@ def run_jobs(
     """
     mark_finished(jobs)
     threads = max(1, usable_cores() // at_once)
-    with watching_for_stop() as stop:
+    with catch_stop_signals() as stop:
         try:
             while any(job.state in (State.WAITING, State.RUNNING) for job in jobs):
                 if stop.signal_number:

@@ -18,7 +18,7 @@ from semifine.models.classifier import Classifier
 
 PATIENCE = 5.0
 """Seconds of steps that are measured before their time is said."""
-STEPS_WORTH_A_TRIAL = 100
+MIN_STEPS_TO_BENCHMARK = 100
 """A shorter run is over, or has shown its pace, before a forecast is of use."""
 FORWARD_SHARE = 1 / 3
 """What an image takes that only makes a label, of what one takes that the network learns from."""
@@ -26,7 +26,7 @@ LONG = 12 * 3600
 ADVICE = "; a smaller --image-size or --backbone, or fewer --iterations shorten it"
 
 
-def memory_sentence(
+def format_memory_estimate(
     classifier: nn.Module, image_size: int, images: int, *, has_average: bool, number_bytes: int, stored_bytes: int
 ) -> str:
     """What a step needs, roughly; ``images`` is how many of them learn in it."""
@@ -59,26 +59,26 @@ def _activation_numbers(classifier: nn.Module, image_size: int) -> int:
     return count
 
 
-def images_of_steps(labeled_only: int, full: int, settings: TrainSettings, unlabeled_views: int) -> float:
+def count_effective_images(labeled_only: int, full: int, settings: TrainSettings, unlabeled_views: int) -> float:
     """How many learning images so many steps of the two kinds come to."""
     looked_at = max(0, unlabeled_views - 1) * (FORWARD_SHARE if settings.forward == "split" else 1)
     unlabeled = settings.mu * (1 + looked_at) if unlabeled_views else 0
     return settings.batch_size * (labeled_only + full * (1 + unlabeled))
 
 
-def full_step_cost(settings: TrainSettings, unlabeled_views: int) -> float:
+def relative_step_cost(settings: TrainSettings, unlabeled_views: int) -> float:
     """How many times as long a step takes that sees unlabeled images, too, as one of labeled images alone."""
-    labeled_only, full = (images_of_steps(*one, settings, unlabeled_views) for one in ((1, 0), (0, 1)))
+    labeled_only, full = (count_effective_images(*one, settings, unlabeled_views) for one in ((1, 0), (0, 1)))
     return full / labeled_only
 
 
-def time_sentence(seconds: float, steps: int) -> str:
+def format_time_estimate(seconds: float, steps: int) -> str:
     """To be said before the first step."""
     advice = ADVICE if seconds > LONG else ""
-    return f"time: {in_time(seconds)} for {_in_steps(steps)}, judging by the network alone{advice}"
+    return f"time: {format_duration(seconds)} for {_in_steps(steps)}, judging by the network alone{advice}"
 
 
-class Pace:
+class TimeEstimator:
     """Watches steps, and says once for each kind how long the rest will take.
 
     The first ``labeled_only`` steps have no unlabeled images; each after them takes ``full_cost`` times as long.
@@ -104,7 +104,7 @@ class Pace:
         self._first: int | None = None
         self._is_done = False
 
-    def step_done(self, step: int) -> None:
+    def update(self, step: int) -> None:
         if self._is_done:
             return
         now = time.perf_counter()
@@ -126,7 +126,7 @@ class Pace:
         kind = " of labeled images alone" if is_cheap else ""
         are = "is" if left == 1 else "are"
         advice = ADVICE if rest > LONG else ""
-        return f"{seconds:.2g} s a step{kind}: {in_time(rest)} for the {_in_steps(left)} that {are} left{advice}"
+        return f"{seconds:.2g} s a step{kind}: {format_duration(rest)} for the {_in_steps(left)} that {are} left{advice}"
 
 
 def _in_steps(count: int) -> str:
@@ -137,7 +137,7 @@ def format_bytes(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-def in_time(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     if seconds < 90:
         return f"about {max(1, seconds):.0f} s"
     return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} hours"
@@ -202,7 +202,7 @@ ROWS = 15
 
 
 @contextmanager
-def profiling(folder: Path, log: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+def profile_steps(folder: Path, log: Callable[[str], None]) -> Iterator[Callable[[], None]]:
     """Watches ten steps after the first fifteen; gives what is to be called after each step.
 
     Leaves ``trace.json.gz`` in the folder, for chrome://tracing or ui.perfetto.dev, and says the largest costs.

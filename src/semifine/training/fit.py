@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from semifine.config import RunSettings, read_run_settings, write_settings
-from semifine.config.resolve import first_difference
+from semifine.config.loading import first_difference
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset
@@ -27,18 +27,18 @@ from semifine.models.pretrained import LoadReport
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
 from semifine.training.estimate import (
-    STEPS_WORTH_A_TRIAL,
+    MIN_STEPS_TO_BENCHMARK,
     benchmark_throughput,
-    images_of_steps,
-    memory_sentence,
-    profiling,
-    time_sentence,
+    count_effective_images,
+    format_memory_estimate,
+    profile_steps,
+    format_time_estimate,
 )
 from semifine.training.fabric import Fabric, create_fabric
-from semifine.training.init_weights import load_frozen, load_starting_weights
-from semifine.training.interruption import peer_failures_explained
-from semifine.training.loggers import Loggers, chosen_loggers
-from semifine.training.progress import Display, recording
+from semifine.training.init_weights import load_frozen, load_initial_weights
+from semifine.training.interruption import explain_peer_failures
+from semifine.training.loggers import Loggers, parse_logger_names
+from semifine.training.progress import Display, record_log
 from semifine.training.trainer import Trainer
 from semifine.version import code_version
 
@@ -110,7 +110,7 @@ def fit(
                 f"{out} was finished, but its last checkpoint is not whole: it goes on from the newest that is."
             )
         try:
-            with recording(folder.log, display, process_rank()), peer_failures_explained(folder.log, process_rank()):
+            with record_log(folder.log, display, process_rank()), explain_peer_failures(folder.log, process_rank()):
                 return _fit(settings, folder, dataset, display, started, profile)
         except Interrupted:
             if is_first:
@@ -135,7 +135,7 @@ def fit(
 def _fit(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display, started: float, profile: bool
 ) -> dict[str, Any]:
-    logger_names = chosen_loggers(settings.train.loggers)
+    logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
     fabric = create_fabric(settings.train)
     fabric.launch()
@@ -149,8 +149,8 @@ def _fit(
     classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
     if report:
         display.log(f"weights: {report}")
-    display.log(_memory(settings, classifier, dataset, fabric.device.type))
-    image_seconds = _try_out(settings, classifier, fabric)
+    display.log(_memory_estimate(settings, classifier, dataset, fabric.device.type))
+    image_seconds = _benchmark_image_seconds(settings, classifier, fabric)
     frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
@@ -165,16 +165,16 @@ def _fit(
         f"from step {trainer.step} of {settings.train.iterations}"
     )
     if image_seconds is not None:
-        display.log(_time(trainer, image_seconds / fabric.world_size))
+        display.log(_time_estimate(trainer, image_seconds / fabric.world_size))
     if trainer.train_state.frozen is not None:
         display.log(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.train_state.frozen))}")
     watched = profile and fabric.is_global_zero  # one trace, of the process that speaks
-    with profiling(folder.path / "profile", display.log) if watched else nullcontext() as after_step:
+    with profile_steps(folder.path / "profile", display.log) if watched else nullcontext() as after_step:
         trainer.run(started, after_step)
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes
         return {}
-    with trainer.time.spent_on("evaluation"):
+    with trainer.time.measure("evaluation"):
         unlabeled = trainer.assessment.write_stats()
     result = {
         "method": trainer.method.name,
@@ -247,24 +247,24 @@ def _create_network(
     check_image_size(classifier, train.backbone, train.image_size)
     if newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
-    return classifier, load_starting_weights(classifier, train, class_names)
+    return classifier, load_initial_weights(classifier, train, class_names)
 
 
-def _try_out(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
+def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
     """Seconds that an image takes; None in a process that says nothing, and for a short run."""
     train = settings.train
-    if not fabric.is_global_zero or train.iterations < STEPS_WORTH_A_TRIAL:
+    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK:
         return None
     images = -(-_learning_images(settings) // fabric.world_size)
     return benchmark_throughput(classifier, train.image_size, images, fabric.device, fabric.autocast)
 
 
-def _time(trainer: Trainer, image_seconds: float) -> str:
+def _time_estimate(trainer: Trainer, image_seconds: float) -> str:
     first, last = trainer.step, trainer.settings.iterations
     labeled_only = max(0, trainer.batches.loader.supervised_steps - first)
     views = len(trainer.method.unlabeled_views)
-    images = images_of_steps(labeled_only, last - first - labeled_only, trainer.settings, views)
-    return time_sentence(images * image_seconds, last - first)
+    images = count_effective_images(labeled_only, last - first - labeled_only, trainer.settings, views)
+    return format_time_estimate(images * image_seconds, last - first)
 
 
 def _learning_images(settings: RunSettings) -> int:
@@ -273,9 +273,9 @@ def _learning_images(settings: RunSettings) -> int:
     return train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabeled_views))
 
 
-def _memory(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
+def _memory_estimate(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
     train, precision = settings.train, resolve_precision(settings.train.precision, device)
-    sentence = memory_sentence(
+    sentence = format_memory_estimate(
         classifier,
         train.image_size,
         _learning_images(settings),

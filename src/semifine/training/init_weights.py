@@ -16,7 +16,7 @@ from semifine.runs.folder import RunFolder
 from semifine.runs.run import Run
 
 
-def load_starting_weights(
+def load_initial_weights(
     classifier: Classifier, settings: TrainSettings, class_names: Sequence[str]
 ) -> LoadReport | None:
     """Fills the classifier as the settings ask; None when its weights stay fresh."""

@@ -28,7 +28,7 @@ class StopRequest:
 
 
 @contextmanager
-def watching_for_stop() -> Iterator[StopRequest]:
+def catch_stop_signals() -> Iterator[StopRequest]:
     """Catches SIGINT and SIGTERM for the time of the context; outside the main thread it does nothing."""
     request = StopRequest()
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -60,7 +60,7 @@ ENDED = "Another process of the run has ended"
 
 
 @contextmanager
-def peer_failures_explained(log: Path, process: int) -> Iterator[None]:
+def explain_peer_failures(log: Path, process: int) -> Iterator[None]:
     """Turns the failure of a message between processes into a sentence with the reason of the one that died."""
     try:
         yield

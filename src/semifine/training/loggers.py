@@ -26,7 +26,7 @@ class Logger(Protocol):
     def close(self) -> None: ...
 
 
-def chosen_loggers(text: str) -> list[str]:
+def parse_logger_names(text: str) -> list[str]:
     """The names in ``--loggers``: ``auto`` is TensorBoard where it is installed, ``none`` nothing."""
     if text == "none":
         return []

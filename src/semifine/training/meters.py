@@ -17,7 +17,7 @@ def _share_of(total: Tensor) -> Tensor:
     return total if rank() == 0 else torch.zeros_like(total)
 
 
-class NumberMeter:
+class AverageMeter:
     """Means of the named numbers that steps return."""
 
     def __init__(self) -> None:

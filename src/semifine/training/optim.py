@@ -64,7 +64,7 @@ def create_optimizer(network: nn.Module, settings: TrainSettings, *, fused: bool
     )
 
 
-def keep_learning_rate_on(device: torch.device, optimizer: Any) -> None:
+def make_learning_rate_tensor(device: torch.device, optimizer: Any) -> None:
     """The learning rate as a tensor of the device, where a CUDA graph can read it anew at each replay."""
     for group in optimizer.param_groups:
         group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)

@@ -57,34 +57,34 @@ def find_warnings(step: int, total: int, num_classes: int, numbers: Mapping[str,
     return found
 
 
-Part = Literal["start_up", "steps", "evaluation", "saving"]
+Phase = Literal["start_up", "steps", "evaluation", "saving"]
 
 
-class TimeSpent:
+class PhaseTimer:
     """Seconds by part, those before a resume included; what is booked on no other part goes into steps.
 
     The host's clock is read and no GPU waited for: of the steps that the host is ahead, some are booked late.
     """
 
     def __init__(self) -> None:
-        self.seconds: dict[Part, float] = {"start_up": 0.0, "steps": 0.0, "evaluation": 0.0, "saving": 0.0}
+        self.seconds: dict[Phase, float] = {"start_up": 0.0, "steps": 0.0, "evaluation": 0.0, "saving": 0.0}
         self._since = time.perf_counter()
         self._taken = 0.0
 
-    def begin_steps(self, started: float | None) -> None:
+    def start_steps(self, started: float | None) -> None:
         """All since the moment ``started``, on ``time.perf_counter``, was start-up."""
         self._since = time.perf_counter() if started is None else started
         self._book("start_up")
         self._taken = self.seconds["steps"]
 
     @contextmanager
-    def spent_on(self, part: Part) -> Iterator[None]:
+    def measure(self, part: Phase) -> Iterator[None]:
         """What passes in the context goes into the part."""
         self._book("steps")
         yield
         self._book(part)
 
-    def take_steps(self) -> float:
+    def lap(self) -> float:
         """Seconds of steps since the last time."""
         self._book("steps")
         seconds, self._taken = self.seconds["steps"] - self._taken, self.seconds["steps"]
@@ -95,7 +95,7 @@ class TimeSpent:
         """All but the start-up."""
         return sum(self.seconds.values()) - self.seconds["start_up"]
 
-    def _book(self, part: Part) -> None:
+    def _book(self, part: Phase) -> None:
         now = time.perf_counter()
         self.seconds[part] += now - self._since
         self._since = now
@@ -231,7 +231,7 @@ class Display:
             finally:
                 self._dashboard = None
 
-    def training_numbers(self, step: int, numbers: dict[str, Any], warnings: Sequence[str] = ()) -> None:
+    def log_metrics(self, step: int, numbers: dict[str, Any], warnings: Sequence[str] = ()) -> None:
         """The numbers of the log; a new warning is recorded, and said where there is no dashboard to show it."""
         if self._dashboard is not None:
             self._dashboard.step(step)
@@ -244,7 +244,7 @@ class Display:
                 self._warned.add(kind)
                 tell(f"warning, step {step}: {warning}")
 
-    def evaluation(self, record: dict[str, Any], total: int) -> None:
+    def log_evaluation(self, record: dict[str, Any], total: int) -> None:
         if self._dashboard is not None:
             self._dashboard.add(record)
         parts = [
@@ -278,7 +278,7 @@ class RunLog:
 
 
 @contextlib.contextmanager
-def recording(path: Path, display: Display, process: int) -> Iterator[None]:
+def record_log(path: Path, display: Display, process: int) -> Iterator[None]:
     """For the time of the context what the first process says, and what any warns of and raises, goes to the log."""
     log = RunLog(path, process)
     log.write("start", f"semifine {code_version()}, process id {os.getpid()}")

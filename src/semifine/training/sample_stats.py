@@ -224,7 +224,7 @@ class LabelHistory(nn.Module):
         self.predicted.add_(is_class.sum(dim=0))
         self.accepted.add_((is_class * accepted[:, None]).sum(dim=0))
 
-    def take_class_counts(self) -> dict[str, list[int]]:
+    def pop_class_counts(self) -> dict[str, list[int]]:
         """Labels that each class got since the last time: all predictions, and those that trained the network."""
         counts = torch.stack([self.predicted, self.accepted]).round().long().tolist()
         self.predicted.zero_()

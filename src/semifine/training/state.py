@@ -28,9 +28,9 @@ from semifine.runs.checkpoint import (
 from semifine.runs.folder import RunFolder
 from semifine.training.compile import Acceleration, compile_network
 from semifine.training.fabric import Fabric
-from semifine.training.meters import NumberMeter, PseudoLabelMeter
+from semifine.training.meters import AverageMeter, PseudoLabelMeter
 from semifine.training.optim import create_optimizer
-from semifine.training.progress import Part
+from semifine.training.progress import Phase
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class TrainingState:
         train_state: TrainState,
         method: Method,
         histories: Mapping[str, nn.Module],
-        meters: Mapping[str, NumberMeter | PseudoLabelMeter],
+        meters: Mapping[str, AverageMeter | PseudoLabelMeter],
         fabric: Fabric,
     ) -> None:
         self._folder = folder
@@ -132,7 +132,7 @@ class TrainingState:
         self._fabric = fabric
         self._images = {split.name.lower(): len(catalog.rows(split)) for split in (Split.LABELED, Split.UNLABELED)}
 
-    def save(self, step: int, seconds: Mapping[Part, float]) -> None:
+    def save(self, step: int, seconds: Mapping[Phase, float]) -> None:
         """All processes must ask, and the first one writes."""
         state = {
             "step": step,
@@ -151,7 +151,7 @@ class TrainingState:
         if self._fabric.is_global_zero:
             save_checkpoint(self._folder.checkpoints, step, self._learner.evaluated.state_dict(), state)
 
-    def restore(self, log: Callable[[str], None]) -> tuple[int, dict[Part, float]]:
+    def restore(self, log: Callable[[str], None]) -> tuple[int, dict[Phase, float]]:
         """Fills everything from the newest checkpoint that is whole; the steps and seconds until it, 0 without one."""
         newest, notes = newest_checkpoint(self._folder.checkpoints)
         for note in notes:

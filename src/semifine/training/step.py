@@ -12,7 +12,7 @@ from semifine.distributed import all_reduce_sum
 from semifine.errors import UserError
 from semifine.methods.base import Batch, Method, Progress
 from semifine.training.fabric import Fabric
-from semifine.training.meters import NumberMeter, PseudoLabelMeter
+from semifine.training.meters import AverageMeter, PseudoLabelMeter
 from semifine.training.sample_stats import LabelHistory
 from semifine.training.state import TrainState
 
@@ -98,7 +98,7 @@ class TrainStep:
     fabric: Fabric
     method: Method
     train_state: TrainState
-    numbers: NumberMeter
+    numbers: AverageMeter
     pseudo_labels: PseudoLabelMeter
     history: LabelHistory
     watch: NonFiniteWatch

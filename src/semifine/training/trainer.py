@@ -22,15 +22,15 @@ from semifine.models.classifier import Classifier, normalization
 from semifine.runs.checkpoint import forget_best_after, save_best
 from semifine.runs.folder import RunFolder
 from semifine.training.compile import choose_acceleration
-from semifine.training.estimate import Pace, full_step_cost
+from semifine.training.estimate import TimeEstimator, relative_step_cost
 from semifine.training.evaluate import Assessment, ClusterHistory, Evaluator
 from semifine.training.fabric import Fabric, training_stream
-from semifine.training.interruption import StopRequest, agree_to_stop, watching_for_stop
+from semifine.training.interruption import StopRequest, agree_to_stop, catch_stop_signals
 from semifine.training.loader import BatchLoader, Prefetcher, check_images, place_store
 from semifine.training.loggers import Loggers
-from semifine.training.meters import NumberMeter, PseudoLabelMeter
-from semifine.training.optim import keep_learning_rate_on, learning_rate_factor, set_learning_rate
-from semifine.training.progress import Display, TimeSpent, find_warnings
+from semifine.training.meters import AverageMeter, PseudoLabelMeter
+from semifine.training.optim import make_learning_rate_tensor, learning_rate_factor, set_learning_rate
+from semifine.training.progress import Display, PhaseTimer, find_warnings
 from semifine.training.sample_stats import LabelHistory, keep_sample_stats
 from semifine.training.state import TrainingState, create_train_state
 from semifine.training.step import GraphedStep, NonFiniteWatch, StepFunction, TrainStep, nonfinite_error
@@ -55,7 +55,7 @@ class Trainer:
         self.catalog = dataset.catalog
         self.display = display
         self.step = 0
-        self.time = TimeSpent()
+        self.time = PhaseTimer()
         self.loggers: Loggers | None = None
 
         method = method_class(settings.method)
@@ -101,7 +101,7 @@ class Trainer:
         self.labeled_step = self._create_step(Supervised(NoSettings(), info))
         self.full_step = self._create_step(self.method)
         histories = {"history": self.history, "clusters": clusters, "nonfinite": self.watch}
-        meters: dict[str, NumberMeter | PseudoLabelMeter] = {
+        meters: dict[str, AverageMeter | PseudoLabelMeter] = {
             "labeled": self.labeled_step.numbers,
             "full": self.full_step.numbers,
             "pseudo_labels": self.pseudo_labels,
@@ -127,14 +127,14 @@ class Trainer:
 
     def _prepare_learning_rate(self) -> None:
         if self.acceleration.graphs:
-            keep_learning_rate_on(self.fabric.device, self.train_state.optimizer)
+            make_learning_rate_tensor(self.fabric.device, self.train_state.optimizer)
 
     def _create_step(self, method: Method) -> TrainStep:
         return TrainStep(
             self.fabric,
             method,
             self.train_state,
-            NumberMeter(),
+            AverageMeter(),
             self.pseudo_labels,
             self.history,
             self.watch,
@@ -147,10 +147,10 @@ class Trainer:
         ``started`` is the moment from which the time to the first step counts; ``after_step`` is called after each.
         """
         self.train_state.classifier.train()
-        self.time.begin_steps(started)
+        self.time.start_steps(started)
         self._logged = self.step
         with (
-            watching_for_stop() as stop,
+            catch_stop_signals() as stop,
             self.display.training(self.settings.iterations, self.step),
             training_stream(self.fabric.device),
         ):
@@ -164,8 +164,8 @@ class Trainer:
         first, total = self.step, self.settings.iterations
         self.watch.begin_at(first)
         labeled_only = self.batches.loader.supervised_steps
-        full_cost = full_step_cost(self.settings, len(self.method.unlabeled_views))
-        pace = Pace(self.display.log, total, self.fabric.device, labeled_only, full_cost)
+        full_cost = relative_step_cost(self.settings, len(self.method.unlabeled_views))
+        time_estimator = TimeEstimator(self.display.log, total, self.fabric.device, labeled_only, full_cost)
         run_labeled, run_full = (self._as_graph(step) for step in (self.labeled_step, self.full_step))
         for step in range(first, total):
             batch = self.batches.take(step)
@@ -178,19 +178,19 @@ class Trainer:
             if step == first and started is not None:
                 self._say_first_step(started)
             if step == labeled_only:
-                pace.restart()
-            pace.step_done(self.step)
+                time_estimator.restart()
+            time_estimator.update(self.step)
             if after_step is not None:
                 after_step()
             if self._due(self.settings.log_every):
                 self._log()
             if self._due(self.settings.evaluation_interval):
-                with self.time.spent_on("evaluation"):
+                with self.time.measure("evaluation"):
                     self._evaluate()
                     self.fabric.barrier()
             stopped_by = agree_to_stop(self.fabric, stop, self._due(self.settings.log_every))
             if self._due(self.settings.save_interval) or stopped_by:
-                with self.time.spent_on("saving"):
+                with self.time.measure("saving"):
                     self.save()
             if stopped_by:
                 raise Interrupted(stopped_by)
@@ -225,7 +225,7 @@ class Trainer:
     def _log(self) -> None:
         skipped = self._check_losses()
         numbers = {**self.labeled_step.read_numbers(), **self.full_step.read_numbers()}
-        seconds, steps = self.time.take_steps(), self.step - self._logged
+        seconds, steps = self.time.lap(), self.step - self._logged
         self._logged = self.step
         with_unlabeled = self.method.unlabeled_views and self.step > self.batches.loader.supervised_steps
         unlabeled = self.settings.mu if with_unlabeled else 0
@@ -235,7 +235,7 @@ class Trainer:
         if self.fabric.is_global_zero:
             self._note({"kind": "train", "step": self.step, **numbers})
         warnings = find_warnings(self.step, self.settings.iterations, self.catalog.num_classes, numbers, skipped)
-        self.display.training_numbers(self.step, numbers, warnings)
+        self.display.log_metrics(self.step, numbers, warnings)
 
     def _note(self, record: dict[str, Any]) -> None:
         self.folder.append_metrics(record)
@@ -244,7 +244,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         self._check_losses()
-        counts = self.history.take_class_counts()
+        counts = self.history.pop_class_counts()
         if not self.method.trains_classifier or not self.fabric.is_global_zero:
             return
         if any(counts["predicted"]):
@@ -256,7 +256,7 @@ class Trainer:
         if record.get("val_top1", -1.0) > best_before:
             save_best(self.folder.checkpoints, self.step, self.train_state.evaluated.state_dict())
         self._note(record)
-        self.display.evaluation(record, self.settings.iterations)
+        self.display.log_evaluation(record, self.settings.iterations)
         self.train_state.classifier.train()
 
     def evaluations(self) -> list[dict[str, Any]]:
