@@ -20,8 +20,9 @@ import numpy as np
 import torch
 
 import soc_core
-from semifine.augment import AugmentPipeline, AugmentSettings
 from semifine.augment.image_batch import ImageTable
+from semifine.augment.pipeline import AugmentPipeline
+from semifine.augment.settings import AugmentSettings
 from semifine.data.samplers import IndexSampler
 from semifine.devices import describe_hardware
 from semifine.soft_labels import TransitionTracker

@@ -10,7 +10,8 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from semifine.augment import AugmentPipeline, AugmentSettings
+from semifine.augment.pipeline import AugmentPipeline
+from semifine.augment.settings import AugmentSettings
 from tests.augment.view_helpers import make_store, smooth_picture
 
 pytestmark = [

@@ -9,9 +9,11 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as tv
 
-from semifine.augment import IMAGENET_MEAN, IMAGENET_STD, AugmentPipeline, AugmentSettings, view_names
 from semifine.augment.image_batch import ImageTable, pack
+from semifine.augment.pipeline import AugmentPipeline
 from semifine.augment.random_numbers import BatchRandom, generator
+from semifine.augment.settings import IMAGENET_MEAN, IMAGENET_STD, AugmentSettings
+from semifine.augment.views import view_names
 from semifine.errors import UserError
 from tests.augment.view_helpers import CPU, make_store, smooth_picture, stack
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semifine.augment import AugmentPipeline, AugmentSettings
+from semifine.augment.pipeline import AugmentPipeline
+from semifine.augment.settings import AugmentSettings
 from semifine.data.catalog import Catalog, Split
 from semifine.data.store import open_store
 from semifine.inference.preprocess import central_view

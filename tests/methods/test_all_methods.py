@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from semifine.augment import AugmentPipeline
+from semifine.augment.pipeline import AugmentPipeline
 from semifine.data import sources
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import load_catalog
@@ -22,7 +22,7 @@ from semifine.errors import Interrupted, UserError
 from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
 from semifine.training.fit import fit
-from semifine.training.loader import BatchLoader
+from semifine.training.loader import LABELED, UNLABELED, BatchLoader
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
 from tests.conftest import tiny_settings
@@ -161,7 +161,7 @@ def test_trains_among_images_of_unknown_classes(name: str, tmp_path: Path, monke
     """They are among the unlabeled images that it learns from, never among the labeled ones."""
     settings = tiny_settings(name, iterations=4, log_every=1, data__unlabeled="inout", data__ood_genera=1)
     catalog = load_catalog(settings.data, settings.data_settings)
-    seen: dict[str, list[int]] = {"labeled": [], "unlabeled": []}
+    seen: dict[str, list[int]] = {LABELED: [], UNLABELED: []}
     labels: list[int] = []
     make_views, make_batch = AugmentPipeline.make, BatchLoader.batch
 
@@ -182,10 +182,10 @@ def test_trains_among_images_of_unknown_classes(name: str, tmp_path: Path, monke
     assert len(logged(tmp_path / "run", "loss")) == 4
     for key in ("loss", "loss_labeled", "loss_unlabeled", "loss_instances"):
         assert np.isfinite(logged(tmp_path / "run", key)).all()
-    assert labels == catalog.truth[seen["labeled"]].tolist()
+    assert labels == catalog.truth[seen[LABELED]].tolist()
     assert labels
     assert max(labels) < catalog.num_classes
-    assert (catalog.truth[seen["unlabeled"]] >= catalog.num_classes).any() == bool(method_class(name).unlabeled_views)
+    assert (catalog.truth[seen[UNLABELED]] >= catalog.num_classes).any() == bool(method_class(name).unlabeled_views)
     if name in CLASSIFYING:
         assert result["unlabeled"]["in_class"]["images"] == 6 * 9
         assert result["unlabeled"]["out_of_class"]["images"] == 2 * 9

@@ -16,7 +16,8 @@ import torch
 import torch._inductor.compile_fx
 from safetensors.torch import load_file
 
-from semifine.augment import AugmentPipeline, AugmentSettings
+from semifine.augment.pipeline import AugmentPipeline
+from semifine.augment.settings import AugmentSettings
 from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier

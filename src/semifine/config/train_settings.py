@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
 
+from semifine.augment.settings import AugmentOptions
 from semifine.errors import UserError
 from semifine.fields import setting
 
 
 @dataclass(frozen=True)
-class TrainSettings:
+class TrainSettings(AugmentOptions):
     """Settings of every run. Methods and data sources define their own settings beside their code.
 
     Example:
@@ -27,7 +28,6 @@ class TrainSettings:
     store_size: int | None = setting(
         None, "shorter side of the decoded images in the store; default: 8/7 of the image size", low=8
     )
-    crop_scale: tuple[float, float] = setting((0.08, 1.0), "range of the image area that a random crop covers")
     backbone: str = setting("resnet50", "any timm model by name, see 'semifine list backbones'")
     pretrained: bool = setting(False, "start from ImageNet weights (an installed package, or timm's download)")
     weights: str | None = setting(
@@ -134,9 +134,7 @@ class TrainSettings:
     )
 
     def __post_init__(self) -> None:
-        low, high = self.crop_scale
-        if not 0 < low <= high <= 1:
-            raise UserError(f"crop_scale must satisfy 0 < low <= high <= 1, not {low},{high}.")
+        super().__post_init__()
         if self.pretrained and self.weights:
             raise UserError(
                 "Give either pretrained or weights, not both: each names where the weights come from. "

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from semifine.augment import AugmentPipeline
+from semifine.augment.pipeline import AugmentPipeline
 from semifine.data.catalog import Catalog, Split
 from semifine.methods.base import Method
 from semifine.models.forward import Output, micro_batch_size

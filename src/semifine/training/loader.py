@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from semifine.augment import AugmentPipeline, upload
+from semifine.augment.image_batch import upload
+from semifine.augment.pipeline import AugmentPipeline
 from semifine.config import TrainSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Catalog, Split

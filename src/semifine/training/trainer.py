@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from semifine.augment import AugmentPipeline, AugmentSettings
+from semifine.augment.pipeline import AugmentPipeline
+from semifine.augment.settings import AugmentSettings
 from semifine.config import RunSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Split
@@ -29,7 +30,7 @@ from semifine.training.interruption import StopRequest, agree_to_stop, catch_sto
 from semifine.training.loader import BatchLoader, Prefetcher, check_images, place_store
 from semifine.training.loggers import Loggers
 from semifine.training.meters import AverageMeter, PseudoLabelMeter
-from semifine.training.optim import make_learning_rate_tensor, learning_rate_factor, set_learning_rate
+from semifine.training.optim import learning_rate_factor, make_learning_rate_tensor, set_learning_rate
 from semifine.training.progress import Display, PhaseTimer, find_warnings
 from semifine.training.sample_stats import LabelHistory, keep_sample_stats
 from semifine.training.state import TrainingState, create_train_state
@@ -115,8 +116,8 @@ class Trainer:
         if sentence:
             self.display.log(sentence)
         colors = normalization(classifier)
-        view_settings = AugmentSettings(
-            size=self.settings.image_size, crop_scale=self.settings.crop_scale, mean=colors.mean, std=colors.std
+        view_settings = AugmentSettings.from_options(
+            self.settings, size=self.settings.image_size, mean=colors.mean, std=colors.std
         )
         return AugmentPipeline(
             store,
