@@ -12,7 +12,8 @@ from semifine.augment.blur import blur
 from semifine.augment.color_jitter import draw_jitter, render_jitter
 from semifine.augment.crops import draw_crop
 from semifine.augment.image_batch import ImageTable, image_batch
-from semifine.augment.randaugment import CODE, OPERATIONS, RANGES, Plan, cutout_edges, draw_plan, make_kernel_params
+from semifine.augment.randaugment import Plan, cutout_edges, draw_plan, make_kernel_params
+from semifine.augment.randaugment_ops import CODE, OPERATIONS, RANGES
 from semifine.augment.random_numbers import BatchRandom, generator
 from semifine.augment.sampling import sample_view
 from semifine.augment.settings import AugmentSettings

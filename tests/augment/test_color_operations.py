@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from semifine.augment.randaugment import RANGES
-from semifine.augment.randaugment_ops import STATISTICAL, gray
+from semifine.augment.randaugment_ops import RANGES, STATISTICAL, gray
 from tests.augment.view_helpers import COLOR, change_colors, noise_picture, pillow_operation, smooth_picture, stack
 
 # Levels out of 255. Pillow multiplies in double or single precision in places, then cuts the fraction off.

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from semifine.augment.randaugment import RANGES, cutout_edges, render_plan
-from semifine.augment.randaugment_ops import GEOMETRY, compose, identity, rescale
+from semifine.augment.randaugment import cutout_edges, render_plan
+from semifine.augment.randaugment_ops import GEOMETRY, RANGES, compose, identity, rescale
 from semifine.augment.settings import AugmentSettings
 from tests.augment.view_helpers import (
     make_batch,

@@ -10,8 +10,8 @@ from PIL import Image
 from torchvision.transforms.v2 import functional as tv
 
 from semifine.augment.crops import Crop, draw_crop
-from semifine.augment.randaugment import CODE, OPERATIONS, RANGES, Plan, draw_plan, render_plan
-from semifine.augment.randaugment_ops import GEOMETRY
+from semifine.augment.randaugment import Plan, draw_plan, render_plan
+from semifine.augment.randaugment_ops import CODE, GEOMETRY, OPERATIONS, RANGES
 from semifine.augment.random_numbers import BatchRandom, generator
 from semifine.augment.settings import AugmentSettings
 from tests.augment.view_helpers import (

@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
 from semifine.augment.crops import Crop
 from semifine.augment.image_batch import ImageBatch, ImageTable, image_batch
-from semifine.augment.randaugment import CODE, Plan, cutout_edges
-from semifine.augment.randaugment_ops import MIXING, PLAIN, STATISTICAL, look_up, plain_table
+from semifine.augment.randaugment import Plan, cutout_edges
+from semifine.augment.randaugment_ops import CODE, MIXING, PLAIN, STATISTICAL, look_up, plain_table
 
 CPU = torch.device("cpu")
 COLOR = (*STATISTICAL, *PLAIN, *MIXING)

@@ -15,10 +15,13 @@ from torch import Tensor
 from semifine.augment.crops import Crop, crop_lines
 from semifine.augment.image_batch import FloatArray, ImageBatch, ImageTable, IntArray, upload
 from semifine.augment.randaugment_ops import (
+    CODE,
     GEOMETRY,
     LEVELS,
     MIXING,
+    OPERATIONS,
     PLAIN,
+    RANGES,
     STATISTICAL,
     Mixing,
     compose,
@@ -30,26 +33,6 @@ from semifine.augment.randaugment_ops import (
 from semifine.augment.random_numbers import BatchRandom
 from semifine.augment.sampling import crop_coordinates, has_kernels, sample_nearest, sample_view, transform
 from semifine.augment.settings import AugmentSettings
-
-RANGES: dict[str, tuple[float, float]] = {
-    "AutoContrast": (0, 1),  # takes no magnitude
-    "Brightness": (0.05, 0.95),
-    "Color": (0.05, 0.95),
-    "Contrast": (0.05, 0.95),
-    "Equalize": (0, 1),  # takes no magnitude
-    "Identity": (0, 1),  # takes no magnitude
-    "Posterize": (4, 8),  # bits, of which the fraction is dropped: 4 to 7
-    "Rotate": (-30, 30),  # degrees
-    "Sharpness": (0.05, 0.95),
-    "ShearX": (-0.3, 0.3),
-    "ShearY": (-0.3, 0.3),
-    "Solarize": (0, 256),
-    "TranslateX": (-0.3, 0.3),  # of the width
-    "TranslateY": (-0.3, 0.3),  # of the height
-}
-OPERATIONS = tuple(RANGES)
-"""The names of the operations; an operation's code is its place here."""
-CODE = {name: code for code, name in enumerate(OPERATIONS)}
 
 CUTOUT_FILL = (125, 123, 114)
 CUTOUT_LARGEST = 0.5

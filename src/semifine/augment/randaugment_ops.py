@@ -11,6 +11,27 @@ from torch import Tensor
 
 from semifine.augment.image_batch import FloatArray
 
+RANGES: dict[str, tuple[float, float]] = {
+    "AutoContrast": (0, 1),  # takes no magnitude
+    "Brightness": (0.05, 0.95),
+    "Color": (0.05, 0.95),
+    "Contrast": (0.05, 0.95),
+    "Equalize": (0, 1),  # takes no magnitude
+    "Identity": (0, 1),  # takes no magnitude
+    "Posterize": (4, 8),  # bits, of which the fraction is dropped: 4 to 7
+    "Rotate": (-30, 30),  # degrees
+    "Sharpness": (0.05, 0.95),
+    "ShearX": (-0.3, 0.3),
+    "ShearY": (-0.3, 0.3),
+    "Solarize": (0, 256),
+    "TranslateX": (-0.3, 0.3),  # of the width
+    "TranslateY": (-0.3, 0.3),  # of the height
+}
+"""The operations with the smallest and the largest magnitude."""
+OPERATIONS = tuple(RANGES)
+"""The names of the operations; an operation's code is its place here."""
+CODE = {name: code for code, name in enumerate(OPERATIONS)}
+
 Geometry = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
 
 

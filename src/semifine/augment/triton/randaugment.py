@@ -9,7 +9,6 @@ from torch import Tensor
 
 from semifine.augment.image_batch import CHANNELS, ImageBatch, upload
 from semifine.augment.randaugment import (
-    CODE,
     CUTOUT,
     CUTOUT_FILL,
     FRAME,
@@ -29,7 +28,7 @@ from semifine.augment.randaugment import (
     Y_LINE,
     KernelParams,
 )
-from semifine.augment.randaugment_ops import LEVELS, MIXING, PLAIN, STATISTICAL
+from semifine.augment.randaugment_ops import CODE, LEVELS, MIXING, PLAIN, STATISTICAL
 from semifine.augment.triton.sampling import along, sample
 
 _BLOCK = 1024
