@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semifine.errors import UserError
-from semifine.inference.calibration import Calibration, Chosen, ClassClusters, Logits, candidates, energy_score, softmax
+from semifine.inference.calibration import Calibration, Mask, ClassClusters, Logits, candidates, energy_score, softmax
 from semifine.inference.taxonomy import Taxon, Taxonomy
 
 FORMAT = 1
@@ -114,6 +114,34 @@ class Prediction:
         return self.probabilities[0]
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of a prediction table."""
+
+    name: str
+    kind: Literal["text", "texts", "number", "numbers", "flag"]
+    value: Callable[[Prediction], Any]
+    """Reads the value from a prediction; None leaves the cell empty."""
+
+
+COLUMNS = (
+    Column("name", "text", lambda prediction: prediction.name),
+    Column("probability", "number", lambda prediction: round(prediction.probability, 6)),
+    Column("names", "texts", lambda prediction: prediction.names),
+    Column("probabilities", "numbers", lambda prediction: [round(value, 6) for value in prediction.probabilities]),
+    Column("candidates", "texts", lambda prediction: prediction.candidates),
+    Column("conformal_set", "texts", lambda prediction: prediction.conformal_set),
+    Column("ood_score", "number", lambda prediction: round(prediction.ood_score, 4)),
+    Column("is_ood", "flag", lambda prediction: prediction.is_ood),
+    Column("taxon", "text", lambda prediction: prediction.taxon and prediction.taxon.name),
+    Column("rank", "text", lambda prediction: prediction.taxon and prediction.taxon.rank),
+    Column(
+        "taxon_probability", "number", lambda prediction: prediction.taxon and round(prediction.taxon.probability, 6)
+    ),
+)
+"""The columns of prediction tables after ``path``, in CSV, JSON lines and Parquet."""
+
+
 def predict_from_logits(logits: Logits, metadata: ModelMetadata, questions: PredictOptions) -> list[Prediction]:
     """One prediction for each row of (N, K) logits."""
     names, calibration = metadata.class_names, metadata.calibration
@@ -139,7 +167,7 @@ def predict_from_logits(logits: Logits, metadata: ModelMetadata, questions: Pred
     return [Prediction([names[place] for place in ranking], *rest) for ranking, *rest in columns]
 
 
-def _listed(chosen: Chosen, order: NDArray[np.int64], names: Sequence[str]) -> list[list[str]]:
+def _listed(chosen: Mask, order: NDArray[np.int64], names: Sequence[str]) -> list[list[str]]:
     """(N, K) which classes -> their names for each image, in the given order of all classes."""
     images, ranks = np.nonzero(np.take_along_axis(chosen, order, axis=1))
     listed = [names[place] for place in order[images, ranks].tolist()]

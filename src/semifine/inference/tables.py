@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from semifine.errors import UserError
 from semifine.files import lock_file
-from semifine.inference.prediction import Prediction
+from semifine.inference.prediction import COLUMNS, Prediction
 
 Record = dict[str, Any]
 
@@ -101,6 +101,8 @@ class Journal:
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 SEPARATOR = "|"
 """Between the names of a list in CSV; in a name a backslash stands before it."""
+SCHEMA = {"path": "text", **{column.name: column.kind for column in COLUMNS}}
+"""Columns of a table and their kinds."""
 ROWS = 10_000
 """Rows of a Parquet group, at least, but for the last."""
 
@@ -115,22 +117,8 @@ def check_suffix(out: Path) -> None:
 
 
 def as_record(path: str, prediction: Prediction) -> Record:
-    """The columns of one image."""
-    taxon = prediction.taxon
-    return {
-        "path": path,
-        "name": prediction.name,
-        "probability": round(prediction.probability, 6),
-        "names": prediction.names,
-        "probabilities": [round(probability, 6) for probability in prediction.probabilities],
-        "candidates": prediction.candidates,
-        "conformal_set": prediction.conformal_set,
-        "ood_score": round(prediction.ood_score, 4),
-        "is_ood": prediction.is_ood,
-        "taxon": taxon and taxon.name,
-        "rank": taxon and taxon.rank,
-        "taxon_probability": taxon and round(taxon.probability, 6),
-    }
+    """Returns the columns of one image."""
+    return {"path": path, **{column.name: column.value(prediction) for column in COLUMNS}}
 
 
 def table_rows(path: Path, suffix: str) -> AbstractContextManager[AddRows]:
@@ -140,10 +128,10 @@ def table_rows(path: Path, suffix: str) -> AbstractContextManager[AddRows]:
 
 @contextmanager
 def _csv_rows(path: Path) -> Iterator[AddRows]:
-    as_cell = [(name, _CELLS.get(kind)) for name, kind in _schema().items()]
+    as_cell = [(name, _CELLS.get(kind)) for name, kind in SCHEMA.items()]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(_schema())
+        writer.writerow(SCHEMA)
         yield lambda records: writer.writerows(
             [write(record[name]) if write and record[name] is not None else record[name] for name, write in as_cell]
             for record in records
@@ -171,7 +159,7 @@ def _parquet_rows(path: Path) -> Iterator[AddRows]:
 
     kinds = {"text": pa.string(), "texts": pa.list_(pa.string()), "number": pa.float64(), "flag": pa.bool_()}
     kinds["numbers"] = pa.list_(pa.float64())
-    schema = pa.schema([(name, kinds[kind]) for name, kind in _schema().items()])
+    schema = pa.schema([(name, kinds[kind]) for name, kind in SCHEMA.items()])
     waiting: list[Record] = []
 
     def write_group() -> None:
@@ -187,20 +175,3 @@ def _parquet_rows(path: Path) -> Iterator[AddRows]:
         yield add
         if waiting:
             write_group()
-
-
-def _schema() -> dict[str, str]:
-    return {
-        "path": "text",
-        "name": "text",
-        "probability": "number",
-        "names": "texts",
-        "probabilities": "numbers",
-        "candidates": "texts",
-        "conformal_set": "texts",
-        "ood_score": "number",
-        "is_ood": "flag",
-        "taxon": "text",
-        "rank": "text",
-        "taxon_probability": "number",
-    }
