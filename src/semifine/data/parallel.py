@@ -1,4 +1,4 @@
-"""Runs work in threads and returns results in order."""
+"""Runs work in threads and returns the results in order."""
 
 from __future__ import annotations
 
@@ -12,15 +12,25 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 IN_FLIGHT_PER_WORKER = 4
-"""Results that may wait for an earlier one, a worker."""
+"""Results per worker that may wait for an earlier one."""
 
 
 def map_in_order(
     function: Callable[[ItemT], ResultT], items: Iterable[ItemT], workers: int, in_flight: int | None = None
 ) -> Iterator[ResultT]:
-    """``function`` of each item, in bounded memory. Pillow, numpy and torch let go of the GIL, so threads do.
+    """Applies a function to items in threads, with bounded memory.
 
-    At most ``in_flight`` items are begun and not yet handed out.
+    Pillow, NumPy and PyTorch release the GIL, so threads run in parallel.
+
+    Args:
+        function: Called once for each item.
+        items: The items, possibly endless; they are read only a few ahead.
+        workers: Number of threads.
+        in_flight: The largest number of items that have been started but whose result has not been returned.
+
+    Example:
+        >>> list(map_in_order(abs, [-3, 2, -1], workers=2))
+        [3, 2, 1]
     """
     most = in_flight or workers * IN_FLIGHT_PER_WORKER
     pool = ThreadPoolExecutor(workers, thread_name_prefix="in-order")
@@ -37,7 +47,7 @@ def map_in_order(
 
 
 def usable_cores() -> int:
-    """In a container fewer than the machine has."""
+    """Number of CPU cores that this process may use; fewer than the machine has in some containers."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

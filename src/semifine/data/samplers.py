@@ -1,4 +1,4 @@
-"""Index samplers: endless, seeded, resumable, rank-aware."""
+"""Sampler of training batches: endless, seeded, resumable and aware of ranks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,28 @@ from semifine.errors import UserError
 
 
 class IndexSampler:
-    """Batches of positions 0..num_samples-1, as a pure function of the seed and the step.
+    """Samples the indices of each batch as a pure function of the seed and the step.
 
-    The stream is a concatenation of fresh permutations cut into batches: every sample comes once an epoch,
-    nothing is dropped, and a batch may straddle two permutations (and so hold the same position twice).
-    Only the permutations of the current batch are kept in memory. Two streams of equal length and seed run
-    in step, so give the labeled and the unlabeled one different seeds.
+    The sequence of samples is a concatenation of random permutations, cut into batches. Each sample occurs once per
+    epoch and none is dropped. A batch may contain the end of one permutation and the beginning of the next, and so the
+    same index twice. Two samplers with the same length and seed return the same batches, so the labeled and the
+    unlabeled images need different seeds.
 
-    ``batch_size`` counts over all ranks; each rank gets its slice of the same global batch.
+    Args:
+        num_samples: Number of samples; indices are 0 to ``num_samples - 1``.
+        batch_size: Global batch size, a multiple of ``world_size``. Each rank receives its slice of the global batch.
+        seed: Seed of the permutations.
+        rank: Rank of this process.
+        world_size: Number of processes.
+
+    Raises:
+        UserError: If there are no samples, or ``batch_size`` is not a multiple of ``world_size``.
+
+    Example:
+        >>> sampler = IndexSampler(num_samples=5, batch_size=2, seed=0)
+        >>> first_epoch = torch.cat([sampler.batch(step) for step in range(3)])[:5]
+        >>> sorted(first_epoch.tolist())
+        [0, 1, 2, 3, 4]
     """
 
     def __init__(self, num_samples: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
@@ -38,15 +52,15 @@ class IndexSampler:
         self._permutations: dict[int, NDArray[np.int64]] = {}
 
     def batch(self, step: int) -> torch.Tensor:
-        """(batch_size / world_size,) int64 positions of this rank at one step, counted from 0."""
+        """Returns the `(batch_size / world_size,)` int64 indices of this rank at a step, counted from 0."""
         if step < 0:
             raise AssertionError("steps count from 0")
         share = self.batch_size // self.world_size
         start = step * self.batch_size + self.rank * share
-        return torch.from_numpy(self._positions(start, start + share))
+        return torch.from_numpy(self._samples(start, start + share))
 
-    def _positions(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The part [start, stop) of the endless concatenation of permutations."""
+    def _samples(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Samples ``start`` to ``stop - 1`` of the endless sequence; keeps only the permutations of this batch."""
         epochs = range(start // self.num_samples, (stop - 1) // self.num_samples + 1)
         self._permutations = {epoch: self._permutation(epoch) for epoch in epochs}
         pieces = []
