@@ -1,4 +1,4 @@
-"""A real browser without a network, and a run for the studio."""
+"""Chromium, and a run for the studio."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from tests.studio.runs import small_run
 
 
-@pytest.fixture(scope="module")  # not longer: while it is open, no other test of the process may run asyncio
+@pytest.fixture(scope="module")  # not "session": while it is open, other tests cannot run asyncio
 def chromium() -> Iterator[Any]:
-    """Debian's Chromium, driven by Playwright."""
+    """Debian's Chromium, controlled by Playwright."""
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     program = shutil.which("chromium")
     if program is None:
@@ -33,5 +33,5 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own_run(run: Path, tmp_path: Path) -> Path:
-    """A copy with a log of its own."""
+    """A copy of the run with a separate label log."""
     return Path(shutil.copytree(run, tmp_path / "birds", symlinks=True))

@@ -1,4 +1,4 @@
-"""The studio as a user starts it, and its page in a browser."""
+"""Starts the studio and opens its page in a browser."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ WAIT = 30_000
 
 
 class Server:
-    """``semifine studio`` as a user starts it."""
+    """A ``semifine studio`` process."""
 
     def __init__(self, run: Path) -> None:
         command = [sys.executable, "-m", "semifine", "studio", str(run), "--no-browser", "--device", "cpu"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().strip()
+        self.url = self.process.stdout.readline().strip()
 
-    def end(self, how: signal.Signals) -> int:
-        self.process.send_signal(how)
+    def stop(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
         return self.process.wait(30)
 
 
@@ -42,17 +42,17 @@ def serving(run: Path) -> Iterator[Server]:
         server.process.wait()
 
 
-def open_page(browser: Browser, address: str, name: str, hears_others: bool = True) -> Page:
-    return open_window(browser.new_context(viewport={"width": 1280, "height": 800}), address, name, hears_others)
+def open_page(browser: Browser, url: str, name: str, polls: bool = True) -> Page:
+    return open_window(browser.new_context(viewport={"width": 1280, "height": 800}), url, name, polls)
 
 
-def open_window(context: BrowserContext, address: str, name: str, hears_others: bool = True) -> Page:
+def open_window(context: BrowserContext, url: str, name: str, polls: bool = True) -> Page:
     page = context.new_page()
     page.set_default_timeout(WAIT)
-    page.on("pageerror", lambda error: pytest.fail(f"the page failed: {error}"))
-    if not hears_others:  # as if both looked at the image at the same moment
+    page.on("pageerror", lambda error: pytest.fail(f"JavaScript error: {error}"))
+    if not polls:  # so that the page does not see answers of other people
         page.route("**/api/changes*", lambda route: route.abort())
-    page.goto(address)
+    page.goto(url)
     page.fill("#name-dialog input", name)
     page.keyboard.press("Enter")
     page.wait_for_selector("#candidates button")

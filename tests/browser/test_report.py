@@ -1,4 +1,4 @@
-"""The report in a real browser, from disk, with the network off."""
+"""The report in a browser, opened from disk without a network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("report")
     groups = make_groups(4, 4)
-    names = ["</script><script>throw 1</script>", *(f"Scarabina fasciiantennata {place}" for place in range(1, 16))]
+    names = ["</script><script>throw 1</script>", *(f"Scarabina fasciiantennata {number}" for number in range(1, 16))]
     common: dict[str, Any] = {"groups": groups, "names": names, "unlabeled": 300, "images_per_class": 40}
     runs = [
         write_run(root / "supervised", "supervised", top1=40.0, **common),
@@ -34,59 +34,57 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_with_photos(runs, root / "report.html", photos(16))
 
 
-class Opened:
-    """A page that notes every complaint and every request."""
+class OpenReport:
+    """A page that records console messages, errors and requests."""
 
     def __init__(self, browser: Any, file: Path, viewport: dict[str, int], scheme: str = "light") -> None:
         touch = viewport == PHONE
         self.context = browser.new_context(viewport=viewport, color_scheme=scheme, offline=True, has_touch=touch)
         self.requests: list[str] = []
-        self.complaints: list[str] = []
-        self.context.route("**/*", self._see)
+        self.messages: list[str] = []
+        self.context.route("**/*", self._record)
         self.page = self.context.new_page()
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.goto(file.as_uri())
 
-    def _see(self, route: Any) -> None:
+    def _record(self, route: Any) -> None:
         self.requests.append(route.request.url)
         route.continue_() if route.request.url.startswith("file:") else route.abort()
 
 
 @pytest.fixture
-def opened(chromium: Any, report: Path) -> Iterator[Opened]:
-    page = Opened(chromium, report, DESKTOP)
+def opened(chromium: Any, report: Path) -> Iterator[OpenReport]:
+    page = OpenReport(chromium, report, DESKTOP)
     yield page
     page.context.close()
 
 
 @pytest.fixture
-def phone(chromium: Any, report: Path) -> Iterator[Opened]:
-    page = Opened(chromium, report, PHONE)
+def phone(chromium: Any, report: Path) -> Iterator[OpenReport]:
+    page = OpenReport(chromium, report, PHONE)
     yield page
     page.context.close()
 
 
 @pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
-def test_opens_whole_without_complaint_or_request(
-    chromium: Any, report: Path, viewport: dict[str, int], scheme: str
-) -> None:
-    opened = Opened(chromium, report, viewport, scheme)
+def test_opens_without_messages_or_requests(chromium: Any, report: Path, viewport: dict[str, int], scheme: str) -> None:
+    opened = OpenReport(chromium, report, viewport, scheme)
     page = opened.page
-    assert opened.complaints == []
+    assert opened.messages == []
     assert opened.requests == [report.as_uri()]
     for section in SECTIONS:
         box = page.locator(f"section#{section}").bounding_box()
         assert box is not None, section
         assert box["height"] > 40, section
-    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"], "nothing sticks out sideways"
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"], "nothing overflows horizontally"
     assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(251, 251, 250)" if scheme == "light" else "rgb(20, 23, 27)")
     opened.context.close()
 
 
-def test_curves_answer_the_pointer(opened: Opened) -> None:
+def test_curves_show_values_at_the_pointer(opened: OpenReport) -> None:
     page = opened.page
     plot = page.locator("figure[data-curve='0'] .plot")
     assert plot.locator("polyline").count() == 2
@@ -101,7 +99,7 @@ def test_curves_answer_the_pointer(opened: Opened) -> None:
     assert not tip.is_visible()
 
 
-def test_runs_can_be_hidden_and_shown(opened: Opened) -> None:
+def test_runs_can_be_hidden_and_shown(opened: OpenReport) -> None:
     page = opened.page
     button = page.locator(".legend button[data-run='0']")
     button.click()
@@ -111,7 +109,7 @@ def test_runs_can_be_hidden_and_shown(opened: Opened) -> None:
     assert page.locator("figure[data-curve='0'] polyline").count() == 2
 
 
-def test_dragging_looks_closer_at_all_curves(opened: Opened) -> None:
+def test_dragging_zooms_all_curves(opened: OpenReport) -> None:
     page = opened.page
     before = page.locator("figure[data-curve='1'] polyline").first.get_attribute("points")
     plot = page.locator("figure[data-curve='0'] .plot")
@@ -121,14 +119,14 @@ def test_dragging_looks_closer_at_all_curves(opened: Opened) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 60)
     page.mouse.up()
-    closer = page.locator("figure[data-curve='1'] polyline").first.get_attribute("points")
-    assert len(closer.split()) < len(before.split())
+    zoomed = page.locator("figure[data-curve='1'] polyline").first.get_attribute("points")
+    assert len(zoomed.split()) < len(before.split())
     page.locator("#zoom-out").click()
     assert page.locator("figure[data-curve='1'] polyline").first.get_attribute("points") == before
     assert not page.locator("#zoom-out").is_visible()
 
 
-def test_the_button_for_the_whole_training_stays_a_button(opened: Opened) -> None:
+def test_the_zoom_out_button_is_no_toggle(opened: OpenReport) -> None:
     page = opened.page
     plot = page.locator("figure[data-curve='0'] .plot")
     for _ in range(2):
@@ -142,7 +140,7 @@ def test_the_button_for_the_whole_training_stays_a_button(opened: Opened) -> Non
         page.locator("#zoom-out").click()
 
 
-def test_a_tap_shows_values_until_the_next(phone: Opened) -> None:
+def test_a_tap_shows_values_until_the_next_tap(phone: OpenReport) -> None:
     page = phone.page
     plot = page.locator("figure[data-curve='0'] .plot")
     plot.scroll_into_view_if_needed()
@@ -151,12 +149,12 @@ def test_a_tap_shows_values_until_the_next(phone: Opened) -> None:
     tip = plot.locator(".tip")
     assert tip.is_visible()
     assert "SoC: 60.0 %" in tip.inner_text()
-    assert not page.locator("#zoom-out").is_visible(), "a tap is no drag"
+    assert not page.locator("#zoom-out").is_visible(), "a tap does not zoom"
     page.touchscreen.tap(box["x"] + 20, box["y"] - 30)
     assert not tip.is_visible()
 
 
-def test_a_finger_that_drags_looks_closer(phone: Opened) -> None:
+def test_dragging_by_touch_zooms(phone: OpenReport) -> None:
     page = phone.page
     plot = page.locator("figure[data-curve='0'] .plot")
     plot.scroll_into_view_if_needed()
@@ -171,7 +169,7 @@ def test_a_finger_that_drags_looks_closer(phone: Opened) -> None:
     assert not plot.locator(".tip").is_visible()
 
 
-def test_letters_in_drawings_can_be_read_on_a_phone(phone: Opened) -> None:
+def test_text_in_drawings_is_readable_on_a_phone(phone: OpenReport) -> None:
     sizes = phone.page.evaluate(
         """[...document.querySelectorAll("#labels svg")].map((svg) => ({
             right: svg.getBoundingClientRect().right,
@@ -181,11 +179,11 @@ def test_letters_in_drawings_can_be_read_on_a_phone(phone: Opened) -> None:
     )
     assert len(sizes) == 2
     for drawing in sizes:
-        assert drawing["right"] <= PHONE["width"], "none of it is off the screen"
+        assert drawing["right"] <= PHONE["width"], "inside the screen"
         assert min(drawing["heights"]) > 9
 
 
-def test_pairs_fit_a_phone_and_keep_words_whole(phone: Opened) -> None:
+def test_pairs_fit_a_phone_without_broken_words(phone: OpenReport) -> None:
     page = phone.page
     table = page.locator(".pairs")
     assert table.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
@@ -211,7 +209,7 @@ def test_pairs_fit_a_phone_and_keep_words_whole(phone: Opened) -> None:
     assert broken == []
 
 
-def test_a_long_path_is_cut_at_its_start_and_stays_in_order(phone: Opened) -> None:
+def test_a_long_path_is_cut_at_its_start(phone: OpenReport) -> None:
     path = phone.page.locator("#next .path").first
     assert path.evaluate("path => path.scrollWidth > path.clientWidth"), "longer than its card"
     first, last, right = path.evaluate(
@@ -226,11 +224,11 @@ def test_a_long_path_is_cut_at_its_start_and_stays_in_order(phone: Opened) -> No
             return [at(0), at(text.length - 1), path.getBoundingClientRect().right];
         }"""
     )
-    assert first < last, "the slash that the path begins with is not behind its end"
-    assert last == pytest.approx(right, abs=2), "the name of the file is what can be seen"
+    assert first < last, "the leading slash is not moved to the end"
+    assert last == pytest.approx(right, abs=2), "the file name is visible"
 
 
-def test_the_tree_can_be_cut_and_its_branches_opened(opened: Opened) -> None:
+def test_cut_the_tree_and_open_a_branch(opened: OpenReport) -> None:
     page = opened.page
     assert page.locator("#tree-k-shown").inner_text() == "4 groups, 4 of them with several classes"
     page.locator("#tree-k").fill("16")
@@ -240,10 +238,12 @@ def test_the_tree_can_be_cut_and_its_branches_opened(opened: Opened) -> None:
     assert page.locator("#tree-panel h3").inner_text().startswith("16 classes")
     assert page.locator("#tree-panel figure").count() == 16
     assert page.locator("#tree-panel img").count() == 32, "two photos of each class"
-    assert page.locator("#tree-panel figcaption", has_text="</script>").count() == 1, "a hostile name stays text"
+    assert page.locator("#tree-panel figcaption", has_text="</script>").count() == 1, (
+        "markup in a name is shown as text"
+    )
 
 
-def test_without_scripts_the_numbers_are_there_too(chromium: Any, report: Path) -> None:
+def test_works_without_scripts(chromium: Any, report: Path) -> None:
     context = chromium.new_context(viewport=PHONE, java_script_enabled=False, offline=True)
     page = context.new_page()
     page.goto(report.as_uri())
@@ -253,7 +253,7 @@ def test_without_scripts_the_numbers_are_there_too(chromium: Any, report: Path) 
     context.close()
 
 
-def test_the_list_can_be_taken_away(opened: Opened) -> None:
+def test_download_the_list_of_images_to_label(opened: OpenReport) -> None:
     with opened.page.expect_download() as download:
         opened.page.locator("a[download]").click()
     lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
@@ -262,9 +262,9 @@ def test_the_list_can_be_taken_away(opened: Opened) -> None:
     assert len(lines) > 20
 
 
-def test_curves_end_at_a_tick_above_their_values(opened: Opened) -> None:
-    for place in range(opened.page.locator("figure[data-curve]").count()):
-        plot = opened.page.locator(f"figure[data-curve='{place}'] .plot")
+def test_the_axis_ends_at_a_tick_above_the_values(opened: OpenReport) -> None:
+    for number in range(opened.page.locator("figure[data-curve]").count()):
+        plot = opened.page.locator(f"figure[data-curve='{number}'] .plot")
         lines, points = plot.evaluate(
             """(plot) => [
                 [...plot.querySelectorAll(".grid")].map((line) => +line.getAttribute("y1")),
@@ -274,23 +274,23 @@ def test_curves_end_at_a_tick_above_their_values(opened: Opened) -> None:
         )
         assert 5 <= len(lines) <= 7
         assert min(lines) <= min(points) + 0.1, "the highest line is not below the highest value"
-        assert min(lines) == pytest.approx(10), "and is where the figure ends"
+        assert min(lines) == pytest.approx(10), "the highest line is at the top of the figure"
 
 
-def test_a_table_that_goes_on_shows_that_it_does(phone: Opened) -> None:
+def test_wide_tables_have_a_shade_at_the_edge(phone: OpenReport) -> None:
     table = phone.page.locator("#results .scroll").first
     width, shown = table.evaluate("box => [box.scrollWidth, box.clientWidth]")
     assert width > shown
     table.scroll_into_view_if_needed()
 
     def edge() -> list[int]:
-        """How light the right edge is in the empty part of the header, from the middle of the table outwards."""
+        """Returns the gray values of the header at the right edge, from left to right."""
         picture = Image.open(io.BytesIO(table.screenshot())).convert("L")
         return [picture.getpixel((x, 4)) for x in range(picture.width - 30, picture.width - 1)]
 
     assert edge()[0] > edge()[-1] + 20, "a shade at the edge"
     table.evaluate("box => { box.scrollLeft = box.scrollWidth }")
-    assert edge()[0] == pytest.approx(edge()[-2], abs=8), "none at the end"
+    assert edge()[0] == pytest.approx(edge()[-2], abs=8), "no shade at the end"
     name = table.locator("tbody th").first.bounding_box()
-    assert name["x"] == pytest.approx(table.bounding_box()["x"], abs=2), "the names stay in sight"
+    assert name["x"] == pytest.approx(table.bounding_box()["x"], abs=2), "the names stay visible"
     assert name["width"] < shown / 2

@@ -1,4 +1,4 @@
-"""The whole loop in a real browser: label, undo, disagree, reload, restart, export, train on."""
+"""A whole session in a browser: label, undo, resolve a conflict, reload, restart, export, train."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def truth(run: Path) -> dict[str, str]:
-    """What a person would see: the class of each image. The studio itself is never told."""
+    """The true class of each image, which a person would see. The studio does not read it."""
     settings = resolve([read_settings_file(run / "settings.yaml")])
     catalog = load_catalog(settings.data, settings.data_settings)
     return {str(path): catalog.class_names[label] for path, label in zip(catalog.paths, catalog.truth, strict=True)}
 
 
-def path_shown(page: Page) -> str:
+def shown_path(page: Page) -> str:
     return page.inner_text("#path")
 
 
 def answer(page: Page, name: str) -> None:
-    """By keyboard alone: the candidate's number, or a search where it is not among them."""
+    """Answers by keyboard: by the number of the candidate, or by search if it is not a candidate."""
     names = page.locator("#candidates .name").all_inner_texts()
-    before = path_shown(page)
+    before = shown_path(page)
     if name in names:
         page.keyboard.press(str(names.index(name) + 1))
     else:
@@ -49,47 +49,47 @@ def answer(page: Page, name: str) -> None:
     page.wait_for_function("before => document.querySelector('#path').textContent !== before", arg=before)
 
 
-def labels_in(log: Path) -> dict[str, str]:
+def read_agreed_labels(log: Path) -> dict[str, str]:
     return dict(agreed_labels(current_labels(read_events(log))))
 
 
-def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp_path: Path) -> None:
+def test_a_whole_session(chromium: Browser, run: Path, truth: dict[str, str], tmp_path: Path) -> None:
     log = run.with_name("birds.studio.db")
     given: dict[str, str] = {}
     with serving(run) as server:
-        page = open_page(chromium, server.address, "Ada")
+        page = open_page(chromium, server.url, "Ada")
         for _ in range(20):
-            path = path_shown(page)
+            path = shown_path(page)
             answer(page, truth[path])
             given[path] = truth[path]
-        assert labels_in(log) == given, "each label was on the disk before the next image came"
+        assert read_agreed_labels(log) == given, "each label is saved before the next image is shown"
 
         page.keyboard.press("Backspace")
         wait_for_text(page, "#path", path)
-        assert len(labels_in(log)) == 19
+        assert len(read_agreed_labels(log)) == 19
         answer(page, truth[path])
-        assert labels_in(log) == given
+        assert read_agreed_labels(log) == given
 
         _other_answers(page, log)
-        _answer_for_look_alikes(page, server.address, log)
-        assert labels_in(log) == given, "all of that was taken back"
+        _answer_for_look_alikes(page, server.url, log)
+        assert read_agreed_labels(log) == given, "all these answers were undone"
 
-        disputed, right = _disagree(chromium, server, page, truth)
-        given[disputed] = right
-        assert labels_in(log) == given
+        disputed, label = _create_and_resolve_conflict(chromium, server, page, truth)
+        given[disputed] = label
+        assert read_agreed_labels(log) == given
 
         page.reload()
         page.wait_for_selector("#candidates button")
         wait_for_text(page, "#counts", "21 labeled")
         assert page.inner_text("#person") == "Ada"
-        _nothing_else_is_served(server.address)
-        _fits_every_screen(page)
-        server.end(signal.SIGKILL)
-    assert labels_in(log) == given, "a server that is killed loses nothing"
+        _check_no_other_file_is_served(server.url)
+        _check_layout_at_all_widths(page)
+        server.stop(signal.SIGKILL)
+    assert read_agreed_labels(log) == given, "a killed server loses no label"
 
     with serving(run) as server:
-        page.goto(server.address)
-        page.fill("#name-dialog input", "Ada")  # another port, so the browser knows nothing of the name
+        page.goto(server.url)
+        page.fill("#name-dialog input", "Ada")  # the name is stored for the previous port
         page.keyboard.press("Enter")
         wait_for_text(page, "#counts", "21 labeled")
         page.click("nav a[href='#train']")
@@ -102,7 +102,9 @@ def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp
         page.fill("#train-form [name=iterations]", "60")
         page.click("#train-form button")
         page.wait_for_selector("#outcome", timeout=120_000)
-        before, after = (json.loads((folder / "result.json").read_text()) for folder in (run, _new(run)))
+        before, after = (
+            json.loads((folder / "result.json").read_text()) for folder in (run, run.with_name("birds-studio-1"))
+        )
         assert after["images"]["labeled"] == before["images"]["labeled"] + 21
         assert after["top1"] > before["top1"]
         assert page.inner_text("#after b") == f"{after['top1']:.1f} %"
@@ -112,17 +114,17 @@ def test_the_whole_loop(chromium: Browser, run: Path, truth: dict[str, str], tmp
         wait_for_text(page, "#run", "birds-studio-1")
         wait_for_text(page, "#counts", "21 labeled")
         page.wait_for_selector("#label:not([hidden])")
-        assert path_shown(page) not in given
+        assert shown_path(page) not in given
         page.click("nav a[href='#train']")
         wait_for_text(page, "#outcome", "The studio uses this model.")
-        assert server.end(signal.SIGINT) == 0
+        assert server.stop(signal.SIGINT) == 0
 
 
 def test_two_windows_of_one_browser_keep_their_names(chromium: Browser, own_run: Path) -> None:
     with serving(own_run) as server:
         context = chromium.new_context()
-        ada = open_window(context, server.address, "Ada")
-        bo = open_window(context, server.address, "Bo")
+        ada = open_window(context, server.url, "Ada")
+        bo = open_window(context, server.url, "Bo")
         assert (ada.inner_text("#person"), bo.inner_text("#person")) == ("Ada", "Bo")
         for page in (ada, bo):
             page.keyboard.press("s")
@@ -133,38 +135,38 @@ def test_two_windows_of_one_browser_keep_their_names(chromium: Browser, own_run:
     assert [event.person for event in read_events(own_run.with_name("birds.studio.db"))] == ["Ada", "Bo"]
 
 
-def test_nobody_is_overwritten_in_silence(chromium: Browser, own_run: Path) -> None:
-    """Bo sees Ada's answer: he is asked what holds before it goes, and Ada is told."""
+def test_replacing_an_answer_asks_and_notifies(chromium: Browser, own_run: Path) -> None:
+    """Bo must choose how to treat Ada's answer, and Ada sees a notice."""
     log = own_run.with_name("birds.studio.db")
     with serving(own_run) as server:
-        ada, bo = (open_page(chromium, server.address, name) for name in ("Ada", "Bo"))
-        disputed = path_shown(bo)
+        ada, bo = (open_page(chromium, server.url, name) for name in ("Ada", "Bo"))
+        disputed = shown_path(bo)
         names = bo.locator("#candidates .name").all_inner_texts()
         answer(ada, names[0])
         bo.wait_for_selector("#banner.answered")
 
         bo.keyboard.press("2")
         wait_for_text(bo, "#replace-dialog[open] p", f"Ada says {names[0]}")
-        bo.keyboard.press("3")  # as somebody does who is fast on the keys
+        bo.keyboard.press("3")  # a fast key press, which the dialog ignores
         bo.keyboard.press("Escape")
         bo.wait_for_selector("#replace-dialog:not([open])", state="attached")
-        assert labels_in(log) == {disputed: names[0]}, "nothing was said"
-        assert path_shown(bo) == disputed
+        assert read_agreed_labels(log) == {disputed: names[0]}, "nothing is saved"
+        assert shown_path(bo) == disputed
 
         bo.keyboard.press("2")
         bo.wait_for_selector("#replace-dialog[open]")
         bo.keyboard.press("Enter")
         wait_for_text(bo, "#toast.shown", "1 in conflict")
-        assert labels_in(log) == {}
+        assert read_agreed_labels(log) == {}
         wait_for_text(ada, "#notices", f"Conflict: Bo says {names[1]}, you said {names[0]}")
         ada.click("#notices button >> text=Show")
         wait_for_text(ada, "#banner.conflict", f"Bo says {names[1]}")
-        ada.keyboard.press("2")  # they agree now, so there is nothing to ask
+        ada.keyboard.press("2")  # agrees with Bo, so no dialog opens
         wait_for_text(ada, "#toast.shown", names[1])
-        assert labels_in(log) == {disputed: names[1]}
+        assert read_agreed_labels(log) == {disputed: names[1]}
 
-        third = path_shown(bo)
-        assert third == path_shown(ada) != disputed
+        third = shown_path(bo)
+        assert third == shown_path(ada) != disputed
         names = bo.locator("#candidates .name").all_inner_texts()
         answer(ada, names[0])
         bo.wait_for_selector("#banner.answered")
@@ -172,15 +174,15 @@ def test_nobody_is_overwritten_in_silence(chromium: Browser, own_run: Path) -> N
         bo.wait_for_selector("#replace-dialog[open]")
         bo.keyboard.press("r")
         wait_for_text(ada, "#notices", f"Bo replaced your answer {names[0]} with {names[1]}")
-        assert labels_in(log)[third] == names[1]
+        assert read_agreed_labels(log)[third] == names[1]
         ada.click("#notices [aria-label=Dismiss]")
         assert ada.inner_text("#notices") == ""
 
 
 def _other_answers(page: Page, log: Path) -> None:
-    """Skip, unsure, none of these, each taken back; zoom and help open and close by key."""
+    """Skip, unsure and none of these with undo; zoom and help open and close by key."""
     for key, kind in (("s", "skip"), ("u", "unsure"), ("0", "none_of_these")):
-        path = path_shown(page)
+        path = shown_path(page)
         page.keyboard.press(key)
         wait_for_text(page, "#toast.shown", kind.replace("_", " "))
         last = read_events(log)[-1]
@@ -198,9 +200,9 @@ def _other_answers(page: Page, log: Path) -> None:
     page.wait_for_selector("#help-dialog:not([open])", state="attached")
 
 
-def _answer_for_look_alikes(page: Page, address: str, log: Path) -> None:
-    """One key labels an image and those that are nearly the same; one key takes all of it back."""
-    images = (json.load(urlopen(f"{address}api/image/{place}")) for place in range(60))
+def _answer_for_look_alikes(page: Page, url: str, log: Path) -> None:
+    """One key labels an image and its look-alikes; one key undoes all of it."""
+    images = (json.load(urlopen(f"{url}api/image/{index}")) for index in range(60))
     image = next(image for image in images if image["look_alikes"] and image["state"] == "waiting")
     page.fill("#filters [name=text]", image["path"])
     page.keyboard.press("Enter")
@@ -222,20 +224,20 @@ def _answer_for_look_alikes(page: Page, address: str, log: Path) -> None:
     )
 
 
-def _disagree(browser: Browser, server: Server, ada: Page, truth: dict[str, str]) -> tuple[str, str]:
-    """Two people answer the same image at once; both see it, and one settles it."""
-    bo = open_page(browser, server.address, "Bo", hears_others=False)
-    disputed = path_shown(ada)
-    assert path_shown(bo) == disputed
+def _create_and_resolve_conflict(browser: Browser, server: Server, ada: Page, truth: dict[str, str]) -> tuple[str, str]:
+    """Two people give different answers at once. Both see the conflict, and one resolves it."""
+    bo = open_page(browser, server.url, "Bo", polls=False)
+    disputed = shown_path(ada)
+    assert shown_path(bo) == disputed
     names = ada.locator("#candidates .name").all_inner_texts()
     answer(ada, names[0])
     bo.keyboard.press("2")
     bo.wait_for_selector("#banner.conflict")
     assert "Ada" in bo.inner_text("#banner")
-    assert path_shown(bo) == disputed, "the page stays on the image"
+    assert shown_path(bo) == disputed, "the page stays on the image"
     ada.click(".conflicts")
     ada.wait_for_selector("#banner.conflict")
-    assert path_shown(ada) == disputed
+    assert shown_path(ada) == disputed
     assert f"Ada says {names[0]}" in ada.inner_text("#banner")
     assert f"Bo says {names[1]}" in ada.inner_text("#banner")
     ada.keyboard.press("/")
@@ -252,8 +254,8 @@ def _disagree(browser: Browser, server: Server, ada: Page, truth: dict[str, str]
     return disputed, truth[disputed]
 
 
-def _nothing_else_is_served(address: str) -> None:
-    """Paths as no browser would send them, straight into the socket."""
+def _check_no_other_file_is_served(address: str) -> None:
+    """Sends paths that a browser would normalize, through a plain socket."""
     url = urlsplit(address)
     for path in ("../../../../../../etc/passwd", "static/../../../../../../etc/passwd", "photo/../../settings.yaml"):
         with socket.create_connection((url.hostname, url.port)) as connection:
@@ -264,8 +266,8 @@ def _nothing_else_is_served(address: str) -> None:
         assert b"root:" not in reply
 
 
-def _fits_every_screen(page: Page) -> None:
-    """Nothing sticks out sideways, and candidates are large enough for a finger."""
+def _check_layout_at_all_widths(page: Page) -> None:
+    """Nothing overflows horizontally, and candidates are large enough to tap."""
     for width in (390, 820, 1280):
         page.set_viewport_size({"width": width, "height": 800})
         for part in ("overview", "train", "label"):
@@ -273,16 +275,17 @@ def _fits_every_screen(page: Page) -> None:
             page.wait_for_selector(f"#{part}:not([hidden]) > *")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{part} at {width}"
             if part == "overview":
-                _map_can_be_read(page)
+                _check_map_is_readable(page)
         box = page.locator("#candidates button").first.bounding_box()
         assert box is not None
         assert box["height"] >= 44
 
 
-def _map_can_be_read(page: Page) -> None:
-    """Every name stands clear of all dots and other names, in letters of a fair size."""
+def _check_map_is_readable(page: Page) -> None:
+    """No name overlaps a dot or another name, and the font is large enough."""
     page.wait_for_selector("#map text")
-    boxes = "items => items.map(item => item.getBoundingClientRect().toJSON())"  # at once: the map may be drawn anew
+    # One call for all boxes, because the map may be redrawn in between.
+    boxes = "items => items.map(item => item.getBoundingClientRect().toJSON())"
     names, dots = (page.locator(f"#map {tag}").evaluate_all(boxes) for tag in ("text", "circle"))
     assert len(names) == len(dots) == 6
     assert min(name["height"] for name in names) >= 11
@@ -290,9 +293,5 @@ def _map_can_be_read(page: Page) -> None:
         for other in [*names[:number], *dots]:
             aside = abs(name["x"] + name["width"] / 2 - other["x"] - other["width"] / 2)
             above = abs(name["y"] + name["height"] / 2 - other["y"] - other["height"] / 2)
-            # half of a line of text is its letters, the rest is room above and below
+            # Letters fill half of the height of a line.
             assert aside > (name["width"] + other["width"]) / 2 - 4 or above > (name["height"] + other["height"]) / 4
-
-
-def _new(run: Path) -> Path:
-    return run.with_name("birds-studio-1")

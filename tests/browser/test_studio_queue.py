@@ -1,4 +1,4 @@
-"""The queue to its very end, and keys that come faster than answers."""
+"""The end of the queue, and key presses that are faster than the server."""
 
 from __future__ import annotations
 
@@ -31,45 +31,47 @@ OTHER_OR_NONE = """before => {
 }"""
 
 
-def ask(address: str, name: str) -> dict[str, Any]:
-    return dict(json.load(urlopen(f"{address}api/{name}")))
+def get(url: str, name: str) -> dict[str, Any]:
+    return dict(json.load(urlopen(f"{url}api/{name}")))
 
 
-def say_unsure(address: str, person: str, ids: list[int]) -> None:
-    """As the page of another person does."""
-    images = [{"id": place, "seen": 0} for place in ids]
+def submit_unsure(url: str, person: str, ids: list[int]) -> None:
+    """Submits answers of another person."""
+    images = [{"id": index, "seen": 0} for index in ids]
     body = {"run": "birds", "person": person, "kind": "unsure", "images": images}
-    headers = {"Origin": "{0.scheme}://{0.netloc}".format(urlsplit(address)), "Content-Type": "application/json"}
-    urlopen(Request(f"{address}api/answer", json.dumps(body).encode(), headers)).close()
+    headers = {"Origin": "{0.scheme}://{0.netloc}".format(urlsplit(url)), "Content-Type": "application/json"}
+    urlopen(Request(f"{url}api/answer", json.dumps(body).encode(), headers)).close()
 
 
 def press(page: Page, key: str) -> None:
-    """And wait until another image, or none, is shown."""
+    """Presses a key and waits until another image, or none, is shown."""
     before = page.inner_text("#path")
     page.keyboard.press(key)
     page.wait_for_function(OTHER_OR_NONE, arg=before)
 
 
-def test_the_queue_goes_on_until_nothing_waits(chromium: Browser, own_run: Path) -> None:
-    """Others label elsewhere, images are skipped, filters fit nothing: the words at the end are true."""
+def test_texts_at_the_end_of_the_queue(chromium: Browser, own_run: Path) -> None:
+    """Other people label, images are skipped, filters match nothing: the text is right in each case."""
     with serving(own_run) as server:
-        mine = ask(server.address, "queue?text=/00001")["ids"]
-        page = open_page(chromium, server.address, "Ada")
-        # as with hundreds of them, of which only the first are sent
+        mine = get(server.url, "queue?text=/00001")["ids"]
+        page = open_page(chromium, server.url, "Ada")
+        # as for a long queue, which the server sends in parts
         page.route(
             "**/api/queue*", lambda route: route.continue_(url=re.sub(r"count=\d+", "count=4", route.request.url))
         )
         page.fill("#filters [name=text]", "/00001")
         page.keyboard.press("Enter")
         wait_for_text(page, "#total", f"{len(mine)} images")
-        others = [place for place in range(60) if place not in mine]
-        with page.expect_response(lambda answer: "changes" in answer.url and answer.json()["counts"]["unsure"] > 0):
-            say_unsure(server.address, "Bo", others)
+        others = [index for index in range(60) if index not in mine]
+        with page.expect_response(
+            lambda response: "changes" in response.url and response.json()["counts"]["unsure"] > 0
+        ):
+            submit_unsure(server.url, "Bo", others)
         for _ in mine[:-2]:
             press(page, "u")
         press(page, "s")
         press(page, "u")
-        wait_for_text(page, "#total", "1 image")  # what was skipped is back
+        wait_for_text(page, "#total", "1 image")  # the skipped image is back
         press(page, "u")
         wait_for_text(page, "#empty:not([hidden])", "All images here are labeled. Well done.")
         unsure = [event.path for event in read_events(own_run.with_name("birds.studio.db")) if event.person == "Ada"]
@@ -90,7 +92,7 @@ def test_the_queue_goes_on_until_nothing_waits(chromium: Browser, own_run: Path)
         page.wait_for_selector("#empty:not([hidden])")
         box = page.locator("#filters [name=text]").bounding_box()
         assert box is not None
-        page.mouse.click(box["x"] + box["width"] - 14, box["y"] + box["height"] / 2)  # its cross
+        page.mouse.click(box["x"] + box["width"] - 14, box["y"] + box["height"] / 2)  # the clear button
         wait_for_text(page, "#path", unsure[-1])
 
         page.unroute("**/api/queue*")
@@ -105,19 +107,19 @@ def test_the_queue_goes_on_until_nothing_waits(chromium: Browser, own_run: Path)
         wait_for_text(page, "#empty:not([hidden])", "That was the last image.")
 
 
-def test_no_answer_goes_to_an_image_that_was_not_seen(chromium: Browser, own_run: Path) -> None:
-    """While an answer is under way, or could not be given."""
+def test_keys_never_answer_an_image_before_it_is_shown(chromium: Browser, own_run: Path) -> None:
+    """While a request is pending, or after it failed."""
     log = own_run.with_name("birds.studio.db")
     with serving(own_run) as server:
-        paths = [ask(server.address, f"image/{place}")["path"] for place in ask(server.address, "queue")["ids"][:3]]
-        page = open_page(chromium, server.address, "Ada")
+        paths = [get(server.url, f"image/{index}")["path"] for index in get(server.url, "queue")["ids"][:3]]
+        page = open_page(chromium, server.url, "Ada")
         page.evaluate(SLOW_ANSWERS)
         for key in ("1", "ArrowRight", "1", "/"):
             page.keyboard.press(key)
         wait_for_text(page, "#path", paths[1])
         assert [event.path for event in read_events(log)] == paths[:1]
         page.keyboard.press("1")
-        page.keyboard.press("Backspace")  # is about that answer, and waits for it
+        page.keyboard.press("Backspace")  # waits for this answer and undoes it
         wait_for_text(page, "#toast.shown", "Undone")
         wait_for_text(page, "#path", paths[1])
         assert [(event.path, event.kind) for event in read_events(log)[1:]] == [(paths[1], "label"), (paths[1], "undo")]
@@ -128,7 +130,7 @@ def test_no_answer_goes_to_an_image_that_was_not_seen(chromium: Browser, own_run
         page.route("**/api/**", lambda route: route.abort())
         page.keyboard.press("1")
         wait_for_text(page, "#toast.error.shown", "Not saved. The studio does not respond.")
-        page.wait_for_timeout(2000)  # the page asks for news meanwhile, in vain
+        page.wait_for_timeout(2000)  # the page polls meanwhile, without success
         wait_for_text(page, "#toast.error.shown", "Not saved.")
         assert page.inner_text("#path") == paths[2]
         assert len(read_events(log)) == 3

@@ -1,4 +1,4 @@
-"""One small run and what its model says, shared by the tests of the studio."""
+"""A small run and its snapshot, shared by the tests of the studio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web application: what it answers, and whom it refuses."""
+"""The web application: responses, rejected requests, and security headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from semifine.data.label_log import LabelLog
-from semifine.studio.app import Studio, allowed_hosts, create_app
+from semifine.studio.app import Studio, create_app
+from semifine.studio.security import allowed_hosts
 from semifine.studio.snapshot import ModelSnapshot
 
 TOKEN = "a-token-for-tests"
@@ -26,7 +27,7 @@ def client(snapshot: ModelSnapshot, tmp_path: Path) -> Iterator[TestClient]:
         yield client
 
 
-def say(client: TestClient, **more: object) -> dict[str, object]:
+def submit(client: TestClient, **more: object) -> dict[str, object]:
     body = {"run": "birds", "person": "Ada", "kind": "unsure", "images": [{"id": 0, "seen": 0}], **more}
     return client.post(f"/{TOKEN}/api/answer", json=body).json()
 
@@ -36,46 +37,46 @@ def test_the_page_and_its_static_files_are_served(client: TestClient) -> None:
     assert page.headers["content-type"].startswith("text/html")
     for name in ("main.js", "style.css", "icon.svg", "queue.js"):
         assert client.get(f"/{TOKEN}/static/{name}").status_code == 200
-    assert "http" not in page.text.replace("http-equiv", ""), "nothing comes from elsewhere"
+    assert "http" not in page.text.replace("http-equiv", ""), "no resources from other servers"
 
 
 def test_label_export_and_changes(client: TestClient, snapshot: ModelSnapshot) -> None:
     name = snapshot.class_names[2]
     first = client.get(f"/{TOKEN}/api/queue").json()["ids"][0]
-    assert say(client, kind="label", images=[{"id": first, "seen": 0}], **{"class": name})["images"]
+    assert submit(client, kind="label", images=[{"id": first, "seen": 0}], **{"class": name})["images"]
     table = list(csv.reader(io.StringIO(client.get(f"/{TOKEN}/labels.csv").text)))
     assert table == [["path", "label"], [snapshot.catalog.paths[int(snapshot.rows[first])], name]]
-    news = client.get(f"/{TOKEN}/api/changes?after=0").json()
-    assert news["counts"]["labeled"] == 1
-    assert news["images"][str(first)]["label"] == name
-    assert client.get(f"/{TOKEN}/api/changes?after={news['last']}").json()["images"] == {}
+    changes = client.get(f"/{TOKEN}/api/changes?after=0").json()
+    assert changes["counts"]["labeled"] == 1
+    assert changes["images"][str(first)]["label"] == name
+    assert client.get(f"/{TOKEN}/api/changes?after={changes['last']}").json()["images"] == {}
     assert client.post(f"/{TOKEN}/api/undo", json={"person": "Ada"}).json() == {"ids": [first]}
 
 
-def test_an_answer_for_another_model_is_refused(client: TestClient) -> None:
-    assert "new model" in str(say(client, run="birds-studio-1")["error"])
+def test_an_answer_for_another_model_is_rejected(client: TestClient) -> None:
+    assert "new model" in str(submit(client, run="birds-studio-1")["error"])
     assert client.get(f"/{TOKEN}/api/changes").json()["last"] == 0
 
 
-def test_who_is_replaced_can_be_told(client: TestClient, snapshot: ModelSnapshot) -> None:
+def test_replaced_verdicts_name_both_people(client: TestClient, snapshot: ModelSnapshot) -> None:
     tit, finch = snapshot.class_names[:2]
-    first = say(client, kind="label", **{"class": tit})["images"]["0"]
-    second = say(client, kind="label", person="Bo", images=[{"id": 0, "seen": first["seen"]}], **{"class": finch})
-    (gone,) = second["images"]["0"]["replaced"]
-    assert (gone["person"], gone["class"]) == ("Ada", tit)
-    assert (gone["by"]["person"], gone["by"]["class"], gone["by"]["number"]) == ("Bo", finch, 2)
+    first = submit(client, kind="label", **{"class": tit})["images"]["0"]
+    second = submit(client, kind="label", person="Bo", images=[{"id": 0, "seen": first["seen"]}], **{"class": finch})
+    (replaced,) = second["images"]["0"]["replaced"]
+    assert (replaced["person"], replaced["class"]) == ("Ada", tit)
+    assert (replaced["by"]["person"], replaced["by"]["class"], replaced["by"]["number"]) == ("Bo", finch, 2)
 
 
-def test_an_answer_can_stand_beside_one_that_was_seen(client: TestClient, snapshot: ModelSnapshot) -> None:
+def test_keep_both_creates_a_conflict(client: TestClient, snapshot: ModelSnapshot) -> None:
     tit, finch = snapshot.class_names[:2]
-    first = say(client, kind="label", **{"class": tit})["images"]["0"]
+    first = submit(client, kind="label", **{"class": tit})["images"]["0"]
     seen = [{"id": 0, "seen": first["seen"]}]
-    second = say(client, kind="label", person="Bo", images=seen, keep_both=True, **{"class": finch})["images"]["0"]
+    second = submit(client, kind="label", person="Bo", images=seen, keep_both=True, **{"class": finch})["images"]["0"]
     assert second["state"] == "conflict"
     assert second["replaced"] == []
 
 
-def test_a_name_is_checked_when_it_is_entered(client: TestClient) -> None:
+def test_names_of_people_are_validated(client: TestClient) -> None:
     address = f"/{TOKEN}/api/person"
     assert client.post(address, json={"person": "  Ada  Lovelace "}).json() == {"person": "Ada Lovelace"}
     joined = "علی\u200cرضا"  # noqa: RUF001
@@ -86,42 +87,42 @@ def test_a_name_is_checked_when_it_is_entered(client: TestClient) -> None:
 
 def test_photos_are_jpegs(client: TestClient) -> None:
     for size in ("small", "large", "full"):
-        answer = client.get(f"/{TOKEN}/photo/0/{size}")
-        assert answer.headers["content-type"] == "image/jpeg"
-        assert Image.open(io.BytesIO(answer.content)).format == "JPEG"
+        response = client.get(f"/{TOKEN}/photo/0/{size}")
+        assert response.headers["content-type"] == "image/jpeg"
+        assert Image.open(io.BytesIO(response.content)).format == "JPEG"
 
 
 def test_overview_counts_every_class(client: TestClient) -> None:
     overview = client.get(f"/{TOKEN}/api/overview").json()
-    assert sum(of["predicted"] for of in overview["classes"]) == overview["images"] == 60
+    assert sum(entry["predicted"] for entry in overview["classes"]) == overview["images"] == 60
     assert sorted(c for members in overview["clusters"] for c in members) == list(range(6))
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8123", "127.0.0.1", "127.0.0.1:80", ""])
-def test_foreign_names_are_refused(client: TestClient, host: str) -> None:
+def test_foreign_host_names_are_rejected(client: TestClient, host: str) -> None:
     assert client.get(f"/{TOKEN}/", headers={"Host": host}).status_code == 421
 
 
-def test_browsers_leave_out_port_80() -> None:
+def test_host_headers_omit_port_80() -> None:
     assert "127.0.0.1" in allowed_hosts(80)
     assert "127.0.0.1" not in allowed_hosts(8080)
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9", "https://127.0.0.1:8123"])
-def test_foreign_pages_are_refused(client: TestClient, origin: str) -> None:
+def test_foreign_origins_are_rejected(client: TestClient, origin: str) -> None:
     body = {"person": "Ada", "kind": "unsure", "images": [{"id": 0, "seen": 0}]}
-    answer = client.post(f"/{TOKEN}/api/answer", json=body, headers={"Origin": origin})
-    assert answer.status_code == 403
-    assert client.get(f"/{TOKEN}/api/changes").json()["last"] == 0, "and nothing was written"
+    response = client.post(f"/{TOKEN}/api/answer", json=body, headers={"Origin": origin})
+    assert response.status_code == 403
+    assert client.get(f"/{TOKEN}/api/changes").json()["last"] == 0, "nothing was written"
 
 
-def test_foreign_frames_and_images_are_refused_but_links_work(client: TestClient) -> None:
+def test_cross_site_requests_are_rejected_except_links(client: TestClient) -> None:
     foreign = {"Sec-Fetch-Site": "cross-site"}
     assert client.get(f"/{TOKEN}/photo/0/small", headers={**foreign, "Sec-Fetch-Mode": "no-cors"}).status_code == 403
     assert client.get(f"/{TOKEN}/", headers={**foreign, "Sec-Fetch-Mode": "navigate"}).status_code == 200
 
 
-def test_a_post_needs_an_origin_json_and_a_small_body(client: TestClient) -> None:
+def test_post_requires_an_origin_json_and_a_small_body(client: TestClient) -> None:
     address = f"/{TOKEN}/api/undo"
     del client.headers["Origin"]
     assert client.post(address, json={"person": "Ada"}).status_code == 403
@@ -133,7 +134,7 @@ def test_a_post_needs_an_origin_json_and_a_small_body(client: TestClient) -> Non
 
 
 @pytest.mark.parametrize("path", ["/", "/wrong/", "/wrong/api/queue", f"/{TOKEN[:-1]}/", f"/{TOKEN}x/", "//", "/é/"])
-def test_without_the_token_there_is_nothing(client: TestClient, path: str) -> None:
+def test_requests_without_the_token_are_rejected(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 403
 
 
@@ -158,7 +159,7 @@ def test_without_the_token_there_is_nothing(client: TestClient, path: str) -> No
         "etc/passwd",
     ],
 )
-def test_no_other_file_can_be_reached(client: TestClient, path: str) -> None:
+def test_other_files_cannot_be_reached(client: TestClient, path: str) -> None:
     assert client.get(f"/{TOKEN}/{path}").status_code in (403, 404)
 
 
@@ -177,20 +178,20 @@ def test_no_other_file_can_be_reached(client: TestClient, path: str) -> None:
         b'{"run": "birds", "person": "Ada", "kind": "skip", "images": [{"id": 10000, "seen": 0}]}',
     ],
 )
-def test_nonsense_is_one_sentence(client: TestClient, body: bytes) -> None:
-    answer = client.post(f"/{TOKEN}/api/answer", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 400
-    assert answer.json()["error"].endswith(".")
+def test_invalid_bodies_give_one_sentence(client: TestClient, body: bytes) -> None:
+    response = client.post(f"/{TOKEN}/api/answer", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400
+    assert response.json()["error"].endswith(".")
 
 
 @pytest.mark.parametrize("query", ["state=gone", "order=size", "class=x", "cluster=-1"])
-def test_a_wrong_queue_is_one_sentence(client: TestClient, query: str) -> None:
-    answer = client.get(f"/{TOKEN}/api/queue?{query}")
-    assert answer.status_code == 400
-    assert answer.json()["error"].endswith(".")
+def test_invalid_filters_give_one_sentence(client: TestClient, query: str) -> None:
+    response = client.get(f"/{TOKEN}/api/queue?{query}")
+    assert response.status_code == 400
+    assert response.json()["error"].endswith(".")
 
 
-def test_headers_protect_every_answer(client: TestClient) -> None:
+def test_every_response_has_security_headers(client: TestClient) -> None:
     for path in (f"/{TOKEN}/", f"/{TOKEN}/photo/0/small", "/wrong/", f"/{TOKEN}/nowhere"):
         headers = client.get(path).headers
         assert "default-src 'none'" in headers["content-security-policy"]
@@ -200,7 +201,7 @@ def test_headers_protect_every_answer(client: TestClient) -> None:
         assert "set-cookie" not in headers
 
 
-def test_there_is_nothing_to_go_on_with_before_a_training(client: TestClient) -> None:
+def test_switch_and_stop_without_a_training(client: TestClient) -> None:
     assert client.post(f"/{TOKEN}/api/switch", json={}).status_code == 400
     assert client.post(f"/{TOKEN}/api/stop", json={}).json() == {"state": "none"}
     assert client.post(f"/{TOKEN}/api/train", json={"iterations": 0}).status_code == 400

@@ -1,4 +1,4 @@
-"""Photos of a folder, and links that lead out of it."""
+"""Photos of a folder, and links to files outside of it."""
 
 from __future__ import annotations
 
@@ -40,47 +40,47 @@ def open_photos(root: Path, cache: Path) -> tuple[PhotoEncoder, dict[str, int]]:
     }
 
 
-def opened(jpeg: bytes) -> Image.Image:
+def decode(jpeg: bytes) -> Image.Image:
     return Image.open(io.BytesIO(jpeg))
 
 
-def test_zoom_shows_the_whole_photo_and_no_metadata(photos: Path, tmp_path: Path) -> None:
-    whole = (2200, 1300)
-    Image.new("RGB", whole, RED).save(photos / "unlabeled" / "0.jpg", exif=_exif("secret"))
+def test_full_size_has_all_pixels_and_no_metadata(photos: Path, tmp_path: Path) -> None:
+    full_size = (2200, 1300)
+    Image.new("RGB", full_size, RED).save(photos / "unlabeled" / "0.jpg", exif=_exif("secret"))
     encoder, row_of = open_photos(photos, tmp_path / "cache")
     row = row_of["unlabeled/0.jpg"]
-    assert min(opened(encoder.jpeg(row, "small")).size) == 64, "no more than training keeps"
-    assert min(opened(encoder.jpeg(row, "large")).size) == 1000
-    assert opened(encoder.jpeg(row, "full")).size == whole
+    assert min(decode(encoder.jpeg(row, "small")).size) == 64, "the size in the store"
+    assert min(decode(encoder.jpeg(row, "large")).size) == 1000
+    assert decode(encoder.jpeg(row, "full")).size == full_size
     for size in ("large", "full"):
         assert b"secret" not in encoder.jpeg(row, size)
 
 
-def test_a_huge_photo_is_zoomed_within_bounds(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_photos_are_limited_in_size(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SIZES, "full", 300)
     Image.new("RGB", (2200, 500), RED).save(photos / "unlabeled" / "0.jpg")
     encoder, row_of = open_photos(photos, tmp_path / "cache")
-    assert opened(encoder.jpeg(row_of["unlabeled/0.jpg"], "full")).size == (1200, 300)
+    assert decode(encoder.jpeg(row_of["unlabeled/0.jpg"], "full")).size == (1200, 300)
 
 
 @pytest.mark.parametrize("size", ["large", "full"])
-def test_a_link_out_of_the_folder_is_not_followed(photos: Path, tmp_path: Path, size: str) -> None:
+def test_links_out_of_the_folder_are_not_followed(photos: Path, tmp_path: Path, size: str) -> None:
     encoder, row_of = open_photos(photos, tmp_path / "cache")
     row = row_of["unlabeled/0.jpg"]
     Image.new("RGB", (500, 400), BLUE).save(tmp_path / "private.jpg")
     (photos / "unlabeled" / "0.jpg").unlink()
     (photos / "unlabeled" / "0.jpg").symlink_to(tmp_path / "private.jpg")
-    shown = np.asarray(opened(encoder.jpeg(row, size)))
-    assert shown[..., 0].mean() > shown[..., 2].mean(), "the photo as it was decoded, not what the link leads to"
+    shown = np.asarray(decode(encoder.jpeg(row, size)))
+    assert shown[..., 0].mean() > shown[..., 2].mean(), "the stored image, not the target of the link"
 
 
-def test_a_photo_that_is_gone_is_shown_as_it_was_decoded(photos: Path, tmp_path: Path) -> None:
+def test_deleted_photos_are_shown_from_the_store(photos: Path, tmp_path: Path) -> None:
     encoder, row_of = open_photos(photos, tmp_path / "cache")
     (photos / "unlabeled" / "1.jpg").unlink()
-    assert min(opened(encoder.jpeg(row_of["unlabeled/1.jpg"], "large")).size) == 64
+    assert min(decode(encoder.jpeg(row_of["unlabeled/1.jpg"], "large")).size) == 64
 
 
-def test_inside_means_really_inside(tmp_path: Path) -> None:
+def test_is_inside_resolves_links(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     (tmp_path / "data-private").mkdir()

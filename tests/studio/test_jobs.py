@@ -1,4 +1,4 @@
-"""The training that the page starts, and where labels are kept."""
+"""Trainings that the page starts, and the label log of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def finish(manager: TrainingManager) -> dict[str, object]:
     return manager.status()
 
 
-def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
+def test_new_runs_are_beside_the_old_one(tmp_path: Path) -> None:
     assert next_folder(tmp_path / "birds") == tmp_path / "birds-studio-1"
     (tmp_path / "birds-studio-1").mkdir()
     (tmp_path / "birds-studio-2.log").touch()
@@ -42,7 +42,7 @@ def test_new_runs_stand_beside_the_old_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("from_weights", "share"), [(True, 0.0), (False, 0.6)])
-def test_who_goes_on_does_not_begin_with_the_labels_alone(tmp_path: Path, from_weights: bool, share: float) -> None:
+def test_training_from_weights_has_no_supervised_warmup(tmp_path: Path, from_weights: bool, share: float) -> None:
     settings = resolve([{"supervised_warmup": 0.6}])
     write_settings(settings, RunFolder(tmp_path).settings)
     command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", TrainingOptions(from_weights))
@@ -52,7 +52,7 @@ def test_who_goes_on_does_not_begin_with_the_labels_alone(tmp_path: Path, from_w
     assert resolve(layers).train.supervised_warmup == share
 
 
-def test_metrics_are_read_once_however_many_pages_ask(
+def test_metrics_are_cached_until_the_file_changes(
     studio_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = RunFolder(studio_run), RunFolder(tmp_path)
@@ -66,12 +66,12 @@ def test_metrics_are_read_once_however_many_pages_ask(
             assert read_progress(old, new, finished=False) == first
 
 
-def test_a_training_shows_signs_of_life(tmp_path: Path) -> None:
+def test_metrics_are_logged_often(tmp_path: Path) -> None:
     command = training_command(tmp_path, tmp_path / "new", tmp_path / "labels.db", TrainingOptions())
     assert int(command[command.index("--log-every") + 1]) <= 10
 
 
-def test_training_that_cannot_start_says_why(studio_run: Path, tmp_path: Path) -> None:
+def test_a_failed_training_has_a_message(studio_run: Path, tmp_path: Path) -> None:
     (tmp_path / "wrong.db").write_text("path,label\nnowhere.jpg,Dodo\n")
     manager = TrainingManager(studio_run, tmp_path / "wrong.db")
     assert manager.status() == {"state": "none"}
@@ -84,7 +84,7 @@ def test_training_that_cannot_start_says_why(studio_run: Path, tmp_path: Path) -
     assert manager.finished_run is None
 
 
-def test_labels_stay_with_the_run_that_learned_from_them(
+def test_a_new_run_keeps_its_label_log(
     studio_run: Path, snapshot: ModelSnapshot, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert default_log(studio_run) == studio_run.with_name("birds.studio.db")
@@ -95,7 +95,7 @@ def test_labels_stay_with_the_run_that_learned_from_them(
     new = manager.start(studio_run, TrainingOptions(iterations=3))
     assert finish(manager)["state"] == "finished"
     assert json.loads((new / "result.json").read_text())["images"]["labeled"] == 19
-    assert json.loads((new / "weights.json").read_text())["matched"], "it began with what was learned"
+    assert json.loads((new / "weights.json").read_text())["matched"], "it started from the weights of the old run"
     assert default_log(new) == log.file
 
     assert main(["studio", str(new), "--export", str(tmp_path / "labels.csv")]) == 0
@@ -111,7 +111,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def test_a_restarted_studio_takes_up_the_training_that_still_runs(
+def test_a_restarted_studio_finds_its_running_training(
     studio_run: Path, snapshot: ModelSnapshot, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(studio_run, tmp_path / "my birds", symlinks=True))
@@ -119,7 +119,7 @@ def test_a_restarted_studio_takes_up_the_training_that_still_runs(
     log = LabelLog(tmp_path / "my birds.studio.db")
     log.append([Event("Ada", str(snapshot.catalog.paths[int(snapshot.rows[0])]), "label", snapshot.class_names[1])])
     first = TrainingManager(run, log.file)
-    later = TrainingManager(run, log.file)  # as if the first had been killed
+    later = TrainingManager(run, log.file)  # the studio after a restart
     assert later.status() == {"state": "none"}
     new = first.start(run, TrainingOptions(iterations=100_000))
     try:
@@ -129,10 +129,10 @@ def test_a_restarted_studio_takes_up_the_training_that_still_runs(
         assert status["before"] == first.status()["before"]
         with pytest.raises(UserError, match=f"already running in {new}"):
             later.start(run, TrainingOptions())
-        assert TrainingManager(sibling, log.file).status()["run"] == new.name, "one that came from the run sees it, too"
+        assert TrainingManager(sibling, log.file).status()["run"] == new.name, "a successor of the run finds it as well"
 
         later.close()
-        assert later.status()["state"] == "running", "the studio that began it may still be there"
+        assert later.status()["state"] == "running", "only the studio that started it stops it"
         later.stop()
     finally:
         first.stop()
@@ -152,19 +152,19 @@ def test_a_restarted_studio_takes_up_the_training_that_still_runs(
         (["RUN", "--export", "new.csv"], "no labels yet"),
     ],
 )
-def test_mistakes_are_one_sentence(
+def test_user_errors_are_one_sentence(
     studio_run: Path, tmp_path: Path, arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = {"RUN": str(studio_run), "RUN/settings.yaml": str(studio_run / "settings.yaml")}
-    places["new.csv"] = str(tmp_path / "new.csv")
-    filled = [places.get(argument, argument) for argument in arguments]
-    assert main(["studio", *filled, "--no-browser"]) == 2
+    values = {"RUN": str(studio_run), "RUN/settings.yaml": str(studio_run / "settings.yaml")}
+    values["new.csv"] = str(tmp_path / "new.csv")
+    command = [values.get(argument, argument) for argument in arguments]
+    assert main(["studio", *command, "--no-browser"]) == 2
     error = capsys.readouterr().err
     assert part in error
     assert "Traceback" not in error
 
 
-def test_without_the_web_server_the_extra_is_named(
+def test_a_missing_web_server_names_the_extra(
     studio_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("semifine.cli.studio.find_spec", lambda _: None)
@@ -172,5 +172,5 @@ def test_without_the_web_server_the_extra_is_named(
     assert "semifine[studio]" in capsys.readouterr().err
 
 
-def test_a_training_that_was_stopped_before_it_began_cannot_be_resumed(tmp_path: Path) -> None:
+def test_a_training_stopped_before_its_first_step(tmp_path: Path) -> None:
     assert _stopped_message(tmp_path / "run-studio-1") == "Stopped before the first step."

@@ -1,4 +1,4 @@
-"""Images beside labels: queues, answers, undo, and several people."""
+"""The label queue: filters, answers, undo, and several people."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_answered_images_leave_the_queue(label_queue: LabelQueue) -> None:
     left = label_queue.select(QueueFilter("Ada")).tolist()
     assert len(left) == 57
     assert not {first, second, third} & set(left)
-    assert left[-1] == fourth, "what was skipped comes back at the end"
-    assert label_queue.select(QueueFilter("Bo")).tolist()[0] == fourth, "for somebody else it is where it was"
+    assert left[-1] == fourth, "a skipped image comes back at the end"
+    assert label_queue.select(QueueFilter("Bo")).tolist()[0] == fourth, "the order of other people does not change"
     assert label_queue.counts() == {"waiting": 57, "labeled": 1, "conflict": 0, "unsure": 1, "none_of_these": 1}
     for state, index in (("labeled", first), ("none_of_these", second), ("unsure", third)):
         assert label_queue.select(QueueFilter("Ada", state)).tolist() == [index]
@@ -55,7 +55,7 @@ def test_filters(label_queue: LabelQueue) -> None:
     assert label_queue.select(QueueFilter("Ada", text="no such thing")).tolist() == []
 
 
-def test_a_search_needs_no_accents(snapshot: ModelSnapshot, tmp_path: Path) -> None:
+def test_search_ignores_accents(snapshot: ModelSnapshot, tmp_path: Path) -> None:
     names = ("Żółtodzióbek", *snapshot.class_names[1:])
     renamed = replace(snapshot, catalog=replace(snapshot.catalog, class_names=names))
     label_queue = LabelQueue(renamed, LabelLog(tmp_path / "labels.db"))
@@ -66,7 +66,7 @@ def test_a_search_needs_no_accents(snapshot: ModelSnapshot, tmp_path: Path) -> N
     assert label_queue.select(QueueFilter("Ada", text="zazolc/mes")).tolist() == [0]
 
 
-def test_conflict_is_seen_and_settled(label_queue: LabelQueue) -> None:
+def test_a_conflict_is_shown_and_resolved(label_queue: LabelQueue) -> None:
     answer(label_queue, 4, class_id=1)
     answer(label_queue, 4, person="Bo", class_id=2)
     assert label_queue.counts()["conflict"] == 1
@@ -78,21 +78,23 @@ def test_conflict_is_seen_and_settled(label_queue: LabelQueue) -> None:
     assert label_queue.agreed_labels() == [(4, label_queue.snapshot.class_names[2])]
 
 
-def test_an_own_answer_of_another_window_is_not_lost_in_silence(label_queue: LabelQueue) -> None:
+def test_an_answer_from_another_window_is_not_replaced_unseen(label_queue: LabelQueue) -> None:
     answer(label_queue, 4, class_id=1, person="Sam")
     for kind in ("label", "none_of_these", "unsure"):
         with pytest.raises(UserError, match=f"answered '{label_queue.snapshot.class_names[1]}' .* in another window"):
             answer(label_queue, 4, kind, person="Sam", class_id=2)
-    with pytest.raises(UserError, match="another window"):  # nor as one of several
+    with pytest.raises(UserError, match="another window"):  # also as one of several images
         label_queue.submit(Answer("Sam", "label", [3, 4], [0, 0], label_queue.snapshot.class_names[2]))
     assert label_queue.agreed_labels() == [(4, label_queue.snapshot.class_names[1])]
-    answer(label_queue, 4, class_id=1, person="Sam")  # the same once more loses nothing
+    answer(label_queue, 4, class_id=1, person="Sam")  # the same answer again changes nothing
     answer(label_queue, 4, "skip", person="Sam")
     answer(label_queue, 4, class_id=2, person="Sam", seen=label_queue.current_label(4).last)
-    assert label_queue.agreed_labels() == [(4, label_queue.snapshot.class_names[2])], "a change of mind"
+    assert label_queue.agreed_labels() == [(4, label_queue.snapshot.class_names[2])], (
+        "the page showed the earlier answer"
+    )
 
 
-def test_who_keeps_both_answers_still_changes_the_own_one(label_queue: LabelQueue) -> None:
+def test_keep_both_replaces_the_persons_own_answer(label_queue: LabelQueue) -> None:
     answer(label_queue, 4, class_id=1)
     answer(label_queue, 4, person="Bo", class_id=2, seen=0)
     names = label_queue.snapshot.class_names
@@ -103,7 +105,7 @@ def test_who_keeps_both_answers_still_changes_the_own_one(label_queue: LabelQueu
     }
 
 
-def test_undo_takes_back_the_last_action_of_that_person_only(label_queue: LabelQueue) -> None:
+def test_undo_affects_the_last_answer_of_the_person(label_queue: LabelQueue) -> None:
     answer(label_queue, 1)
     label_queue.submit(Answer("Ada", "label", [2, 3, 4], [0, 0, 0], label_queue.snapshot.class_names[0]))
     answer(label_queue, 5, person="Bo")
@@ -114,7 +116,7 @@ def test_undo_takes_back_the_last_action_of_that_person_only(label_queue: LabelQ
     assert label_queue.undo("Nobody") == []
 
 
-def test_a_second_queue_on_the_same_log_sees_everything(label_queue: LabelQueue) -> None:
+def test_queues_on_the_same_log_agree(label_queue: LabelQueue) -> None:
     answer(label_queue, 1)
     answer(label_queue, 2)
     label_queue.undo("Ada")
@@ -127,23 +129,23 @@ def test_a_second_queue_on_the_same_log_sees_everything(label_queue: LabelQueue)
     assert label_queue.verdicts_by_person() == {"Ada": 1, "Bo": 1}
 
 
-def test_labels_of_people_become_examples(label_queue: LabelQueue) -> None:
-    twin = serialize_image(label_queue, 0)["candidates"][0]
+def test_new_labels_become_examples(label_queue: LabelQueue) -> None:
+    before = serialize_image(label_queue, 0)["candidates"][0]
     answer(label_queue, 7, class_id=int(label_queue.snapshot.probs[0].argmax()))
     features = label_queue.snapshot.features
     label_queue.snapshot = replace(label_queue.snapshot, features=features.copy())
     label_queue.snapshot.features[7] = label_queue.snapshot.features[0]
     after = serialize_image(label_queue, 0)["candidates"][0]
     row = int(label_queue.snapshot.rows[7])
-    assert row not in twin["examples"]
+    assert row not in before["examples"]
     assert after["examples"][0] == row
 
 
-def test_labels_are_gathered_once_for_an_image(label_queue: LabelQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(label_queue, "agreed_labels", lambda: asked.append(1) or [])
+def test_labels_are_collected_once_per_image(label_queue: LabelQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(label_queue, "agreed_labels", lambda: calls.append(1) or [])
     assert len(serialize_image(label_queue, 0)["candidates"]) > 1
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_look_alikes_are_waiting_images_with_the_same_prediction(label_queue: LabelQueue) -> None:
@@ -171,9 +173,9 @@ def test_the_log_keeps_what_the_page_showed(label_queue: LabelQueue) -> None:
     assert second.shown["accepted_with"] == label_queue.path(3)
 
 
-def test_hidden_truth_is_never_shown(label_queue: LabelQueue) -> None:
+def test_hidden_labels_are_never_read(label_queue: LabelQueue) -> None:
     poisoned = replace(label_queue.snapshot, catalog=replace(label_queue.snapshot.catalog))
-    object.__setattr__(poisoned.catalog, "truth", None)  # any look at it would now fail
+    object.__setattr__(poisoned.catalog, "truth", None)  # reading it would fail
     other = LabelQueue(poisoned, label_queue._log)
     assert serialize_image(other, 0) == serialize_image(label_queue, 0)
     assert serialize_overview(other) == serialize_overview(label_queue)
@@ -193,16 +195,16 @@ def test_hidden_truth_is_never_shown(label_queue: LabelQueue) -> None:
         (Answer("Ada", "skip", [60], [0]), "no image 60"),
     ],
 )
-def test_nonsense_is_refused_and_not_logged(label_queue: LabelQueue, invalid: Answer, part: str) -> None:
+def test_invalid_answers_are_rejected_and_not_logged(label_queue: LabelQueue, invalid: Answer, part: str) -> None:
     with pytest.raises(UserError, match=part):
         label_queue.submit(invalid)
     assert label_queue._log.events() == []
 
 
-def test_a_log_may_speak_of_classes_and_images_that_are_gone(label_queue: LabelQueue) -> None:
+def test_a_log_may_contain_unknown_classes_and_images(label_queue: LabelQueue) -> None:
     answer(label_queue, 3)
     label_queue._log.append([Event("Ada", label_queue.path(4), LABEL, "dodo"), Event("Ada", "gone.jpg", LABEL, "dodo")])
     label_queue.refresh()
     assert sum(shown["new_labels"] for shown in serialize_overview(label_queue)["classes"]) == 1
-    assert label_queue.undo("Ada") == [4], "what was said of an image that is gone is not in the way"
+    assert label_queue.undo("Ada") == [4], "events of unknown images are skipped"
     assert label_queue.undo("Ada") == [3]

@@ -1,4 +1,4 @@
-"""``semifine studio`` as a program that is killed and started again while its training goes on."""
+"""``semifine studio`` as a program that is killed and restarted while its training continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def studio(run: Path) -> Iterator[str]:
-    """The address of a studio that is killed at the end."""
+    """Starts a studio, yields its URL, and kills it at the end."""
     command = [sys.executable, "-m", "semifine", "studio", str(run), "--no-browser", "--device", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -36,38 +36,40 @@ def studio(run: Path) -> Iterator[str]:
             process.kill()
 
 
-def post(address: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
-    origin = "{0.scheme}://{0.netloc}".format(urlsplit(address))
+def post(url: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
+    origin = "{0.scheme}://{0.netloc}".format(urlsplit(url))
     headers = {"Origin": origin, "Content-Type": "application/json"}
-    return dict(json.load(urlopen(Request(f"{address}api/{action}", json.dumps(body).encode(), headers))))
+    return dict(json.load(urlopen(Request(f"{url}api/{action}", json.dumps(body).encode(), headers))))
 
 
-def wait_for_steps(address: str) -> dict[str, Any]:
+def wait_for_steps(url: str) -> dict[str, Any]:
     deadline = time.monotonic() + 60
     while True:
-        training = dict(json.load(urlopen(f"{address}api/changes"))["training"])
+        training = dict(json.load(urlopen(f"{url}api/changes"))["training"])
         if training.get("step"):
             return training
         assert time.monotonic() < deadline, training
         time.sleep(0.2)
 
 
-def test_a_killed_studio_finds_its_training_again(studio_run: Path, snapshot: ModelSnapshot, tmp_path: Path) -> None:
+def test_a_restarted_studio_continues_to_watch_its_training(
+    studio_run: Path, snapshot: ModelSnapshot, tmp_path: Path
+) -> None:
     run = Path(shutil.copytree(studio_run, tmp_path / "birds", symlinks=True))
     log = LabelLog(tmp_path / "birds.studio.db")
     log.append([Event("Ada", str(snapshot.catalog.paths[int(snapshot.rows[0])]), "label", snapshot.class_names[1])])
     log.close()
-    with studio(run) as address:
-        assert post(address, "train", {"iterations": 5_000})["state"] == "running"
-        first = wait_for_steps(address)
-    assert is_locked(tmp_path / "birds-studio-1"), "the training outlives its studio"
-    with studio(run) as address:
-        again = wait_for_steps(address)
+    with studio(run) as url:
+        assert post(url, "train", {"iterations": 5_000})["state"] == "running"
+        first = wait_for_steps(url)
+    assert is_locked(tmp_path / "birds-studio-1"), "the training survives its studio"
+    with studio(run) as url:
+        again = wait_for_steps(url)
         assert again["state"] == "running"
         assert again["run"] == first["run"] == "birds-studio-1"
         assert again["step"] >= first["step"]
         with pytest.raises(HTTPError) as refused:
-            post(address, "train", {})
+            post(url, "train", {})
         assert "already running" in refused.value.read().decode()
-        assert post(address, "stop", {})["state"] == "stopped"
+        assert post(url, "stop", {})["state"] == "stopped"
     assert not is_locked(tmp_path / "birds-studio-1")

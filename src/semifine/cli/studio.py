@@ -56,8 +56,7 @@ def _create_parser() -> Parser:
 def _serve(run_path: Path, log_file: Path, options: argparse.Namespace) -> None:
     # Optional: starlette and uvicorn are installed with semifine[studio].
     from semifine.data.label_log import LabelLog, check_is_log
-    from semifine.studio.app import Studio
-    from semifine.studio.server import listen, serve
+    from semifine.studio.app import Studio, listen, serve
     from semifine.studio.snapshot import take_snapshot
 
     def ready(url: str) -> None:

@@ -1,11 +1,13 @@
-"""The web application of the studio: one function per route."""
+"""The web application of the studio, one function per route, and its server."""
 
 from __future__ import annotations
 
 import json
+import secrets
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -37,7 +40,7 @@ from semifine.studio.schemas import (
     serialize_label,
     serialize_overview,
 )
-from semifine.studio.security import SecurityMiddleware
+from semifine.studio.security import SecurityMiddleware, allowed_hosts
 from semifine.studio.snapshot import ModelSnapshot, take_snapshot
 
 
@@ -72,7 +75,7 @@ class Studio:
 
 
 def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
-    """The application. The path of every URL starts with the token."""
+    """Creates the application. The path of every URL starts with the token."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
@@ -85,17 +88,6 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
     )
     app.state.studio = studio
     return SecurityMiddleware(app, token, allowed_hosts(port))
-
-
-def allowed_hosts(port: int) -> list[str]:
-    """The ``Host`` headers of this machine. Browsers omit port 80.
-
-    Example:
-        >>> allowed_hosts(8000)
-        ['127.0.0.1:8000', 'localhost:8000']
-    """
-    names = ["127.0.0.1", "localhost"]
-    return [f"{name}:{port}" for name in names] + (names if port == 80 else [])
 
 
 def _user_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
@@ -116,7 +108,7 @@ class StaticFile:
 
 @cache
 def read_static_files() -> dict[str, StaticFile]:
-    """The files of the page by name. Only these files are served."""
+    """Returns the static files by name. No other file is served."""
     folder = files("semifine.studio") / "static"
     return {
         entry.name: StaticFile(entry.read_bytes(), CONTENT_TYPES[Path(entry.name).suffix])
@@ -179,7 +171,7 @@ def get_image(request: Request) -> Response:
 
 
 def get_changes(request: Request) -> Response:
-    """The changes since an event, including those of other people."""
+    """Returns the labels that anyone changed after an event, and the state of the training."""
     studio = _studio(request)
     label_queue = studio.label_queue
     label_queue.refresh()
@@ -239,7 +231,7 @@ Action = Callable[[Studio, dict[str, Any]], dict[str, Any]]
 
 
 def json_endpoint(action: Action) -> Callable[[Request], Any]:
-    """An endpoint that calls ``action`` with the studio and the JSON object of the request."""
+    """Returns an endpoint that calls ``action`` with the studio and the JSON object of the request."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -278,3 +270,40 @@ ROUTES = [
     Route("/api/changes", get_changes),
     *(Route(f"/api/{name}", json_endpoint(action), methods=["POST"]) for name, action in ACTIONS.items()),
 ]
+
+
+# The server
+
+HOST = "127.0.0.1"
+SHUTDOWN_SECONDS = 3
+"""Time for open connections to close when the studio stops."""
+
+
+def listen(port: int) -> socket.socket:
+    """Binds a socket that only this machine can reach. Port 0 selects a free port."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise UserError(f"Port {port} cannot be used ({error}); omit --port to use a free port.") from error
+    return listening
+
+
+def serve(studio: Studio, listening: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serves until Ctrl-C or termination. Calls ``ready`` with the URL as soon as a browser may open it."""
+    port = listening.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    config = uvicorn.Config(
+        create_app(studio, token, port),
+        log_level="warning",
+        access_log=False,  # it would contain the token
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    listening.listen()  # connections wait from here on
+    ready(f"http://{HOST}:{port}/{token}/")
+    with suppress(KeyboardInterrupt):  # uvicorn raises it after the shutdown
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,4 +1,4 @@
-"""Photos for the page. Each photo is decoded and encoded again, so no byte of an original file is sent."""
+"""Photos for the page. Every photo is re-encoded from its pixels, so no bytes of the original file are sent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PhotoEncoder:
         self._full_size_lock = threading.Lock()
 
     def jpeg(self, row: int, size: str) -> bytes:
-        """The image at a catalog row as JPEG, in one of ``SIZES``."""
+        """Returns the image at a catalog row as JPEG, in one of ``SIZES``."""
         if size == "small":
             return self._cached_thumbnail(row)
         with self._full_size_lock if size == "full" else nullcontext():
@@ -47,7 +47,7 @@ class PhotoEncoder:
         return _encode(self._stored_image(row), SIZES["small"])
 
     def _photo(self, row: int, shorter_side: int) -> bytes:
-        """The original file at a higher resolution than the store, or the stored image if there is no file."""
+        """Decodes the original file at a higher resolution than the store; without a file, returns the stored image."""
         if self._reader is not None and is_inside(self._reader.file(self._rows[row]), self._reader.folders):
             try:
                 return _encode(Image.fromarray(self._reader.decode(self._rows[row], shorter_side).pixels), None)
@@ -60,13 +60,13 @@ class PhotoEncoder:
 
 
 def is_inside(file: str, folders: tuple[str, ...]) -> bool:
-    """Whether a file is inside one of the folders after resolving symbolic links."""
+    """Returns whether a file is inside one of the folders after resolving symbolic links."""
     real = Path(os.path.realpath(file))
     return any(real.is_relative_to(os.path.realpath(folder)) for folder in folders if folder)
 
 
 def _file_reader(catalog: Catalog) -> tuple[FileReader | None, list[int]]:
-    """The reader of the original files, if there are any, and the reader's row for each catalog row."""
+    """Returns the reader of the original files, if there are any, and the reader's row for each catalog row."""
     reader = catalog.reader
     if isinstance(reader, SubsetReader):
         return (reader.base, reader.rows.tolist()) if isinstance(reader.base, FileReader) else (None, [])

@@ -100,7 +100,7 @@ class DetachedJob(TrainingJob):
 
 
 def _last_log_kind(log: Path) -> str:
-    """The kind of the last line of a run's log, which says how the run ended."""
+    """Returns the kind of the last line of a run's log, which records how the run ended."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     try:
         return str(json.loads(lines[-1])["kind"])
@@ -171,7 +171,7 @@ class TrainingManager:
             self.stop()
 
     def status(self) -> dict[str, Any]:
-        """State, progress and accuracy as JSON values."""
+        """Returns state, progress and accuracy as JSON values."""
         job = self._job
         if job is None:
             return {"state": "none"}
@@ -200,17 +200,17 @@ def _stopped_message(folder: Path) -> str:
 
 
 LOG_EVERY = 10
-"""Steps between metrics. The default interval is longer, but here a person is watching."""
+"""Steps between metrics, fewer than the default, because the page shows the progress."""
 
 
 def training_command(run: Path, out: Path, labels: Path, options: TrainingOptions) -> list[str]:
-    """The command line that trains a new run with the labels."""
+    """Returns the command line that trains a new run with the labels."""
     command = [sys.executable, "-m", "semifine", "train", "--config", str(RunFolder(run).settings)]
     command += ["--labels", str(labels), "--out", str(out), "--quiet"]
     command += ["--log-every", str(LOG_EVERY)]
     if options.from_weights:
         command += ["--weights", str(run), "--no-pretrained", "--weights-head", "auto"]
-        # A trained model needs no start on labeled images alone, which would make it forget.
+        # Training on labeled images alone would make the trained model forget.
         command += ["--supervised-warmup", "0"]
     if options.iterations is not None:
         command += ["--iterations", str(options.iterations)]
@@ -218,7 +218,12 @@ def training_command(run: Path, out: Path, labels: Path, options: TrainingOption
 
 
 def next_folder(run: Path) -> Path:
-    """A new folder beside the run: birds, birds-studio-1, birds-studio-2."""
+    """Returns the next free folder beside the run: birds-studio-1, birds-studio-2.
+
+    Example:
+        >>> next_folder(Path("runs/birds")).name
+        'birds-studio-1'
+    """
     number = 1
     while (folder := _numbered_folder(run, number)).exists() or output_file(folder).exists():
         number += 1
@@ -226,7 +231,7 @@ def next_folder(run: Path) -> Path:
 
 
 def studio_folders(run: Path) -> Iterator[Path]:
-    """Existing folders of studio trainings that started from the run or from one of its successors."""
+    """Yields the folders of studio trainings that started from the run or from one of its successors."""
     name = re.compile(re.escape(_numbered_folder(run, 0).name.removesuffix("0")) + r"\d+")
     return (path for path in sorted(run.parent.iterdir()) if name.fullmatch(path.name) and path.is_dir())
 
@@ -237,12 +242,12 @@ def _numbered_folder(run: Path, number: int) -> Path:
 
 
 def output_file(folder: Path) -> Path:
-    """The console output of a training. It lies beside the run folder, which the training creates."""
+    """Returns the file for the console output of a training, beside the run folder, which does not exist yet."""
     return folder.with_name(folder.name + ".log")
 
 
 def read_progress(old: RunFolder, new: RunFolder, finished: bool) -> dict[str, Any]:
-    """Steps, evaluations, and the accuracy before and after, as JSON values."""
+    """Returns steps, evaluations, and the accuracy before and after the training as JSON values."""
     return {
         "run": new.path.name,
         "iterations": read_train_settings(new.settings).iterations if new.settings.exists() else None,
@@ -276,7 +281,7 @@ def _file_version(file: Path) -> tuple[int, ...]:
 
 
 def final_accuracy(result: dict[str, Any]) -> dict[str, Any] | None:
-    """Top-1 accuracy of the final model on test images, else on validation images, else None.
+    """Returns the top-1 accuracy of the final model on test images, else on validation images, else None.
 
     Example:
         >>> final_accuracy({"top1": None, "val": {"top1": 81.5}})

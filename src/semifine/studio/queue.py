@@ -39,7 +39,7 @@ ASCII_LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "æ":
 
 
 def casefold(text: str) -> str:
-    """Lower case without accents, for searches.
+    """Returns the text in lower case without accents, for searches.
 
     Example:
         >>> casefold("Żółty")
@@ -121,7 +121,7 @@ class LabelQueue:
         self._state[index] = STATES.index(state_of(label))
 
     def select(self, queue_filter: QueueFilter) -> Indices:
-        """Indices of the matching images in order. Images that the person skipped come last."""
+        """Returns the indices of the matching images in order. Images that the person skipped come last."""
         with self._lock:
             matches = self._state == STATES.index(queue_filter.state)
             passed = {
@@ -158,22 +158,22 @@ class LabelQueue:
             return self._current.get(index, NOTHING)
 
     def is_waiting(self) -> NDArray[np.bool_]:
-        """Whether each image still needs a label ``(U,)``."""
+        """Returns whether each image still needs a label ``(U,)``."""
         return np.asarray(self._state == STATES.index("waiting"))
 
     def counts(self) -> dict[str, int]:
-        """Number of images in each state."""
+        """Returns the number of images in each state."""
         with self._lock:
             return {state: int((self._state == number).sum()) for number, state in enumerate(STATES)}
 
     def verdicts_by_person(self) -> dict[str, int]:
-        """Number of current verdicts of each person, highest first."""
+        """Returns the number of current verdicts of each person, highest first."""
         with self._lock:
             counts = Counter(verdict.person for label in self._current.values() for verdict in label.verdicts)
         return dict(counts.most_common())
 
     def agreed_labels(self) -> list[tuple[int, str]]:
-        """Index and class name of each image that has a label without a conflict."""
+        """Returns index and class name of each image that has a label without a conflict."""
         with self._lock:
             return [(index, current.label) for index, current in self._current.items() if current.label is not None]
 
@@ -205,7 +205,7 @@ class LabelQueue:
             self.check_index(index)
 
     def _shown(self, index: int, answer: Answer) -> dict[str, Any]:
-        """What the page showed, for the log."""
+        """Returns the candidates and the prediction that the page showed, for the log."""
         snapshot = self.snapshot
         shown: dict[str, Any] = {
             "run": snapshot.run.name,
@@ -243,7 +243,7 @@ class LabelQueue:
             raise UserError(f"There is no image {index}.")
 
     def index_of(self, path: str) -> int | None:
-        """The index of an image, or None if the data set does not contain it."""
+        """Returns the index of an image, or None if the data set does not contain it."""
         return self._index_of.get(path)
 
     def path(self, index: int) -> str:
@@ -251,7 +251,14 @@ class LabelQueue:
 
 
 def state_of(label: CurrentLabel) -> str:
-    """The state of an image, one of ``STATES``."""
+    """Returns the state of an image, one of ``STATES``.
+
+    Example:
+        >>> state_of(current_label([Event("Ada", "1.jpg", LABEL, "robin")]))
+        'labeled'
+        >>> state_of(current_label([Event("Ada", "1.jpg", SKIP)]))
+        'waiting'
+    """
     if label.in_conflict:
         return "conflict"
     if label.is_decided:
@@ -272,7 +279,7 @@ def check_seen(event: Event, label: CurrentLabel) -> None:
 
 
 def normalize_name(person: str) -> str:
-    """A person's name with single spaces. Raises ``UserError`` for empty, long or invisible names.
+    """Returns a person's name with single spaces. Raises ``UserError`` for empty, long or invisible names.
 
     Example:
         >>> normalize_name("  Ada  Lovelace ")
@@ -286,7 +293,7 @@ def normalize_name(person: str) -> str:
 
 
 def default_log(run: Path) -> Path:
-    """The log that the run was trained with, or ``RUN.studio.db`` beside the run folder."""
+    """Returns the log that the run was trained with, or ``RUN.studio.db`` beside the run folder."""
     labels = read_train_settings(RunFolder(run).settings).labels
     if labels and Path(labels).is_file() and is_sqlite(Path(labels)):
         return Path(labels)

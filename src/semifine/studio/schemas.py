@@ -64,7 +64,7 @@ def parse_text(body: dict[str, Any], name: str) -> str:
 
 
 def parse_integer(value: Any, name: str) -> int:
-    """A non-negative integer, as a JSON number or as text.
+    """Parses a non-negative integer, given as a JSON number or as text.
 
     Example:
         >>> parse_integer("12", "count")
@@ -85,7 +85,7 @@ PHOTOS_PER_CLASS = 4
 
 
 def serialize_image(label_queue: LabelQueue, index: int) -> dict[str, Any]:
-    """An image with its candidates, example photos, look-alikes and answers."""
+    """Returns an image with its candidates, example photos, look-alikes and answers."""
     snapshot = label_queue.snapshot
     labels = label_queue.agreed_labels()
     return {
@@ -109,7 +109,7 @@ def serialize_image(label_queue: LabelQueue, index: int) -> dict[str, Any]:
 
 
 def find_examples(label_queue: LabelQueue, index: int, class_id: int, labels: list[tuple[int, str]]) -> list[int]:
-    """Catalog rows of the labeled images of a class that are most similar to an image. Includes new labels."""
+    """Returns the catalog rows of the labeled images of a class, new labels included, most similar to an image."""
     snapshot = label_queue.snapshot
     of_class = np.flatnonzero(snapshot.catalog.label[snapshot.labeled_rows] == class_id)
     class_name = snapshot.class_names[class_id]
@@ -120,7 +120,7 @@ def find_examples(label_queue: LabelQueue, index: int, class_id: int, labels: li
 
 
 def find_look_alikes(label_queue: LabelQueue, index: int) -> list[dict[str, int]]:
-    """Waiting images that are nearly identical to an image, most similar first."""
+    """Returns the waiting images that are nearly identical to an image, most similar first."""
     snapshot = label_queue.snapshot
     same_prediction = (snapshot.prediction == snapshot.prediction[index]) & label_queue.is_waiting()
     same_prediction[index] = False
@@ -134,7 +134,7 @@ def find_look_alikes(label_queue: LabelQueue, index: int) -> list[dict[str, int]
 
 
 def serialize_label(label: CurrentLabel) -> dict[str, Any]:
-    """The state and the answers of an image."""
+    """Returns the state and the answers of an image."""
     return {
         "seen": label.last,
         "state": state_of(label),
@@ -150,7 +150,7 @@ def _serialize_event(event: Event) -> dict[str, Any]:
 
 
 def serialize_overview(label_queue: LabelQueue) -> dict[str, Any]:
-    """Accuracy, counts, classes, clusters and the most confused pairs."""
+    """Returns accuracy, counts, classes, clusters and the most confused pairs."""
     snapshot = label_queue.snapshot
     confusion_map = snapshot.confusion_map
     return {

@@ -1,4 +1,4 @@
-"""Accepts requests only from the studio's own page, opened with the secret token."""
+"""Middleware that accepts requests only from the studio's page, opened with the secret token."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
+
+
+def allowed_hosts(port: int) -> list[str]:
+    """Returns the valid ``Host`` headers of this machine. Browsers omit port 80.
+
+    Example:
+        >>> allowed_hosts(8000)
+        ['127.0.0.1:8000', 'localhost:8000']
+    """
+    names = ["127.0.0.1", "localhost"]
+    return [f"{name}:{port}" for name in names] + (names if port == 80 else [])
 
 
 class SecurityMiddleware:

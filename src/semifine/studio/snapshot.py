@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from semifine.data.catalog import Catalog, Split
@@ -28,7 +29,7 @@ NUM_DIVERSE = 500
 
 
 def margin_uncertainty(probs: NDArray[Any]) -> NDArray[np.float64]:
-    """One minus the margin between the two highest probabilities.
+    """Returns one minus the margin between the two highest probabilities.
 
     Args:
         probs: Class probabilities ``(N, K)``.
@@ -47,9 +48,10 @@ def margin_uncertainty(probs: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def center_and_normalize(features: Features, center: Features) -> Features:
-    """Features ``(N, D)`` minus a center ``(D,)``, scaled to unit length. A dot product is then a cosine similarity.
+    """Subtracts a center ``(D,)`` from features ``(N, D)`` and scales them to unit length.
 
-    Pooled features are positive, so all images would look similar without centering.
+    Dot products are then cosine similarities. Pooled features are positive, so without centering all images would look
+    similar.
     """
     centered = features - center
     length = np.linalg.norm(centered, axis=1, keepdims=True)
@@ -58,7 +60,12 @@ def center_and_normalize(features: Features, center: Features) -> Features:
 
 
 def nearest_neighbors(features: Features, query: Features, count: int) -> Indices:
-    """Indices of the ``count`` rows of ``features`` with the highest cosine similarity to ``query`` ``(D,)``."""
+    """Returns the indices of the ``count`` rows of ``features`` ``(N, D)`` that are most similar to ``query`` ``(D,)``.
+
+    Example:
+        >>> nearest_neighbors(np.eye(3, dtype=np.float32), np.array([0.6, 0.8, 0], np.float32), count=2).tolist()
+        [1, 0]
+    """
     cosine = features @ query
     return np.argsort(-cosine, kind="stable")[:count]
 
@@ -103,7 +110,7 @@ def _max_cosine(features: Features, labeled_features: Features, block: int = 204
 
 
 def rank_by_acquisition(uncertainty: NDArray[np.float64], features: Features, labeled_features: Features) -> Indices:
-    """All indices: first a diverse selection of the most uncertain images, then the rest by uncertainty."""
+    """Ranks all images: first a diverse selection of the most uncertain ones, then the rest by uncertainty."""
     by_uncertainty = np.argsort(-uncertainty, kind="stable")
     pool = by_uncertainty[:POOL_SIZE]
     first = pool[greedy_k_center(uncertainty[pool], features[pool], labeled_features, NUM_DIVERSE)]
@@ -112,7 +119,7 @@ def rank_by_acquisition(uncertainty: NDArray[np.float64], features: Features, la
 
 
 def rank_by_cluster(uncertainty: NDArray[np.float64], cluster: NDArray[np.int64]) -> Indices:
-    """All indices grouped by cluster: clusters by total uncertainty, images of a cluster by uncertainty.
+    """Ranks all images: clusters by total uncertainty, and the images of a cluster by uncertainty.
 
     Example:
         >>> rank_by_cluster(np.array([0.1, 0.9, 0.2]), np.array([0, 1, 0])).tolist()
@@ -152,7 +159,14 @@ def build_confusion_map(run: Run, probs: NDArray[np.float32], features: Features
 
 
 def soft_confusion(probs: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Confusion matrix ``(K, K)`` from probabilities ``(N, K)``: row = predicted class, column = probability mass."""
+    """Returns a confusion matrix ``(K, K)`` of probabilities ``(N, K)``.
+
+    Row i is the sum of the probabilities of all images that are predicted as class i, times ``COUNTS_PER_IMAGE``.
+
+    Example:
+        >>> soft_confusion(np.array([[0.75, 0.25], [1.0, 0.0]], np.float32)).tolist()
+        [[1750, 250], [0, 0]]
+    """
     num_classes = probs.shape[1]
     counts = np.zeros((num_classes, num_classes))
     np.add.at(counts, probs.argmax(axis=1), probs.astype(np.float64))
@@ -160,7 +174,7 @@ def soft_confusion(probs: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def class_positions(probs: NDArray[Any], features: Features) -> NDArray[np.float64]:
-    """First two principal components of the class centroids ``(K, 2)``, scaled to 0..1."""
+    """Returns the first two principal components of the class centroids ``(K, 2)``, scaled to 0..1."""
     weight = probs / np.maximum(probs.sum(axis=0), 1e-12)
     centroids = weight.T.astype(np.float64) @ features
     centered = centroids - centroids.mean(axis=0)
@@ -215,7 +229,7 @@ class ModelSnapshot:
         return np.asarray(self.probs.argmax(axis=1), np.int64)
 
     def candidates(self, index: int) -> list[int]:
-        """Class ids to choose from, most probable first.
+        """Returns the class ids to choose from, most probable first.
 
         The number of candidates is the size of SoC's cluster, limited to 3 to 9. The candidates are the most probable
         classes rather than the members of the cluster, because the cluster misses the true class more often.
@@ -262,11 +276,14 @@ def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSn
 
 
 def drop_repeated_paths(catalog: Catalog, rows: Indices) -> Indices:
-    """The rows without repetitions: a table may list an image twice, but it needs only one label."""
+    """Returns the rows without repeated paths: a table may list an image twice, but it needs only one label."""
     _, first = np.unique([str(catalog.paths[row]) for row in rows], return_index=True)
     return rows[np.sort(first)]
 
 
 def _features_and_logits(model: TrainedModel, rows: Indices) -> tuple[Features, NDArray[np.float32]]:
-    batches = list(model.scores(rows))
-    return np.concatenate([b.features for b in batches]), np.concatenate([b.logits for b in batches])
+    outputs = list(model.outputs(rows))
+    features, logits = (
+        torch.cat(parts).numpy() for parts in zip(*((o.features, o.logits) for o in outputs), strict=True)
+    )
+    return features, logits

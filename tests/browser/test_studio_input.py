@@ -1,4 +1,4 @@
-"""What the page says, to whom, and by which keys and names it can be reached."""
+"""Names of people, keyboard layouts and focus, class search, and the training form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 PERSIAN = "علی\u200cرضا"  # noqa: RUF001
 
 
-# around one spot of a map
+# The dots are close together.
 TWENTY_NAMES = """async () => {
   const { placeNames } = await import(new URL("static/class_map.js", location).href);
   const at = (i) => ({ x: 570 + 30 * (i % 3), y: 280 + 30 * Math.floor(i / 3), r: 8, width: 120, priority: i });
@@ -28,11 +28,11 @@ TWENTY_NAMES = """async () => {
 
 
 def test_names(chromium: Browser, own_run: Path) -> None:
-    """Two windows of one name lose nothing in silence; a name is checked at once; Esc changes nothing."""
+    """Two windows with one name replace no unseen answer; names are validated; Esc keeps the name."""
     log = own_run.with_name("birds.studio.db")
     with serving(own_run) as server:
-        first = open_page(chromium, server.address, "Sam")
-        second = open_page(chromium, server.address, "Sam", hears_others=False)
+        first = open_page(chromium, server.url, "Sam")
+        second = open_page(chromium, server.url, "Sam", polls=False)
         path = first.inner_text("#path")
         names = first.locator("#candidates .name").all_inner_texts()
         first.keyboard.press("1")
@@ -51,7 +51,7 @@ def test_names(chromium: Browser, own_run: Path) -> None:
         _rename(first, "a\u202eb", "Enter")
         wait_for_text(first, "#name-dialog[open] .failed", "A name must have 1 to 40 visible characters")
         first.fill("#name-dialog input", PERSIAN)
-        with first.expect_response("**/api/image/*"):  # the queue is another person's now
+        with first.expect_response("**/api/image/*"):  # the queue depends on the person
             first.keyboard.press("Enter")
         wait_for_text(first, "#person", PERSIAN)
         first.wait_for_timeout(200)
@@ -67,18 +67,20 @@ def _rename(page: Page, name: str, key: str) -> None:
 
 
 def test_keys_and_focus(chromium: Browser, own_run: Path) -> None:
-    """Digits without Shift on a French keyboard, letters on a Russian one; focus stays where a person put it."""
+    """Digits without Shift on a French keyboard, letters on a Russian one; the focus stays on its element."""
     log = own_run.with_name("birds.studio.db")
     with serving(own_run) as server:
-        page = open_page(chromium, server.address, "Ada")
-        key = "([key, code]) => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, code, bubbles: true }))"
+        page = open_page(chromium, server.url, "Ada")
+        press = (
+            "([key, code]) => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, code, bubbles: true }))"
+        )
         for letter, code, kind in (
             ("&", "Digit1", "label"),
             ("à", "Digit0", "none_of_these"),
             ("\u0433", "KeyU", "unsure"),
         ):
             with page.expect_response("**/api/answer"):
-                page.evaluate(key, [letter, code])
+                page.evaluate(press, [letter, code])
             assert read_events(log)[-1].kind == kind
             page.wait_for_timeout(200)
 
@@ -88,7 +90,7 @@ def test_keys_and_focus(chromium: Browser, own_run: Path) -> None:
         page.wait_for_function("before => document.querySelector('#path').textContent !== before", arg=before)
         assert page.evaluate("document.activeElement.querySelector('kbd')?.textContent") == "2"
 
-        bo = open_page(chromium, server.address, "Bo", hears_others=False)
+        bo = open_page(chromium, server.url, "Bo", polls=False)
         page.keyboard.press("1")
         wait_for_text(page, "#counts", "3 labeled")
         page.click("nav a[href='#overview']")
@@ -96,13 +98,13 @@ def test_keys_and_focus(chromium: Browser, own_run: Path) -> None:
         page.evaluate("scrollTo(0, document.body.scrollHeight)")
         page.locator("#overview .class").nth(-2).focus()
         page.keyboard.press("Tab")
-        place = "document.activeElement.getBoundingClientRect().y"
-        scrolled = page.evaluate(place)
-        bo.keyboard.press("2")  # before he hears of Ada
+        top = "document.activeElement.getBoundingClientRect().y"
+        scrolled = page.evaluate(top)
+        bo.keyboard.press("2")  # before his page shows Ada's answer
         page.wait_for_selector(".conflicts")
         wait_for_text(page, ".tiles", "1in conflict")
         assert page.evaluate("scrollY") > 0
-        assert page.evaluate(place) == pytest.approx(scrolled, abs=2)
+        assert page.evaluate(top) == pytest.approx(scrolled, abs=2)
         assert page.evaluate("document.activeElement.className") == "class"
         page.focus(".conflicts")
         with page.expect_response("**/api/changes*"):
@@ -115,18 +117,18 @@ def test_class_search(chromium: Browser, own_run: Path) -> None:
     names = [
         *(f"Papilio {number}" for number in range(299)),
         "Z\u0307o\u0301łtodziobek",
-    ]  # as a Mac writes a file's name
+    ]  # decomposed, as in file names on macOS
 
     def with_many_classes(route: Route) -> None:
-        answer = route.fetch()
-        overview = answer.json()
+        response = route.fetch()
+        overview = response.json()
         overview["classes"] = [{**overview["classes"][0], "name": name} for name in names]
-        route.fulfill(response=answer, json=overview)
+        route.fulfill(response=response, json=overview)
 
     with serving(own_run) as server:
         page = chromium.new_page()
         page.route("**/api/overview*", with_many_classes)
-        page.goto(server.address)
+        page.goto(server.url)
         page.fill("#name-dialog input", "Ada")
         page.keyboard.press("Enter")
         page.wait_for_selector("#candidates button")
@@ -145,40 +147,40 @@ def test_class_search(chromium: Browser, own_run: Path) -> None:
         wait_for_text(page, "#class-rest", "No matching class.")
 
         placed = page.evaluate(TWENTY_NAMES)
-        assert placed == 20, "there is room for all of them"
+        assert placed == 20, "there is space for all names"
 
 
 def test_train_page(chromium: Browser, own_run: Path) -> None:
-    """Its form and its buttons outlive all news; what is under way is said."""
-    told: dict[str, Any] = {"labeled": 0, "training": {"state": "none"}}
+    """Updates keep the form and the focus, and show the state of the training."""
+    faked: dict[str, Any] = {"labeled": 0, "training": {"state": "none"}}
     running = {"state": "running", "run": "birds-studio-1", "step": 0, "iterations": None, "evaluations": []}
 
-    def with_what_is_told(route: Route) -> None:
-        answer = route.fetch()
-        news = answer.json()
-        news["counts"]["labeled"] = told["labeled"]
-        route.fulfill(response=answer, json={**news, "training": told["training"]})
+    def with_faked_status(route: Route) -> None:
+        response = route.fetch()
+        changes = response.json()
+        changes["counts"]["labeled"] = faked["labeled"]
+        route.fulfill(response=response, json={**changes, "training": faked["training"]})
 
     with serving(own_run) as server:
-        page = open_page(chromium, server.address, "Ada")
-        page.route("**/api/changes*", with_what_is_told)
+        page = open_page(chromium, server.url, "Ada")
+        page.route("**/api/changes*", with_faked_status)
         page.click("nav a[href='#train']")
         wait_for_text(page, "#train-hint", "Label some images first.")
         assert page.is_disabled("#train-form button")
         page.uncheck("#train-form [name=from_weights]")
         page.fill("#train-form [name=iterations]", "77")
-        told["labeled"] = 2
+        faked["labeled"] = 2
         wait_for_text(page, "#new-labels", "The training set gains 2 labels")
         assert page.is_enabled("#train-form button")
         assert page.input_value("#train-form [name=iterations]") == "77"
         assert not page.is_checked("#train-form [name=from_weights]")
         assert page.evaluate("document.activeElement.name") == "iterations"
 
-        told["training"] = running
+        faked["training"] = running
         wait_for_text(page, "#progress p", "Starting birds-studio-1 …")
         assert page.get_attribute("#progress progress", "value") is None
         page.focus("#stop")
-        told["training"] = {**running, "step": 20, "iterations": 77}
+        faked["training"] = {**running, "step": 20, "iterations": 77}
         wait_for_text(page, "#progress p", "step 20 of 77")
         assert page.get_attribute("#progress progress", "value") == "20"
         assert page.evaluate("document.activeElement.id") == "stop"
@@ -189,9 +191,9 @@ def test_train_page(chromium: Browser, own_run: Path) -> None:
         wait_for_text(page, "#stop:enabled", "Stop")
         page.unroute("**/api/stop")
 
-        told["training"] = {**running, "state": "finished", "before": None, "after": None}
-        page.click("#switch")  # there is none in truth
+        faked["training"] = {**running, "state": "finished", "before": None, "after": None}
+        page.click("#switch")  # the server has no finished training
         wait_for_text(page, "#toast.error.shown", "no finished training")
         wait_for_text(page, "#switch:enabled", "Use the new model")
-        told["training"] = {**told["training"], "run": "birds"}
+        faked["training"] = {**faked["training"], "run": "birds"}
         wait_for_text(page, "#outcome", "The studio uses this model.")
