@@ -1,4 +1,4 @@
-"""What all tests share: where the real data lies, and small settings that train in a blink."""
+"""Fixtures and settings for all tests: tiny runs that train in a second, and the folder of real data."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from semifine.runs.checkpoint import save_weights
 
 ROOT = Path(__file__).parents[1]
 
-_lasting = tempfile.TemporaryDirectory(prefix="semifine-tests-")
-LASTING = Path(_lasting.name)
-"""For what is made once a process; gone when it ends."""
+_temporary = tempfile.TemporaryDirectory(prefix="semifine-tests-")
+SHARED_FOLDER = Path(_temporary.name)
+"""A folder for files that all tests of a process share, deleted at its end."""
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
-    """Two test processes share two cores; more threads only wait for each other."""
+    """Uses one thread, because several test processes share the cores."""
     torch.set_num_threads(1)
 
 
@@ -38,15 +38,15 @@ def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
 
 @cache
 def tiny_teacher() -> str:
-    """The file of a network for the classes of ``tiny_settings``, with random weights."""
+    """Returns a weights file of a random network with the classes of ``tiny_settings``."""
     torch.manual_seed(5)
-    path = LASTING / "teacher.safetensors"
+    path = SHARED_FOLDER / "teacher.safetensors"
     save_weights(create_classifier("test_resnet", 6, 32).state_dict(), path)
     return str(path)
 
 
 def needed_settings(method: str) -> dict[str, object]:
-    """What a method cannot do without, or not with so small batches."""
+    """Returns the settings that a method requires, or requires for such small batches."""
     if method == "self_training":
         return {"method.teacher": tiny_teacher()}
     return {"method.groups": 2} if method == "moco" else {}
@@ -63,7 +63,7 @@ FEW_IMAGES = {
 
 
 def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
-    """A run of 12 steps on 6 classes of the embedded set; keys as on the command line, dots as ``__``."""
+    """Returns settings for 12 steps on 6 classes of the synthetic data set. Keys contain ``__`` instead of dots."""
     tiny = {
         **needed_settings(method),
         "data.source": "synthetic",
@@ -85,7 +85,7 @@ def tiny_settings(method: str = "soc", **more: object) -> RunSettings:
 
 
 def open_dataset(settings: RunSettings, log: Callable[[str], object] = lambda _: None) -> Dataset:
-    """The data of a run as training opens it."""
+    """Opens the data set and the store as a training does."""
     labels = read_labels(Path(settings.train.labels)) if settings.train.labels else None
     dataset = Dataset.open(settings.data, settings.data_settings)
     dataset.open_store(settings.train.stored_side, cache_dir=settings.train.cache, labels=labels, log=log)
@@ -94,7 +94,7 @@ def open_dataset(settings: RunSettings, log: Callable[[str], object] = lambda _:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data; set SEMIFINE_TEST_DATA, or keep it beside the checkout."""
+    """The folder of real data: SEMIFINE_TEST_DATA, or shared/data beside the repository."""
     path = Path(os.environ.get("SEMIFINE_TEST_DATA", ROOT.parent / "shared" / "data"))
     if not path.is_dir():
         pytest.skip("real data not found: set SEMIFINE_TEST_DATA to its folder")

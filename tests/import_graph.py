@@ -1,6 +1,6 @@
-"""Which modules of semifine import which, read from their syntax trees.
+"""The imports between the modules of semifine, from their syntax trees.
 
-``python -m tests.import_graph`` prints the figures that docs/explanation/architecture.md quotes.
+``python -m tests.import_graph`` prints the figures in docs/explanation/architecture.md.
 """
 
 from __future__ import annotations
@@ -110,14 +110,14 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def print_figures() -> None:
-    """Prints the size of the source code and how its modules depend on each other."""
+    """Prints the size of the source code and the number of import cycles."""
     files = module_files()
     lines = [len(file.read_text(encoding="utf-8").splitlines()) for file in files.values()]
     graph = import_graph()
     importers = {name: sum(name in targets for targets in graph.values()) for name in files}
     print(f"files: {len(files)}")
     print(f"lines: {sum(lines)}")
-    print(f"median lines a file: {statistics.median(lines):g}")
+    print(f"median lines per file: {statistics.median(lines):g}")
     print(f"modules with one importer: {sum(count == 1 for count in importers.values())}")
     print(f"import cycles at module level: {len(cycles(import_graph(functions=False)))}")
     print(f"import cycles with imports inside functions: {len(cycles(graph))}")

@@ -1,4 +1,4 @@
-"""Loads the scripts in .ci, which are no package."""
+"""Loads the scripts in .ci, which is not a package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 
 
 def load_script(name: str) -> ModuleType:
-    """Returns .ci/NAME.py as a module; scripts that import each other find each other."""
+    """Returns .ci/NAME.py as a module, and registers it for imports from other scripts."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
         assert spec is not None

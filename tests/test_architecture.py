@@ -16,7 +16,7 @@ from tests.import_graph import cycles, import_graph, imports_of, module_files, s
 
 FILES = module_files()
 LONGEST_FUNCTION = 60
-# Modules that `make check` never imports at the start of the command line: they are slow to load, or not installed.
+# Modules that are slow to import or not always installed.
 SLOW_OR_OPTIONAL = {
     "torch",
     "torchvision",
@@ -28,7 +28,7 @@ SLOW_OR_OPTIONAL = {
     "starlette",
     "uvicorn",
 }
-# The command line and the public names import what they need when it is needed, so that `semifine --help` is fast.
+# The command line and the public names import lazily, so that `semifine --help` is fast.
 EDGE = ("semifine.cli", "semifine.api")
 
 
@@ -38,12 +38,12 @@ def test_import_contracts_hold() -> None:
     assert result.returncode == 0, result.stdout
 
 
-def test_a_contract_names_every_package() -> None:
+def test_the_layers_contract_lists_every_package() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     (layers,) = (contract["layers"] for contract in config["contracts"] if contract["type"] == "layers")
-    named = {name.strip() for layer in layers for name in layer.split("|")}
+    listed = {name.strip() for layer in layers for name in layer.split("|")}
     packages = {name.split(".")[1] for name in FILES if name.count(".")}
-    assert named == packages - {"__main__"}
+    assert listed == packages - {"__main__"}
 
 
 @pytest.mark.parametrize("package", ["soft_labels", "losses"])
@@ -53,11 +53,11 @@ def test_package_imports_only_torch_and_the_standard_library(package: str) -> No
     assert modules
     for name, file in modules.items():
         for found in imports_of(file):
-            own = f"{found.module}.".startswith(f"semifine.{package}.")
-            assert own or found.module.split(".")[0] in allowed, f"{name} imports {found.module}"
+            is_own = f"{found.module}.".startswith(f"semifine.{package}.")
+            assert is_own or found.module.split(".")[0] in allowed, f"{name} imports {found.module}"
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_there_are_no_import_cycles() -> None:
     assert cycles(import_graph()) == []
 
 
@@ -78,21 +78,21 @@ def imports_in_functions() -> Iterator[tuple[str, int, str]]:
                 yield name, found.line, found.module
 
 
-def test_an_import_inside_a_function_says_why() -> None:
-    """By a comment in its line, or above the group of imports that it belongs to."""
-    silent = []
+def test_imports_inside_functions_have_a_comment() -> None:
+    """The comment is in the line of the import or above the group of imports."""
+    uncommented = []
     for name, line, module in imports_in_functions():
         lines = FILES[name].read_text(encoding="utf-8").splitlines()
         above = line - 2
         while lines[above].strip().startswith(("import ", "from ", ")")) or not lines[above].strip():
             above -= 1
         if "#" not in lines[line - 1] and not lines[above].strip().startswith("#"):
-            silent.append(f"{name}:{line} imports {module}")
-    assert not silent, "imports inside functions without a comment that says why"
+            uncommented.append(f"{name}:{line} imports {module}")
+    assert not uncommented, "imports inside functions without a comment on the reason"
 
 
 def test_imports_inside_functions_are_slow_optional_or_at_the_edge() -> None:
-    """A function may import a module of semifine if that module imports a slow package, or if it is at the edge."""
+    """A function may import a module of semifine that imports a slow package. Modules of EDGE may import any module."""
     wrong = []
     for name, line, module in imports_in_functions():
         if f"{name}.".startswith(tuple(f"{edge}." for edge in EDGE)) or module not in FILES:

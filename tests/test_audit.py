@@ -1,4 +1,4 @@
-"""The audit of dependencies: vulnerabilities and licenses."""
+"""The audit of dependencies for vulnerabilities and licenses."""
 
 from __future__ import annotations
 

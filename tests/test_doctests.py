@@ -1,4 +1,4 @@
-"""The examples in docstrings run as they stand."""
+"""Runs the examples in docstrings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 
 def modules_with_examples() -> list[str]:
-    """Names of the modules whose docstrings hold examples."""
+    """Returns the names of the modules that contain examples."""
     files = [file for file in sorted(SOURCE.rglob("*.py")) if ">>>" in file.read_text(encoding="utf-8")]
     return [".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for file in files]
 

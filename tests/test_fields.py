@@ -27,7 +27,7 @@ def test_text_and_typed_values_give_the_same_settings() -> None:
     assert build(Example, text) == build(Example, typed) == Example(4, 0.001, "inout", True, "x", (0.2, 0.8))
 
 
-def test_none_is_understood() -> None:
+def test_none() -> None:
     assert build(Example, {"file": "none"}).file is None
     assert build(Example, {"file": None}).file is None
 
@@ -49,7 +49,7 @@ def test_none_is_understood() -> None:
         ({"file": "a\0b"}, "x.file must not hold a null character, as 'a\\x00b' does."),
     ],
 )
-def test_mistakes_are_one_sentence_that_names_the_key(values: dict[str, object], sentence: str) -> None:
+def test_errors_are_one_sentence_with_the_key(values: dict[str, object], sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         build(Example, values, prefix="x.")
     assert str(caught.value).startswith(sentence)
@@ -57,17 +57,17 @@ def test_mistakes_are_one_sentence_that_names_the_key(values: dict[str, object],
 
 
 @given(st.integers(-(10**12), 10**12))
-def test_whole_numbers_survive_text(number: int) -> None:
+def test_integers_round_trip_through_text(number: int) -> None:
     assert convert("key", str(number), int) == number
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_numbers_survive_text(number: float) -> None:
+def test_floats_round_trip_through_text(number: float) -> None:
     assert convert("key", repr(number), float) == number
 
 
 @given(st.recursive(st.none() | st.booleans() | st.text() | st.floats() | st.integers(), st.lists))
-def test_any_value_converts_or_is_a_user_error(value: object) -> None:
+def test_any_value_converts_or_raises_a_user_error(value: object) -> None:
     for kind in (int, float, bool, str, Literal["a", "b"], int | None, tuple[float, float]):
         try:
             convert("key", value, kind)
@@ -75,7 +75,7 @@ def test_any_value_converts_or_is_a_user_error(value: object) -> None:
             assert "key" in str(error)  # noqa: PT017 - anything but a UserError must fail the test
 
 
-def test_types_read_well() -> None:
+def test_describe_type() -> None:
     assert describe_type(Literal["in", "inout"]) == "in|inout"
     assert describe_type(tuple[float, float]) == "float,float"
     assert describe_type(int | None) == "int"

@@ -10,8 +10,8 @@ from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 def slow_soft_cross_entropy(logits: list[list[float]], target: list[list[float]], weight: list[float]) -> float:
     total = 0.0
     for z, q, w in zip(logits, target, weight, strict=True):
-        normaliser = math.log(sum(math.exp(value) for value in z))
-        total += -w * sum(share * (value - normaliser) for share, value in zip(q, z, strict=True))
+        log_sum = math.log(sum(math.exp(value) for value in z))
+        total += -w * sum(share * (value - log_sum) for share, value in zip(q, z, strict=True))
     return total / len(logits)
 
 
@@ -29,14 +29,14 @@ def test_one_hot_targets_equal_hard_labels() -> None:
     torch.testing.assert_close(hard, soft)
 
 
-def test_rejected_samples_still_divide_the_sum() -> None:
+def test_weights_do_not_change_the_divisor() -> None:
     logits, target = torch.randn(4, 3), torch.eye(3)[[0, 1, 2, 0]]
-    whole = soft_cross_entropy(logits[:2], target[:2])
+    full = soft_cross_entropy(logits[:2], target[:2])
     half = soft_cross_entropy(logits, target, torch.tensor([1.0, 1.0, 0.0, 0.0]))
-    torch.testing.assert_close(half, whole / 2)
+    torch.testing.assert_close(half, full / 2)
 
 
-def test_unknown_labels_are_ignored() -> None:
+def test_labels_of_minus_one_are_ignored() -> None:
     logits = torch.randn(3, 4)
     label = torch.tensor([1, -1, 2])
     torch.testing.assert_close(
@@ -44,7 +44,7 @@ def test_unknown_labels_are_ignored() -> None:
     )
 
 
-def test_descent_lowers_the_loss() -> None:
+def test_gradient_descent_lowers_the_loss() -> None:
     torch.manual_seed(0)
     logits, target = torch.randn(8, 5, requires_grad=True), torch.rand(8, 5).softmax(1)
     losses = []
@@ -56,6 +56,6 @@ def test_descent_lowers_the_loss() -> None:
     assert losses == sorted(losses, reverse=True)
 
 
-def test_half_precision_logits_are_summed_in_float32() -> None:
+def test_half_precision_logits_give_a_float32_loss() -> None:
     logits = torch.randn(4, 3).bfloat16()
     assert soft_cross_entropy(logits, torch.eye(3)[[0, 1, 2, 0]]).dtype == torch.float32

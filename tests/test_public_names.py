@@ -1,11 +1,11 @@
-"""What ``import semifine`` offers."""
+"""The public names of ``import semifine``."""
 
 from __future__ import annotations
 
 import semifine
 
 
-def test_names_that_are_loaded_on_first_use_are_listed() -> None:
-    """So that a notebook completes them."""
+def test_lazy_names_are_in_dir() -> None:
+    """Notebooks complete the names in ``dir``."""
     assert set(semifine.__all__) <= set(dir(semifine))
     assert all(hasattr(semifine, name) for name in dir(semifine))

@@ -1,4 +1,4 @@
-"""Draws docs/images/creatures.jpg: a few individuals of each species of the embedded data set."""
+"""Draws creatures.jpg: two individuals of each species of the synthetic data set."""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Draws report.jpg from the page of the demo: python docs/images/draw_report.py demo/index.html"""
+"""Draws report.jpg from the page of the demo.
+
+python docs/images/draw_report.py demo/index.html
+"""
 
 import io
 import sys
@@ -22,8 +25,8 @@ def main() -> None:
             page.wait_for_timeout(500)
             shots.append(Image.open(io.BytesIO(page.screenshot())))
     picture = Image.new("RGB", (2 * WIDTH + 40, HEIGHT), "white")
-    for place, shot in enumerate(shots):
-        picture.paste(shot, (place * (WIDTH + 40), 0))
+    for number, shot in enumerate(shots):
+        picture.paste(shot, (number * (WIDTH + 40), 0))
     picture.thumbnail((1400, 1400))
     picture.save(Path(__file__).with_name("report.jpg"), quality=80)
 

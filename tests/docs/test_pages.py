@@ -1,4 +1,4 @@
-"""Documentation is tested by use: its commands and its Python run as they stand."""
+"""Runs the commands and the Python code of the documentation pages, and checks links and file names."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def write_files(page: Path, folder: Path) -> None:
-    """The Python that the page has its reader save, under the name that stands in its first line."""
+    """Writes the Python files of a page. Their first line is a comment with the file name."""
     for block in blocks(page, "python"):
         if name := re.match(r"# (\w+\.py)\n", block):
             (folder / name[1]).write_text(block, encoding="utf-8")
 
 
 def run_command(arguments: list[str]) -> int:
-    """In this process where that will do: starting Python and torch takes longer than most commands."""
+    """Runs a command in this process if possible, because starting Python and torch takes longer than most commands."""
     if "--devices" not in arguments:
         return main(arguments)
-    # Several processes are copies of the first one's command line, which here would be the test runner's.
+    # The processes copy the command line of the first one, which would be the command line of pytest.
     return subprocess.run([sys.executable, "-m", "semifine", *arguments], timeout=240).returncode
 
 
@@ -55,8 +55,8 @@ def test_python_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(compile(block, "docs/how-to/python.md", "exec"), names)
 
 
-def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's file, put where it says, trains, and its state is what it says."""
+def test_the_example_method_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of the guide trains, and its checkpoint contains its state."""
     import semifine.methods
     from semifine.training.fit import fit
     from semifine.training.progress import Display
@@ -72,17 +72,17 @@ def test_the_example_method_is_a_method(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_exist(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_that_pages_name_exist(page: Path) -> None:
-    """Files of tests, benchmarks and packages, by their path from tests/ or from the package."""
+def test_files_named_on_pages_exist(page: Path) -> None:
+    """Checks files of tests, benchmarks and packages, with paths relative to tests/ or to the package."""
     text = page.read_text(encoding="utf-8")
     for path in set(re.findall(r"`(?:src/semifine/|tests/)?([a-z_]+/[a-z_/]+\.(?:py|yaml))`", text)):
-        places = (ROOT, ROOT / "tests", ROOT / "src" / "semifine")
-        assert any((place / path).exists() for place in places), f"{page.name} names {path}"
+        folders = (ROOT, ROOT / "tests", ROOT / "src" / "semifine")
+        assert any((folder / path).exists() for folder in folders), f"{page.name} names {path}"
     for package in set(re.findall(r"`([a-z_]+)/`", text)) if page.name == "reliability.md" else ():
         assert (ROOT / "tests" / package).is_dir() or (ROOT / package).is_dir(), f"{page.name} names {package}/"

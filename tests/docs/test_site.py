@@ -1,4 +1,4 @@
-"""The documentation site: generated pages are current, every page is in the navigation, broken links are found."""
+"""The documentation site: generated pages, navigation, and the link check."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_generated_pages_are_current(name: str) -> None:
     assert (DOCS / "reference" / name).read_text(encoding="utf-8") == generated, "run `make docs`"
 
 
-def test_the_reference_names_every_option_once() -> None:
+def test_the_reference_lists_each_option_once() -> None:
     page = load_script("reference").pages()["command_line.md"]
     predict = page.split("\n## predict\n")[1].split("\n## ")[0]
     assert predict.count("`--coverage ") == 1
     assert "`MODEL`" in predict
-    assert "--momentum" not in page, "settings have a page of their own"
+    assert "--momentum" not in page, "settings are on another page"
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from semifine.training.fit import fit
 from semifine.training.progress import Display
-from tests.conftest import LASTING, tiny_settings
+from tests.conftest import SHARED_FOLDER, tiny_settings
 
 BOMB_SIDE = 50_000
 
@@ -60,14 +60,14 @@ def bomb(side: int = BOMB_SIDE) -> bytes:
 @cache
 def finished_run() -> Path:
     """A tiny finished run, trained once a process."""
-    out = LASTING / "finished"
+    out = SHARED_FOLDER / "finished"
     fit(tiny_settings(iterations=2), out, display=Display(quiet=True))
     return out
 
 
 @cache
 def weights_of_another_network() -> Path:
-    out = LASTING / "another"
+    out = SHARED_FOLDER / "another"
     fit(tiny_settings("supervised", iterations=1, backbone="test_vit2"), out, display=Display(quiet=True))
     return out / "checkpoints" / "last" / "model.safetensors"
 
