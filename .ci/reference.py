@@ -196,9 +196,9 @@ def data_sources() -> str:
         "The first argument of `semifine train` is `SOURCE:PATH`. A path without a source is a `folder` or a `table`.\n"
         "[Data formats](data.md) describes what the files must contain.\n"
     ]
-    for name in sources.source_names():
-        table_of_settings = settings_table(sources.settings_class(name), "data.")
-        text.append(f"## {name}\n\n{sentence(sources.summary(name))}\n\n{table_of_settings}")
+    for source in sources.all_sources().values():
+        table_of_settings = settings_table(source.settings_class, "data.")
+        text.append(f"## {source.name}\n\n{sentence(source.summary)}\n\n{table_of_settings}")
     return "\n".join(text)
 
 

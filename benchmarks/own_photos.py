@@ -107,7 +107,7 @@ def redrawn(folder: Path) -> dict[str, float]:
     catalog = model.run.dataset.catalog
     val, test = catalog.rows(Split.VAL), catalog.rows(Split.TEST)
     rows = np.concatenate([val, test])
-    logits, label = np.concatenate([scores.logits for scores in model.scores(rows)]), catalog.label[rows]
+    logits, label = np.concatenate([output.logits.numpy() for output in model.outputs(rows)]), catalog.label[rows]
     errors, covered = [], []
     for draw in range(REDRAWS):
         order = np.random.default_rng(draw).permutation(len(rows))

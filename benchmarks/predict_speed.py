@@ -126,12 +126,12 @@ def record_time(owner: object, name: str, seconds: list[float]) -> AbstractConte
 
 def stage_shares(model: TrainedModel, photos: Path, out: Path, workers: int) -> dict[str, float]:
     """Returns the percentage of time in which the threads or processes of each stage are busy or waiting."""
-    stages: dict[str, list[float]] = {"read and decode": [], "views": [], "network": []}
+    stages: dict[str, list[float]] = {"read and decode": [], "transform": [], "network": []}
     with ExitStack() as patches:
         for owner, name, stage in (
             (model.preprocessor, "decode_file", "read and decode"),
-            (model.preprocessor, "gather", "read and decode"),
-            (model.preprocessor, "views", "views"),
+            (model.preprocessor, "collate", "read and decode"),
+            (model.preprocessor, "transform", "transform"),
             (model, "logits", "network"),
         ):
             patches.enter_context(record_time(owner, name, stages[stage]))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from semifine.config import open_and_resolve, read_preset
-from semifine.config.yaml_files import flatten
+from semifine.config.loading import flatten
 from semifine.inference.model import TrainedModel, load
 from semifine.training.fit import fit as fit_run
 from semifine.training.progress import Display

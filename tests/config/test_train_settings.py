@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from semifine.config import preset_names, preset_summary, read_preset, read_settings_file, resolve, write_settings
-from semifine.config.yaml_files import flatten
+from semifine.config.loading import flatten
 from semifine.data.sources import source_names
 from semifine.errors import UserError
 

@@ -13,7 +13,7 @@ import pytest
 
 from semifine.cli import reproduce
 from semifine.cli.main import main
-from semifine.config import read_settings_file, resolve
+from semifine.config import loading, read_settings_file
 from semifine.data import parallel
 from semifine.data.sources import load_catalog, synthetic
 from semifine.data.sources.folder import write_folder
@@ -41,8 +41,8 @@ class RunHere:
 @pytest.fixture
 def _runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a few images of the embedded set, which the tables are planned for as a whole."""
-    real, few = resolve.source_defaults, {"synthetic": FEW_IMAGES}
-    monkeypatch.setattr(resolve, "source_defaults", lambda source: {**real(source), **few.get(source, {})})
+    real, few = loading.source_defaults, {"synthetic": FEW_IMAGES}
+    monkeypatch.setattr(loading, "source_defaults", lambda source: {**real(source), **few.get(source, {})})
     monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=RunHere, STDOUT=subprocess.STDOUT))
     monkeypatch.setattr(scheduler, "POLL_SECONDS", 0.0)
 

@@ -41,14 +41,14 @@ def test_most_probable_classes_hold_the_mass_and_none_is_spare() -> None:
     assert chosen[np.arange(200), probs.argmax(1)].all()
 
 
-def test_a_run_gives_features_probabilities_and_candidates_of_its_own_rows(soc_model: TrainedModel) -> None:
+def test_outputs_contain_features_and_logits_of_the_rows(soc_model: TrainedModel) -> None:
     rows = soc_model.run.dataset.catalog.rows(Split.UNLABELED)
-    (scores,) = soc_model.scores(rows)
-    assert scores.features.shape == (len(rows), soc_model.network.feature_dim)
-    np.testing.assert_allclose(scores.probabilities.sum(1), 1, rtol=1e-5)
+    (output,) = soc_model.outputs(rows)
+    assert output.features.shape == (len(rows), soc_model.network.feature_dim)
     head = soc_model.network.head
-    logits = scores.features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
-    np.testing.assert_allclose(scores.logits, logits, atol=1e-4)
-    chosen = soc_model.candidates(scores.probabilities)
-    assert chosen[np.arange(len(rows)), scores.probabilities.argmax(1)].all()
+    with torch.inference_mode():
+        torch.testing.assert_close(output.logits, head(output.features), atol=1e-4, rtol=0)
+    probs = output.logits.softmax(1).numpy()
+    chosen = soc_model.candidates(probs)
+    assert chosen[np.arange(len(rows)), probs.argmax(1)].all()
     assert soc_model.clusters is not None

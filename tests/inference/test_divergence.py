@@ -1,4 +1,4 @@
-"""Weights of a training that diverged are refused by whatever would use them."""
+"""Every command refuses the weights of a diverged training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from semifine.cli.main import main
 from semifine.inference.model import load
-from semifine.inference.view_classifier import DivergedError
+from semifine.inference.network import DivergedError
 from semifine.runs.checkpoint import save_weights
 from tests.faults.test_safe_loading import renew_checksums
 
@@ -35,7 +35,7 @@ def diverged(soc_folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict", "export"])
-def test_no_command_goes_by_them(
+def test_commands_refuse_diverged_weights(
     diverged: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     arguments = {
@@ -50,13 +50,13 @@ def test_no_command_goes_by_them(
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_python_is_told_as_well(diverged: Path, photos: Path) -> None:
+def test_predictions_from_python_refuse_diverged_weights(diverged: Path, photos: Path) -> None:
     with pytest.raises(DivergedError):
         load(diverged, device="cpu").predict(sorted((photos / "wet day").glob("*.PNG")))
 
 
 @pytest.mark.parametrize("way", ["stop", "skip"])
-def test_such_a_training_ends_with_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str) -> None:
+def test_a_diverged_training_ends_with_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str) -> None:
     small = "--backbone test_resnet --image-size 32 --batch-size 4 --mu 2 --data.genera 3 --data.val-per-class 6"
     steps = {"stop": "2", "skip": "12"}[way]
     out = tmp_path / "run"

@@ -69,8 +69,8 @@ def test_other_formats_hold_the_same(soc_model: TrainedModel, tmp_path: Path, fo
         files = {"semifine": ""}
         program = torch.export.load(out, extra_files=files)
         assert ModelMetadata.from_dict(json.loads(files["semifine"])).class_names == soc_model.metadata.class_names
-        views = torch.zeros(3, 32, 32, 3, dtype=torch.uint8)
-        probabilities, logits, _ = program.module()(views)
+        images = torch.zeros(3, 32, 32, 3, dtype=torch.uint8)
+        probabilities, logits, _ = program.module()(images)
         softened = torch.softmax(logits / soc_model.calibration.temperature, dim=1)
         torch.testing.assert_close(probabilities, softened)
     else:
@@ -111,7 +111,7 @@ def test_a_model_that_disagrees_is_not_handed_over(
     soc_model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = exporting._read_safetensors
-    monkeypatch.setattr(exporting, "_read_safetensors", lambda path: lambda views: _times(honest(path)(views), 1.2))
+    monkeypatch.setattr(exporting, "_read_safetensors", lambda path: lambda images: _times(honest(path)(images), 1.2))
     with pytest.raises(UserError, match="differs from the run"):
         export(soc_model, tmp_path / "model.safetensors", "safetensors")
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""What a GPU makes of files is what Pillow and numpy make of them; here with the CPU in the place of the GPU."""
+"""The GPU preprocessor agrees with Pillow and numpy. Most tests run it on the CPU."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from semifine.inference import gpu, predict
 from semifine.inference.export import export
 from semifine.inference.gpu import GpuPreprocessor
 from semifine.inference.model import load
-from semifine.inference.prediction import ModelMetadata, PredictOptions
+from semifine.inference.prediction import PredictOptions
 from semifine.inference.preprocess import CpuPreprocessor
 
 DEVICES: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
-NO_COLORS = (0.0, 0.0, 0.0)
-KNOWN = ModelMetadata(("a", "b"), image_size=56, stored_side=64, mean=NO_COLORS, std=NO_COLORS, backbone="none")
+IMAGE_SIZE, STORED_SIDE = 56, 64
+CPU = torch.device("cpu")
 
 
 def photo(width: int, height: int, seed: int = 0) -> Image.Image:
-    """Soft shapes and some noise, as photos have them."""
+    """Returns soft shapes with some noise, like a photo."""
     random = np.random.default_rng(seed)
     shapes = Image.fromarray(random.integers(0, 256, (9, 12, 3), np.uint8)).resize((width, height))
     noisy = np.asarray(shapes, np.int16) + random.integers(-20, 21, (height, width, 3))
@@ -38,12 +38,12 @@ def turned() -> Image.Exif:
 
 
 class Kind(NamedTuple):
-    """An image, how it is saved, and the height and width that are left to the GPU."""
+    """An image, its file format, and its height and width when it is uploaded."""
 
     image: Image.Image
     suffix: str
     options: dict[str, Any]
-    left: tuple[int, int]
+    uploaded: tuple[int, int]
 
 
 KINDS = {
@@ -76,44 +76,48 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return made
 
 
-@pytest.mark.parametrize("size", [56, 20])  # 20: a store larger than its views, which are oversampled
+@pytest.mark.parametrize("size", [56, 20])  # 20 needs oversampling
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def test_levels_are_those_of_the_host(files: dict[str, str], device: str, size: int) -> None:
-    known = ModelMetadata(("a", "b"), size, 64, NO_COLORS, NO_COLORS, "none")
+def test_pixels_agree_with_the_cpu_preprocessor(files: dict[str, str], device: str, size: int) -> None:
     expected, found = (
-        preprocessor.views(preprocessor.gather([preprocessor.decode_file(name) for name in files.values()]))
-        for preprocessor in (CpuPreprocessor(known), GpuPreprocessor(known, torch.device(device)))
+        preprocessor.transform(preprocessor.collate([preprocessor.decode_file(name) for name in files.values()]))
+        for preprocessor in (
+            CpuPreprocessor(size, STORED_SIDE),
+            GpuPreprocessor(size, STORED_SIDE, torch.device(device)),
+        )
     )
-    for kind, wanted, view in zip(files, expected, found, strict=True):
-        assert view.shape == (size, size, 3)
-        assert view.dtype == torch.uint8
-        apart = np.abs(view.cpu().numpy().astype(int) - wanted)
-        assert apart.max() <= 1, kind
-        # The host shrinks before it turns, so that the two axes are rounded in the other order.
-        assert apart.mean() < (0.3 if kind == "turned" else 0.02), kind
+    for kind, wanted, image in zip(files, expected, found, strict=True):
+        assert image.shape == (size, size, 3)
+        assert image.dtype == torch.uint8
+        difference = np.abs(image.cpu().numpy().astype(int) - wanted)
+        assert difference.max() <= 1, kind
+        # The CPU shrinks before it rotates, so the two axes are rounded in the other order.
+        assert difference.mean() < (0.3 if kind == "turned" else 0.02), kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_gpu_can_shrink_is_left_to_it(files: dict[str, str], kind: str) -> None:
-    pixels = GpuPreprocessor(KNOWN, torch.device("cpu")).decode_file(files[kind])
+def test_only_large_images_are_shrunk_before_the_upload(files: dict[str, str], kind: str) -> None:
+    pixels = GpuPreprocessor(IMAGE_SIZE, STORED_SIDE, CPU).decode_file(files[kind])
     assert not isinstance(pixels, str)
-    assert pixels.shape == (*KINDS[kind].left, 3)
+    assert pixels.shape == (*KINDS[kind].uploaded, 3)
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\xff\xd8\xff\xe0", None])
-def test_what_cannot_be_read_has_the_reason_of_the_host(files: dict[str, str], tmp_path: Path, content: bytes) -> None:
+def test_unreadable_files_have_the_reason_of_the_cpu_preprocessor(
+    files: dict[str, str], tmp_path: Path, content: bytes
+) -> None:
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(Path(files["wide"]).read_bytes()[:-900] if content is None else content)
     reasons = []
-    for preprocessor in (CpuPreprocessor(KNOWN), GpuPreprocessor(KNOWN, torch.device("cpu"))):
+    for preprocessor in (CpuPreprocessor(IMAGE_SIZE, STORED_SIDE), GpuPreprocessor(IMAGE_SIZE, STORED_SIDE, CPU)):
         reasons.append(preprocessor.decode_file(str(broken)))
     assert reasons[0] == reasons[1]
     assert "broken.jpg" in str(reasons[0])
 
 
-def test_no_images_have_no_views() -> None:
-    preprocessor = GpuPreprocessor(KNOWN, torch.device("cpu"))
-    assert len(preprocessor.views(preprocessor.gather([]))) == 0
+def test_an_empty_group_can_be_transformed() -> None:
+    preprocessor = GpuPreprocessor(IMAGE_SIZE, STORED_SIDE, CPU)
+    assert len(preprocessor.transform(preprocessor.collate([]))) == 0
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -121,7 +125,7 @@ def test_no_images_have_no_views() -> None:
 def test_tables_agree(
     soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: str, device: Literal["cpu", "cuda"]
 ) -> None:
-    monkeypatch.setattr(gpu, "MANY", 41 if spread == "threads" else 40)
+    monkeypatch.setattr(gpu, "MIN_FILES_FOR_PROCESSES", 41 if spread == "threads" else 40)
     folder = tmp_path / "photos"
     folder.mkdir()
     for number in range(40):
@@ -130,7 +134,8 @@ def test_tables_agree(
     photos = sorted(map(str, folder.iterdir()))
     tables = []
     plain, other = load(soc_folder, device="cpu"), load(soc_folder, device=device)
-    monkeypatch.setattr(other, "sight", GpuPreprocessor(other.uncalibrated, torch.device(device)))
+    image_size, stored_side = other.settings.image_size, other.settings.stored_side
+    monkeypatch.setattr(other, "preprocessor", GpuPreprocessor(image_size, stored_side, torch.device(device)))
     for run in (plain, other):
         out = tmp_path / f"{type(run.preprocessor).__name__}.csv"
         tally = predict.predict_into(out, run, photos, PredictOptions(top=6), batch=8, workers=3)
@@ -147,7 +152,7 @@ def test_tables_agree(
 
 
 @pytest.mark.gpu
-def test_a_run_on_a_gpu_predicts_what_it_does_on_a_cpu(soc_folder: Path, files: dict[str, str]) -> None:
+def test_predictions_on_gpu_and_cpu_agree(soc_folder: Path, files: dict[str, str]) -> None:
     on_cpu, on_gpu = (load(soc_folder, device=device).predict(list(files.values()), top=6) for device in DEVICES)
     for first, second in zip(on_cpu, on_gpu, strict=True):
         wanted = dict(zip(first.names, first.probabilities, strict=True))
@@ -156,7 +161,7 @@ def test_a_run_on_a_gpu_predicts_what_it_does_on_a_cpu(soc_folder: Path, files: 
 
 
 @pytest.mark.gpu
-def test_a_run_goes_on_on_its_gpu_after_an_export(soc_folder: Path, files: dict[str, str], tmp_path: Path) -> None:
+def test_export_leaves_the_model_on_its_gpu(soc_folder: Path, files: dict[str, str], tmp_path: Path) -> None:
     run = load(soc_folder, device="cuda")
     before = run.predict(list(files.values()))
     export(run, tmp_path / "model.safetensors", "safetensors")
@@ -164,12 +169,12 @@ def test_a_run_goes_on_on_its_gpu_after_an_export(soc_folder: Path, files: dict[
 
 
 @pytest.mark.gpu
-def test_numbers_too_large_for_float16_are_no_reason_to_fail(soc_folder: Path, files: dict[str, str]) -> None:
+def test_logits_too_large_for_float16_are_computed_in_float32(soc_folder: Path, files: dict[str, str]) -> None:
     run = load(soc_folder, device="cuda")
     with torch.no_grad():
         for parameter in list(run.network.parameters())[-2:]:
             parameter.mul_(1e6)
-    views = run.preprocessor.views(
-        run.preprocessor.gather([run.preprocessor.decode_file(file) for file in files.values()])
+    images = run.preprocessor.transform(
+        run.preprocessor.collate([run.preprocessor.decode_file(file) for file in files.values()])
     )
-    assert np.isfinite(run.logits(views)).all()
+    assert np.isfinite(run.logits(images)).all()

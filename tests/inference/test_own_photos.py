@@ -121,7 +121,7 @@ def test_a_run_goes_on_when_it_is_told_where_its_photos_are_now(
     assert main(["evaluate", str(run), "--device", "cpu"]) == 2
     told = capsys.readouterr().err
     assert str(settings) in told
-    assert "say where it is now" in told
+    assert "if it was moved, give the new path" in told
     settings.write_text(settings.read_text().replace(str(tmp_path / "where it was"), str(photos)))
     assert main(["evaluate", str(run), "--device", "cpu"]) == 0
     assert main(["train", "--out", str(run), "--resume"]) == 0

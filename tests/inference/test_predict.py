@@ -47,12 +47,12 @@ def test_every_format_says_the_same_in_the_order_given(soc_model: TrainedModel, 
 def test_predictions_are_those_of_evaluation(soc_model: TrainedModel, photos: Path) -> None:
     catalog = soc_model.run.dataset.catalog
     rows = catalog.rows(Split.TEST)
-    (scores,) = soc_model.scores(rows)
+    (output,) = soc_model.outputs(rows)
     files = sorted(str(path) for path in (photos / "wet day").glob("*.PNG"))
     predictions = soc_model.predict(files, top=6)
-    assert [p.name for p in predictions] == [catalog.class_names[c] for c in scores.probabilities.argmax(1)]
-    logits = soc_model.calibration.probabilities(scores.logits)
-    for prediction, wanted in zip(predictions, logits, strict=True):
+    assert [p.name for p in predictions] == [catalog.class_names[c] for c in output.logits.argmax(1)]
+    probs = soc_model.calibration.probabilities(output.logits.numpy())
+    for prediction, wanted in zip(predictions, probs, strict=True):
         np.testing.assert_allclose(prediction.probabilities, np.sort(wanted)[::-1], atol=2e-3)
         assert prediction.name in prediction.candidates
         assert prediction.conformal_set is not None

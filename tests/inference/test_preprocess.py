@@ -11,7 +11,7 @@ from semifine.augment.pipeline import AugmentPipeline
 from semifine.augment.settings import AugmentSettings
 from semifine.data.catalog import Catalog, Split
 from semifine.data.store import open_store
-from semifine.inference.preprocess import central_view
+from semifine.inference.preprocess import center_crop_array
 
 
 class Arrays:
@@ -36,6 +36,6 @@ def test_levels_agree_with_the_view_maker(height: int, width: int, size: int) ->
     plain = AugmentSettings(size=size, mean=(0, 0, 0), std=(1 / 255,) * 3)
     maker = AugmentPipeline(open_store(catalog, 4096), plain, seed=0)
     wanted = maker("test", np.array([0]), 0, "evaluation")[0].permute(1, 2, 0).numpy()
-    found = central_view(image, size)
+    found = center_crop_array(image, size)
     assert found.shape == (size, size, 3)
     assert np.abs(found - wanted).max() <= 0.501

@@ -14,7 +14,7 @@ import semifine
 import semifine.methods
 from semifine.cli.main import main
 from semifine.errors import Interrupted, UserError
-from semifine.methods import method_class
+from semifine.methods import method_class, registry
 from semifine.methods.registry import absolute_name
 from semifine.training.trainer import Trainer
 from tests.conftest import FEW_IMAGES
@@ -182,7 +182,8 @@ def test_a_file_of_the_package_without_its_method_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "named_otherwise.py").write_text(text)
-    monkeypatch.setattr(semifine.methods, "__path__", [*semifine.methods.__path__, str(tmp_path)])
+    for package, attribute in ((semifine.methods, "__path__"), (registry, "METHOD_FOLDERS")):
+        monkeypatch.setattr(package, attribute, [*getattr(package, attribute), str(tmp_path)])
     monkeypatch.delitem(sys.modules, "semifine.methods.named_otherwise", raising=False)
     assert main(command.split()) == 2
     assert problem in capsys.readouterr().err
@@ -194,5 +195,5 @@ def test_a_run_folder_brings_no_method_along(counting: Path, capsys: pytest.Capt
     Path("run").mkdir()
     Path("run/settings.yaml").write_text("data: synthetic\nmethod: my_method.py\niterations: 1\n")
     assert main(["train", "--out", "run", "--resume"]) == 2
-    assert "run/settings.yaml: method.name must be the whole path" in capsys.readouterr().err
+    assert "run/settings.yaml: method.name must be the absolute path" in capsys.readouterr().err
     assert not Path("executed").exists()

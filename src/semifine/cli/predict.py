@@ -96,7 +96,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--batch-size and --workers must lie between 1 and {MOST_AT_A_TIME}")
 
     from semifine.inference.camtrap import check_folder
-    from semifine.inference.pipeline import some_files
+    from semifine.inference.pipeline import list_files
     from semifine.inference.predict import Terminated, open_model, termination_as_interrupt
     from semifine.inference.prediction import PredictOptions
     from semifine.inference.tables import check_suffix
@@ -110,7 +110,7 @@ def run(arguments: Sequence[str]) -> int:
             return _finished_before(options)
     if options.camtrap_dp:
         check_folder(options.camtrap_dp)
-    files = some_files(options.paths, b"\0" if options.null else b"\n")
+    files = list_files(options.paths, b"\0" if options.null else b"\n")
     model = open_model(options.model, options.checkpoint, options.device)
     questions = PredictOptions(
         top=options.top,

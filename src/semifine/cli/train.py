@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semifine.cli.main import STARTED, Parser
-from semifine.config.resolve import open_and_resolve, read_run_settings
+from semifine.config.loading import (
+    flatten,
+    open_and_resolve,
+    read_preset,
+    read_run_settings,
+    read_settings_file,
+)
 from semifine.config.train_settings import RunSettings, TrainSettings
-from semifine.config.yaml_files import flatten, read_preset, read_settings_file
 from semifine.data.sources import describe_sources
 from semifine.errors import Interrupted, UserError
 from semifine.fields import describe_type, type_hints
@@ -208,7 +213,7 @@ def run(arguments: Sequence[str]) -> int:
 def _calibrate(out: Path, settings: RunSettings, display: Display) -> None:
     """Now, since the photos may lie elsewhere, or nowhere, when the run is used."""
     from semifine.inference.model import load
-    from semifine.inference.view_classifier import DivergedError
+    from semifine.inference.network import DivergedError
 
     run = load(out, device=settings.train.device)
     if not run.network.num_classes:

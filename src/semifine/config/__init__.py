@@ -1,14 +1,17 @@
 """Typed settings and the presets that ship with semifine."""
 
-from semifine.config.resolve import (
+from semifine.config.loading import (
     open_and_resolve,
-    read_data_settings,
+    preset_names,
+    preset_summary,
+    read_preset,
     read_run_settings,
+    read_settings_file,
     read_train_settings,
     resolve,
+    write_settings,
 )
 from semifine.config.train_settings import RunSettings, TrainSettings
-from semifine.config.yaml_files import preset_names, preset_summary, read_preset, read_settings_file, write_settings
 
 __all__ = [
     "RunSettings",
@@ -16,7 +19,6 @@ __all__ = [
     "open_and_resolve",
     "preset_names",
     "preset_summary",
-    "read_data_settings",
     "read_preset",
     "read_run_settings",
     "read_settings_file",

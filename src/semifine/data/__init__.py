@@ -1,4 +1,4 @@
-"""From files to batches: catalog, image store, index streams.
+"""From files to batches: catalog, image store, samplers.
 
-Nothing is imported here, so that reading a dataset's lists needs numpy and Pillow but not torch.
+This file imports nothing, so reading the lists of a data set requires NumPy and Pillow but not PyTorch.
 """

@@ -1,4 +1,4 @@
-"""The one table of images: where each is, which label it has, which split it belongs to."""
+"""The table of images: path, label and split of each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from numpy.typing import NDArray
 from semifine.errors import UserError
 
 StringArray: TypeAlias = np.ndarray[Any, Any]
-"""An array of numpy's variable-width ``StringDType``."""
+"""An array of NumPy's variable-width ``StringDType``."""
 
 
 class PathColumn(Sequence[str]):
-    """Paths in one packed numpy array: a million of them take tens of megabytes and pickle as one block."""
+    """Paths in one packed NumPy array. A million paths take tens of megabytes and pickle as one block.
+
+    Example:
+        >>> PathColumn(["a.jpg", "b.jpg"])[1]
+        'b.jpg'
+    """
 
     __slots__ = ("array",)
 
@@ -48,7 +53,7 @@ class PathColumn(Sequence[str]):
         return f"PathColumn({len(self)} paths)"
 
     def take(self, rows: NDArray[np.int64]) -> PathColumn:
-        """The paths at the given rows."""
+        """Selects rows."""
         return PathColumn(self.array[rows])
 
 
@@ -56,20 +61,13 @@ def _pack(paths: list[str]) -> StringArray:
     try:
         return np.array(paths, dtype=np.dtypes.StringDType())
     except UnicodeEncodeError as error:
-        bad = next(path for path in paths if not _is_text(path))
-        shown = bad.encode("utf-8", "backslashreplace").decode("utf-8")
-        raise UserError(f"The file name {shown} is not valid UTF-8: rename the file.") from error
-
-
-def _is_text(path: str) -> bool:
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+        escaped = (path.encode("utf-8", "backslashreplace").decode("utf-8") for path in paths)
+        name = next(shown for path, shown in zip(paths, escaped, strict=True) if shown != path)
+        raise UserError(f"The file name {name} is not valid UTF-8: rename the file.") from error
 
 
 UNKNOWN = -1
+"""The label of an image without a known class."""
 
 
 class Split(IntEnum):
@@ -82,29 +80,48 @@ class Split(IntEnum):
 
 
 class ImageReader(Protocol):
-    """Gives the pixels of the images of a catalog, by their row.
+    """Reads the pixels of images by their row in the catalog.
 
-    A reader whose images are already in memory says so with an attribute ``in_memory = True``; then no
-    decoded copy is kept on disk.
+    Set the attribute ``in_memory = True`` if the images are in memory or computed. The store then keeps no decoded
+    copy on disk.
     """
 
     def read(self, row: int) -> NDArray[np.uint8]:
-        """The decoded image as (height, width, 3) RGB; raises OSError or ValueError when unreadable."""
+        """The decoded image as `(height, width, 3)` RGB; raises OSError or ValueError for an unreadable image."""
         ...
 
     def fingerprint(self) -> list[str]:
-        """One string a row that changes when the image changes."""
+        """One string per row, which changes if the image changes."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """Images as columns of equal length; a row is an image.
+    """Images as columns of equal length; each row is an image.
 
-    ``label`` is what training may see: a class id, or -1 where the label is unknown, as for every
-    unlabeled image. ``truth`` is what only metrics may see: the hidden class of an unlabeled image
-    where it is known, else -1; a value of ``num_classes`` or more is a class outside the label set
-    (out of distribution). For labeled, val and test rows truth equals label.
+    Args:
+        name: Name of the data set.
+        class_names: Names of the classes; the position is the class id.
+        paths: `(rows,)` paths, for messages and statistics.
+        label: `(rows,)` class ids for training; -1 for every unlabeled image.
+        split: `(rows,)` values of ``Split``.
+        truth: `(rows,)` class ids for metrics only. It equals ``label`` for labeled, val and test rows. For unlabeled
+            rows it is the hidden class if known, else -1; ``num_classes`` or more is a class outside the label set.
+        reader: Reads the pixels by row.
+        class_groups: The group of each class, such as its genus; for analysis only.
+        root: The folder that paths are relative to.
+        notes: Remarks for the user on how the splits were made.
+
+    Raises:
+        AssertionError: If the columns contradict each other, for example if an unlabeled image has a label.
+
+    Example:
+        >>> from semifine.data.decode import FileReader
+        >>> paths, label = ["a.jpg", "b.jpg", "c.jpg"], [0, 1, -1]
+        >>> split = [Split.LABELED, Split.LABELED, Split.UNLABELED]
+        >>> catalog = Catalog("pets", ("cat", "dog"), paths, label, split, truth=label, reader=FileReader(paths))
+        >>> catalog.describe()
+        'pets: 2 classes, 2 labeled, 1 unlabeled, 0 val, 0 test'
     """
 
     name: str
@@ -115,10 +132,8 @@ class Catalog:
     truth: NDArray[np.int64]
     reader: ImageReader
     class_groups: tuple[str, ...] | None = None
-    """The group (say genus) of each class where it is known; for analysis only."""
     root: Path | None = None
     notes: tuple[str, ...] = ()
-    """What a person should know of how the splits came about."""
 
     def __post_init__(self) -> None:
         for name, column in (
@@ -131,13 +146,12 @@ class Catalog:
         self._check()
 
     def _check(self) -> None:
-        """Raises AssertionError where a source broke a promise that training and metrics rely on."""
         if not len(self.paths) == len(self.label) == len(self.split) == len(self.truth):
             raise AssertionError("columns of a catalog must be of equal length")
         if len(set(self.class_names)) != self.num_classes:
             raise AssertionError("class names must differ")
         if self.class_groups is not None and len(self.class_groups) != self.num_classes:
-            raise AssertionError("there must be one class group a class")
+            raise AssertionError("class_groups must have one entry per class")
         if (self.split > max(Split)).any():
             raise AssertionError("unknown split")
         hidden = self.split == Split.UNLABELED
@@ -147,7 +161,7 @@ class Catalog:
         if (known < 0).any() or (known >= self.num_classes).any():
             raise AssertionError("labels of labeled, val and test images must be class ids")
         if (self.truth[~hidden] != known).any() or (self.truth < UNKNOWN).any():
-            raise AssertionError("truth must equal the label where there is one, else be a class id or -1")
+            raise AssertionError("truth must equal the label if there is one, else be a class id or -1")
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -162,11 +176,11 @@ class Catalog:
         return f"{self.name}: {self.num_classes} classes, {counts}"
 
     def rows(self, split: Split) -> NDArray[np.int64]:
-        """Row numbers of one split, in catalog order."""
+        """`(images,)` rows of one split, in catalog order."""
         return np.flatnonzero(self.split == split)
 
     def take(self, rows: NDArray[np.int64]) -> Catalog:
-        """The catalog of the given rows, in the given order."""
+        """Selects rows, in the given order."""
         rows = np.asarray(rows, dtype=np.int64)
         return replace(
             self,
@@ -178,11 +192,16 @@ class Catalog:
         )
 
     def with_truth_revealed(self) -> Catalog:
-        """The oracle's training set: in-class unlabeled images become labeled with their true class."""
+        """Labels unlabeled images of known classes with their true class: the training set of ``oracle``.
+
+        Raises:
+            UserError: If no true class is known.
+        """
         known = (self.split == Split.UNLABELED) & (self.truth >= 0) & (self.truth < self.num_classes)
         if not known.any():
             raise UserError(
-                f"{self.name}: the true classes of the unlabeled images are not known, so no oracle can be trained."
+                f"{self.name}: the true classes of the unlabeled images are not known: choose a method other than "
+                "oracle."
             )
         return replace(
             self,
@@ -214,28 +233,35 @@ class SubsetReader:
 
 
 def readable_rows(catalog: Catalog, reasons: Mapping[int, str], skip_unreadable: bool) -> NDArray[np.int64]:
-    """The rows without the unreadable images.
+    """Selects the rows without unreadable images.
 
-    Unlabeled images are always left out. The results would silently be about other data if labeled, validation or test
-    images were, so one of these raises ``UserError`` unless ``skip_unreadable`` is set.
+    Unreadable unlabeled images are always left out. Leaving out others would change what is learned or measured, so it
+    requires ``skip_unreadable``.
 
     Args:
         catalog: All images.
         reasons: Why an image is unreadable, by row.
-        skip_unreadable: Leave out any unreadable image.
+        skip_unreadable: Leave out unreadable labeled, validation and test images too.
+
+    Returns:
+        `(kept rows,)` row numbers.
+
+    Raises:
+        UserError: If a labeled, validation or test image is unreadable and ``skip_unreadable`` is not set, or if no
+            readable labeled image of a class remains.
     """
-    broken = np.array(sorted(reasons), np.int64)
-    needed = broken[catalog.split[broken] != Split.UNLABELED]
+    unreadable = np.array(sorted(reasons), np.int64)
+    needed = unreadable[catalog.split[unreadable] != Split.UNLABELED]
     if len(needed) and not skip_unreadable:
         row = int(needed[0])
-        more = f", nor can {len(needed) - 1} others" if len(needed) > 1 else ""
+        more = f", and neither can {len(needed) - 1} others" if len(needed) > 1 else ""
         raise UserError(
             f"The {Split(catalog.split[row]).name.lower()} image {catalog.paths[row]} cannot be read{more} "
             f"({reasons[row]}): replace it, or set skip_unreadable to leave it out."
         )
-    kept = np.delete(np.arange(len(catalog)), broken)
+    kept = np.delete(np.arange(len(catalog)), unreadable)
     labeled = catalog.label[kept][catalog.split[kept] == Split.LABELED]
     empty = np.flatnonzero(np.bincount(labeled, minlength=catalog.num_classes) == 0)
-    if len(broken) and len(empty):
+    if len(unreadable) and len(empty):
         raise UserError(f"All labeled images of class '{catalog.class_names[empty[0]]}' are unreadable: replace them.")
     return kept

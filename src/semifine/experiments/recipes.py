@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from semifine.config.yaml_files import PRESETS
+from semifine.config.loading import PRESETS
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import build_settings, load_catalog
 from semifine.errors import UserError

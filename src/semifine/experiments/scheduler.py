@@ -18,8 +18,7 @@ from typing import Any
 import yaml
 
 from semifine.config import open_and_resolve, read_run_settings
-from semifine.config.loading import Difference, first_difference
-from semifine.config.loading import read_run_values
+from semifine.config.loading import Difference, first_difference, read_run_values
 from semifine.data.parallel import usable_cores
 from semifine.data.sources import is_own_photos
 from semifine.errors import Interrupted, OutOfMemory, UserError

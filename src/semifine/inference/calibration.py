@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Probabilities = NDArray[np.floating[Any]]
 
 
-Chosen = NDArray[np.bool_]
+Mask = NDArray[np.bool_]
 
 
 PLAUSIBLE_MASS = 0.9
@@ -31,27 +31,27 @@ class ClassClusters:
     confidence: NDArray[np.float64]
     """(R,) the confidence from which on each clustering applies, rising."""
 
-    def candidates(self, probs: Probabilities) -> Chosen:
+    def candidates(self, probs: Probabilities) -> Mask:
         """(N, K) the cluster of each prediction: the surer the model, the finer the clustering, the fewer classes."""
         confidence = probs.max(axis=1).astype(np.float64)
         clustering = np.searchsorted(self.confidence, confidence, side="right") - 1
         clusters = self.assignment[np.maximum(clustering, 0)]
         own = np.take_along_axis(clusters, probs.argmax(axis=1)[:, None], axis=1)
-        chosen: Chosen = clusters == own
+        chosen: Mask = clusters == own
         return chosen
 
 
-def most_probable(probs: Probabilities, mass: float = PLAUSIBLE_MASS) -> Chosen:
+def most_probable(probs: Probabilities, mass: float = PLAUSIBLE_MASS) -> Mask:
     """(N, K) the fewest classes that hold at least ``mass`` of the probability together."""
     order = np.argsort(-probs, axis=1, kind="stable")
     ordered = np.take_along_axis(probs, order, axis=1).astype(np.float64)
     before = np.cumsum(ordered, axis=1) - ordered
-    chosen: Chosen = np.zeros(probs.shape, np.bool_)
+    chosen: Mask = np.zeros(probs.shape, np.bool_)
     np.put_along_axis(chosen, order, before < mass, axis=1)
     return chosen
 
 
-def candidates(probs: Probabilities, clusters: ClassClusters | None) -> Chosen:
+def candidates(probs: Probabilities, clusters: ClassClusters | None) -> Mask:
     """(N, K) the classes worth considering: the cluster of the prediction, or the most probable without clusters."""
     return most_probable(probs) if clusters is None else clusters.candidates(probs)
 
@@ -59,7 +59,7 @@ def candidates(probs: Probabilities, clusters: ClassClusters | None) -> Chosen:
 Logits = NDArray[np.floating[Any]]
 Scores = NDArray[np.float64]
 
-FEWEST_IMAGES = 20
+MIN_IMAGES = 20
 """With fewer validation images, a temperature would be noise."""
 BINS = 15
 FOLDS = 5
@@ -95,7 +95,7 @@ class Calibration:
         """(N, K) probabilities at the fitted temperature."""
         return softmax(logits, self.temperature)
 
-    def conformal_set(self, probs: Probabilities, coverage: float) -> Chosen | None:
+    def conformal_set(self, probs: Probabilities, coverage: float) -> Mask | None:
         """(N, K) classes of which the true one is among with probability ``coverage``; None without validation images.
 
         The bound holds for images like those of validation. The set is the larger the less sure the model is, and the
@@ -103,7 +103,7 @@ class Calibration:
         """
         if not self.is_fitted:
             return None
-        chosen: Chosen = nonconformity(probs) <= _quantile(self.nonconformity, coverage)
+        chosen: Mask = nonconformity(probs) <= _quantile(self.nonconformity, coverage)
         return chosen
 
     def is_strange(self, energy_score: Scores, false_alarms: float) -> NDArray[np.bool_] | None:
@@ -114,7 +114,7 @@ class Calibration:
         """One sentence for people."""
         if self.ece_before is None or self.ece_after is None:
             return (
-                f"not calibrated: the data of the run has fewer than {FEWEST_IMAGES} validation images, so confidences "
+                f"not calibrated: the data of the run has fewer than {MIN_IMAGES} validation images, so confidences "
                 "are as the network gives them, and no coverage is promised"
             )
         said = (
@@ -139,7 +139,7 @@ class Calibration:
 
 def calibrate(logits: Logits, label: NDArray[np.int64]) -> Calibration:
     """Everything from the logits (N, K) and true classes (N,) of validation images."""
-    if len(label) < FEWEST_IMAGES:
+    if len(label) < MIN_IMAGES:
         return Calibration()
     temperature = fit_temperature(logits, label)
     probs = softmax(logits, temperature)

@@ -23,9 +23,9 @@ from semifine.errors import UserError
 from semifine.files import atomic_file, damage_as_user_error
 from semifine.inference.calibration import softmax
 from semifine.inference.model import TrainedModel
+from semifine.inference.network import ImageClassifier, random_images
 from semifine.inference.onnx_model import METADATA, OnnxModel
 from semifine.inference.prediction import ModelMetadata
-from semifine.inference.view_classifier import ViewClassifier, pictures
 from semifine.models.classifier import create_classifier
 
 Format = Literal["onnx", "torch", "safetensors"]
@@ -65,7 +65,7 @@ def export(model: TrainedModel, out: Path, format: Format) -> float:
         raise UserError(f"{out.absolute().parent}, the folder of --out, does not exist.")
     metadata = model.metadata
     network = copy.deepcopy(model.network).cpu()  # a run on a GPU stays there
-    classifier = ViewClassifier(network, metadata.calibration.temperature).eval()
+    classifier = ImageClassifier(network, metadata.calibration.temperature).eval()
     write, read = {
         "onnx": (_write_onnx, _read_onnx),
         "torch": (_write_torch, _read_torch),
@@ -82,30 +82,30 @@ def export(model: TrainedModel, out: Path, format: Format) -> float:
     return difference
 
 
-def largest_difference(classifier: ViewClassifier, size: int, exported: Network) -> float:
+def largest_difference(classifier: ImageClassifier, size: int, exported: Network) -> float:
     """Of a probability, calibrated or plain, over batches of several sizes.
 
     Plain probabilities count as well, since a high temperature would hide differences.
     """
     largest, own = 0.0, _runner(classifier)
     for batch in CHECKED_BATCHES:
-        views = pictures(batch, size)
-        (wanted, wanted_logits), (found, found_logits) = own(views), exported(views)
+        images = random_images(batch, size)
+        (wanted, wanted_logits), (found, found_logits) = own(images), exported(images)
         plain = softmax(found_logits) - softmax(wanted_logits)
         largest = max(largest, float(np.abs(found - wanted).max()), float(np.abs(plain).max()))
     return largest
 
 
 def _runner(classifier: nn.Module) -> Network:
-    def run(views: Pixels) -> tuple[Numbers, Numbers]:
+    def run(images: Pixels) -> tuple[Numbers, Numbers]:
         with torch.inference_mode():
-            probabilities, logits, _ = classifier(torch.from_numpy(views))
+            probabilities, logits, _ = classifier(torch.from_numpy(images))
         return probabilities.numpy(), logits.numpy()
 
     return run
 
 
-def _write_onnx(classifier: ViewClassifier, metadata: ModelMetadata, path: Path) -> None:
+def _write_onnx(classifier: ImageClassifier, metadata: ModelMetadata, path: Path) -> None:
     try:
         import onnx
         import onnxscript  # noqa: F401 - torch's exporter needs it
@@ -116,7 +116,7 @@ def _write_onnx(classifier: ViewClassifier, metadata: ModelMetadata, path: Path)
             classifier,
             _example(metadata),
             dynamo=True,
-            input_names=["views"],
+            input_names=["images"],
             output_names=["probabilities", "logits", "features"],
             dynamic_shapes=_any_batch(),
             verbose=False,
@@ -130,14 +130,14 @@ def _write_onnx(classifier: ViewClassifier, metadata: ModelMetadata, path: Path)
 def _read_onnx(path: Path) -> Network:
     session = OnnxModel(path, "cpu").session
 
-    def run(views: Pixels) -> tuple[Numbers, Numbers]:
-        probabilities, logits = session.run(["probabilities", "logits"], {"views": views})
+    def run(images: Pixels) -> tuple[Numbers, Numbers]:
+        probabilities, logits = session.run(["probabilities", "logits"], {"images": images})
         return probabilities, logits
 
     return run
 
 
-def _write_torch(classifier: ViewClassifier, metadata: ModelMetadata, path: Path) -> None:
+def _write_torch(classifier: ImageClassifier, metadata: ModelMetadata, path: Path) -> None:
     with _quiet():
         program = torch.export.export(classifier, _example(metadata), dynamic_shapes=_any_batch())
         torch.export.save(program, path, extra_files={METADATA: json.dumps(metadata.as_dict())})
@@ -148,7 +148,7 @@ def _read_torch(path: Path) -> Network:
         return _runner(torch.export.load(path).module())
 
 
-def _write_safetensors(classifier: ViewClassifier, metadata: ModelMetadata, path: Path) -> None:
+def _write_safetensors(classifier: ImageClassifier, metadata: ModelMetadata, path: Path) -> None:
     weights = {name: value.contiguous() for name, value in classifier.network.state_dict().items()}
     # Not save_file: what that writes is closed to all others, whatever the umask allows them.
     path.write_bytes(save(weights, metadata={METADATA: json.dumps(metadata.as_dict())}))
@@ -158,7 +158,7 @@ def _read_safetensors(path: Path) -> Network:
     metadata = read_safetensors_knowledge(path)
     network = create_classifier(metadata.backbone, len(metadata.class_names), metadata.image_size)
     network.load_state_dict(load_file(path))
-    return _runner(ViewClassifier(network, metadata.calibration.temperature).eval())
+    return _runner(ImageClassifier(network, metadata.calibration.temperature).eval())
 
 
 def read_safetensors_knowledge(path: Path) -> ModelMetadata:
@@ -170,11 +170,11 @@ def read_safetensors_knowledge(path: Path) -> ModelMetadata:
 
 
 def _example(metadata: ModelMetadata) -> tuple[torch.Tensor]:
-    return (torch.from_numpy(pictures(2, metadata.image_size)),)
+    return (torch.from_numpy(random_images(2, metadata.image_size)),)
 
 
 def _any_batch() -> dict[str, Any]:
-    return {"views": {0: torch.export.Dim("batch", min=1)}}
+    return {"images": {0: torch.export.Dim("batch", min=1)}}
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Inference on a GPU: preprocessing and the network."""
+"""Inference on a GPU: the evaluation transform, and the network with CUDA graphs."""
 
 from __future__ import annotations
 
@@ -13,194 +13,208 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from semifine.augment.crops import center_crop, render_crop
-from semifine.augment.image_batch import CHANNELS, ImageTable, image_batch
+from semifine.augment.crops import center_crop, crop_and_resize
+from semifine.augment.image_batch import CHANNELS, ImageTable, create_image_batch
 from semifine.data.decode import Pixels, decode_or_reason, shrunk_size
 from semifine.data.decode_pool import Reasons, decode_in_processes, processes_can_share
 from semifine.data.decode_worker import Packed, pack
-from semifine.inference.prediction import ModelMetadata
-from semifine.inference.preprocess import Group, decode_batches, oversampling, several
-from semifine.inference.view_classifier import ViewClassifier
+from semifine.data.store import ImageStore
+from semifine.inference.network import ImageClassifier, InferenceNetwork
+from semifine.inference.preprocess import DecodedGroup, batched, decode_batches, oversampling
 
-MOST_PIXELS = 1_000_000
-"""Larger images, which would take much memory and time to move, are shrunk where they are decoded."""
-ROOMY = 16 << 30
-"""Memory of a GPU where many photos may wait."""
-MANY = 500
-"""From this number of files on it pays to start processes."""
+MAX_PIXELS = 1_000_000
+"""Larger images, which take long to upload, are shrunk by the process that decodes them."""
+LARGE_GPU = 16 << 30
+"""GPU memory in bytes from which larger groups of photos are uploaded at a time."""
+MIN_FILES_FOR_PROCESSES = 500
+"""Starting decoding processes pays from this number of files."""
 
 
 class GpuPreprocessor:
-    """Levels are those of ``CpuPreprocessor`` but for rounding: a test allows one of 255, of few pixels."""
+    """The evaluation transform on a GPU.
 
-    def __init__(self, known: ModelMetadata, device: torch.device) -> None:
-        self.known = known
+    The pixels are those of ``CpuPreprocessor`` up to rounding: a test allows a difference of 1 of 255 in few pixels.
+
+    Args:
+        image_size: Side of the square that the network sees.
+        stored_side: Larger images are first shrunk to this shorter side.
+        device: The GPU; tests also use the CPU.
+    """
+
+    def __init__(self, image_size: int, stored_side: int, device: torch.device) -> None:
+        self.image_size = image_size
+        self.stored_side = stored_side
+        self.group_size = 64 if _total_memory(device) >= LARGE_GPU else 32  # a group takes dozens of small kernels
         self._device = device
-        self.together = 64 if _memory(device) >= ROOMY else 32  # each time takes dozens of small operations
-        # A stream of its own, before others: small copies wait for what is before them, which must not be the network's
-        # work.
+        # A separate stream with high priority: copies do not wait for the kernels of the network.
         self._stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
+        self._store: ImageStore | None = None
+        self._table: ImageTable | None = None
 
     def decode_file(self, file: str) -> Pixels | str:
-        """Nothing is shrunk that the GPU can shrink."""
-        return decode_or_reason(file, self.known.stored_side, MOST_PIXELS)
+        """Shrinks only images that are too large to upload."""
+        return decode_or_reason(file, self.stored_side, MAX_PIXELS)
 
-    def gather_files(self, files: Iterable[str], workers: int) -> Iterator[Group]:
-        """Threads share one interpreter, which the threads that feed the GPU need: many files are for processes."""
+    def decode_files(self, files: Iterable[str], workers: int) -> Iterator[DecodedGroup]:
+        """Decodes many files in processes, because threads would compete with the threads that feed the GPU."""
         rest = iter(files)
-        first = list(islice(rest, MANY))
+        first = list(islice(rest, MIN_FILES_FOR_PROCESSES))
         all_files = chain(first, rest)
-        if len(first) < MANY or not processes_can_share():
+        if len(first) < MIN_FILES_FOR_PROCESSES or not processes_can_share():
             return decode_batches(all_files, self.decode_file, self, workers)
         return decode_in_processes(
-            several(all_files, self.together),
-            self._take,
-            shorter_side=self.known.stored_side,
-            left_alone=MOST_PIXELS,
-            most=self.together,
+            batched(all_files, self.group_size),
+            self._upload_group,
+            shorter_side=self.stored_side,
+            left_alone=MAX_PIXELS,
+            most=self.group_size,
             workers=workers,
         )
 
-    def gather(self, images: Sequence[Pixels]) -> tuple[Tensor, Packed]:
-        return self._moved(pack(images))
+    def collate(self, images: Sequence[Pixels]) -> tuple[Tensor, Packed]:
+        return self._upload(pack(images))
 
-    def views(self, gathered: tuple[Tensor, Packed]) -> Sequence[Tensor]:
-        """Of each image, in the order before they were packed; they are there on return."""
+    def transform(self, collated: tuple[Tensor, Packed]) -> Sequence[Tensor]:
+        """Returns the images in the order before packing, after the GPU has finished them."""
         with torch.cuda.stream(self._stream):
-            views = self._squares(*self._shrunk(*gathered))
+            squares = self._center_crop(*self._shrink(*collated))
         if self._stream is not None:
             self._stream.synchronize()
-        in_order = dict(zip(gathered[1].places, views, strict=True))
-        return [in_order[place] for place in range(len(views))]
+        in_order = dict(zip(collated[1].places, squares, strict=True))
+        return [in_order[index] for index in range(len(squares))]
 
-    def _take(self, packed: Packed, reasons: Reasons) -> Group:
-        return Group(self._moved(packed), reasons)
+    def transform_stored(self, store: ImageStore, rows: NDArray[np.int64]) -> Sequence[Tensor]:
+        if self._store is not store or self._table is None:
+            self._store, self._table = store, ImageTable.from_store(store)
+        return self._center_crop(store.pixels, self._table.take(rows))
 
-    def _moved(self, packed: Packed) -> tuple[Tensor, Packed]:
-        """The levels on the GPU; others may write to the memory where they were."""
+    def _upload_group(self, packed: Packed, errors: Reasons) -> DecodedGroup:
+        return DecodedGroup(self._upload(packed), errors)
+
+    def _upload(self, packed: Packed) -> tuple[Tensor, Packed]:
+        """Copies the pixels to the GPU; the host memory is reused for other images."""
         with torch.cuda.stream(self._stream):
             return torch.from_numpy(packed.levels).to(self._device, copy=True), packed
 
-    def _shrunk(self, levels: Tensor, packed: Packed) -> tuple[Tensor, ImageTable]:
-        """As ``data.reading.shrink``, images of one size together: Pillow's antialiased bicubic is torch's."""
-        small, sizes, start = [levels[:0]], np.zeros((len(packed.shapes), 2), np.int64), 0
-        for shape, alike in groupby(range(len(packed.shapes)), packed.shapes.__getitem__):
-            places = list(alike)
-            end = start + len(places) * shape[0] * shape[1] * CHANNELS
-            stack = levels[start:end].view(len(places), *shape, CHANNELS)
-            sizes[places] = size = shrunk_size(shape, self.known.stored_side)
-            small.append((stack if size == shape else _resized(stack, size)).reshape(-1))
+    def _shrink(self, pixels: Tensor, packed: Packed) -> tuple[Tensor, ImageTable]:
+        """Shrinks images as ``data.decode.shrink`` does, those of one size together."""
+        shrunk, sizes, start = [pixels[:0]], np.zeros((len(packed.shapes), 2), np.int64), 0
+        for shape, group in groupby(range(len(packed.shapes)), packed.shapes.__getitem__):
+            index = list(group)
+            end = start + len(index) * shape[0] * shape[1] * CHANNELS
+            images = pixels[start:end].view(len(index), *shape, CHANNELS)
+            sizes[index] = size = shrunk_size(shape, self.stored_side)
+            shrunk.append((images if size == shape else _resize(images, size)).reshape(-1))
             start = end
         lengths = sizes.prod(axis=1) * CHANNELS
-        return torch.cat(small), ImageTable(lengths.cumsum() - lengths, sizes[:, 0], sizes[:, 1])
+        return torch.cat(shrunk), ImageTable(lengths.cumsum() - lengths, sizes[:, 0], sizes[:, 1])
 
-    def _squares(self, pixels: Tensor, table: ImageTable) -> list[Tensor]:
-        """(S, S, 3) each: the views of testing, rounded to whole levels."""
-        size = self.known.image_size
+    def _center_crop(self, pixels: Tensor, table: ImageTable) -> list[Tensor]:
+        """Resizes and crops the images of a table to ``(S, S, 3)`` uint8, those with equal oversampling together."""
+        size = self.image_size
         samples = np.array([oversampling(shorter, size) for shorter in np.minimum(table.height, table.width).tolist()])
-        views: dict[int, Tensor] = {}
+        squares: dict[int, Tensor] = {}
         for oversample in np.unique(samples).tolist():
             rows: NDArray[np.int64] = np.flatnonzero(samples == oversample)
-            alike = table.take(rows)
-            levels = render_crop(image_batch(pixels, alike, pixels.device, oversample), center_crop(alike, size), size)
-            squares = levels.add_(0.5).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-            views |= zip(rows.tolist(), squares.unbind(), strict=True)
-        return [views[row] for row in range(len(samples))]
+            part = table.take(rows)
+            crops = crop_and_resize(
+                create_image_batch(pixels, part, self._device, oversample), center_crop(part, size), size
+            )
+            rounded = crops.add_(0.5).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+            squares |= zip(rows.tolist(), rounded.unbind(), strict=True)
+        return [squares[row] for row in range(len(samples))]
 
 
-def _memory(device: torch.device) -> int:
-    """Of a GPU, in bytes."""
+def _total_memory(device: torch.device) -> int:
+    """Memory of a GPU in bytes, 0 for a CPU."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
 
 
-def _resized(stack: Tensor, size: tuple[int, int]) -> Tensor:
-    """(n, H, W, 3) levels -> those of another height and width; along each axis rounded to levels, as Pillow does."""
-    levels = stack.permute(0, 3, 1, 2).float()
-    for between in ((stack.shape[1], size[1]), size):
-        levels = interpolate(levels, between, mode="bicubic", antialias=True).add_(0.5).clamp_(0, 255).floor_()
-    return levels.to(torch.uint8).permute(0, 2, 3, 1)
+def _resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resizes images ``(n, H, W, 3)`` with antialiasing and rounds after each axis, as Pillow does."""
+    pixels = images.permute(0, 3, 1, 2).float()
+    for target in ((images.shape[1], size[1]), size):
+        pixels = interpolate(pixels, target, mode="bicubic", antialias=True).add_(0.5).clamp_(0, 255).floor_()
+    return pixels.to(torch.uint8).permute(0, 2, 3, 1)
 
 
-_ONE_AT_A_TIME = Lock()
-"""Torch records all graphs of a process on one stream."""
+_CAPTURE_LOCK = Lock()
+"""PyTorch captures all graphs of a process on one stream."""
 
 
 class GpuNetwork:
-    """Answers in float16, which is nearer to float32 than bf16; in float32 from the first logits too large for it on.
+    """A network for predictions from any number of threads.
 
-    cuDNN looks for its kernels anew in every thread, and for every number of images, which takes a second or more. So
-    one thread makes all calls, with few different numbers of images. What comes back is recorded as a CUDA graph, since
-    hundreds of launches would keep Python busy that decoding and tables need.
+    cuDNN searches for its kernels again in every thread and for every batch size, which takes a second or more.
+    Therefore one thread makes all calls, with few different batch sizes. From its second use on, a batch size is
+    replayed as a CUDA graph, because hundreds of kernel launches would occupy Python.
     """
 
-    def __init__(self, classifier: ViewClassifier, device: torch.device) -> None:
-        self._classifier = classifier
+    def __init__(self, classifier: ImageClassifier, device: torch.device) -> None:
+        self._network = InferenceNetwork(classifier, device, half=True)
         self._device = device
-        self._in_half = True
         self._sizes: set[int] = set()
-        self._recordings: dict[int, _Recording] = {}
-        self._can_record = device.type == "cuda"
+        self._graphs: dict[int, _Graph] = {}
+        self._can_capture = device.type == "cuda"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="network")
 
-    def logits(self, views: Sequence[Tensor]) -> NDArray[np.float32]:
-        """N views, (S, S, 3) levels each -> (N, K)."""
-        return self._thread.submit(self._logits, views).result()
+    def logits(self, images: Sequence[Tensor]) -> NDArray[np.float32]:
+        """N images, ``(S, S, 3)`` uint8 each -> logits ``(N, K)``."""
+        return self._thread.submit(self._logits, images).result()
 
     @torch.inference_mode()
-    def _logits(self, views: Sequence[Tensor]) -> NDArray[np.float32]:
-        count = len(views)
-        size = self._steady_size(count)
+    def _logits(self, images: Sequence[Tensor]) -> NDArray[np.float32]:
+        count = len(images)
+        size = self._padded_size(count)
         is_new = size not in self._sizes
         self._sizes.add(size)
-        levels = torch.stack([*views, *[views[-1]] * (size - count)]).to(self._device)
-        found = self._forward(levels) if is_new else self._again(levels)
-        if self._in_half and not np.isfinite(found).all():
-            self._in_half = False
-            self._recordings.clear()
-            found = self._forward(levels)
-        return found[:count]
+        batch = torch.stack([*images, *[images[-1]] * (size - count)]).to(self._device)
+        logits = self._forward(batch) if is_new else self._replay(batch)
+        if self._network.half and not np.isfinite(logits).all():
+            self._network.half = False
+            self._graphs.clear()
+            logits = self._forward(batch)
+        return logits[:count]
 
-    def _forward(self, levels: Tensor) -> NDArray[np.float32]:
-        return _on_host(self._launch(levels))
+    def _forward(self, batch: Tensor) -> NDArray[np.float32]:
+        return _to_numpy(self._launch(batch))
 
-    def _launch(self, levels: Tensor) -> Tensor:
-        with torch.autocast(self._device.type, torch.float16, enabled=self._in_half):
-            logits: Tensor = self._classifier(levels)[1]
-        return logits
+    def _launch(self, batch: Tensor) -> Tensor:
+        return self._network.forward(batch).logits
 
-    def _again(self, levels: Tensor) -> NDArray[np.float32]:
-        """The logits of as many images as it had before."""
-        if self._can_record and len(levels) not in self._recordings:
+    def _replay(self, batch: Tensor) -> NDArray[np.float32]:
+        """The logits of a batch of a size that has been used before."""
+        if self._can_capture and len(batch) not in self._graphs:
             try:
-                self._recordings[len(levels)] = _Recording(self._launch, levels)
-            except RuntimeError:  # of a network that waits for the GPU on its way, or for want of memory
-                self._can_record = False
-        recording = self._recordings.get(len(levels))
-        return _on_host(recording.replay(levels)) if recording else self._forward(levels)
+                self._graphs[len(batch)] = _Graph(self._launch, batch)
+            except RuntimeError:  # the network synchronizes with the host, or the memory does not suffice
+                self._can_capture = False
+        graph = self._graphs.get(len(batch))
+        return _to_numpy(graph.replay(batch)) if graph else self._forward(batch)
 
-    def _steady_size(self, count: int) -> int:
-        """A number of images that it had before, or else the next power of two."""
-        known = [size for size in self._sizes if size >= count]
-        return min(known) if known else 1 << (count - 1).bit_length()
+    def _padded_size(self, count: int) -> int:
+        """The smallest batch size used so far that fits, else the next power of two."""
+        fitting = [size for size in self._sizes if size >= count]
+        return min(fitting) if fitting else 1 << (count - 1).bit_length()
 
 
-class _Recording:
-    """The network's work on so many images, at fixed addresses."""
+class _Graph:
+    """The forward pass of one batch size as a CUDA graph."""
 
-    def __init__(self, launch: Callable[[Tensor], Tensor], levels: Tensor) -> None:
-        self._levels = levels.clone()
+    def __init__(self, launch: Callable[[Tensor], Tensor], batch: Tensor) -> None:
+        self._batch = batch.clone()
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads go on meanwhile with what no recording may hold: they copy images and wait for them.
-        with _ONE_AT_A_TIME, torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._logits = launch(self._levels)
+        # "thread_local": other threads copy images and wait for them during the capture.
+        with _CAPTURE_LOCK, torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._logits = launch(self._batch)
 
-    def replay(self, levels: Tensor) -> Tensor:
-        """Its result holds until the next one."""
-        self._levels.copy_(levels)
+    def replay(self, batch: Tensor) -> Tensor:
+        """Returns logits that are valid until the next replay."""
+        self._batch.copy_(batch)
         self._graph.replay()
         return self._logits
 
 
-def _on_host(logits: Tensor) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = logits.cpu().numpy()
-    return found
+def _to_numpy(logits: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = logits.cpu().numpy()
+    return array

@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from semifine.augment import AugmentPipeline, AugmentSettings
 from semifine.data.catalog import Split
 from semifine.data.decode import Pixels
-from semifine.data.store import ImageStore
+from semifine.data.store_files import try_decode
 from semifine.devices import inference_device
 from semifine.errors import UserError
-from semifine.inference import pipeline
-from semifine.inference.calibration import Calibration, Chosen, ClassClusters, Probabilities, candidates
-from semifine.inference.fit_calibration import calibration_of, weights_identity
-from semifine.inference.gpu import GpuNetwork, GpuPreprocessor
-from semifine.inference.pipeline import ImageInput, gather_given
+from semifine.files import write_atomically
+from semifine.inference.calibration import (
+    MIN_IMAGES,
+    Calibration,
+    ClassClusters,
+    Logits,
+    Mask,
+    Probabilities,
+    calibrate,
+    candidates,
+)
+from semifine.inference.evaluate import Evaluator, accuracy, create_preprocessor
+from semifine.inference.gpu import GpuNetwork
+from semifine.inference.network import DivergedError, ImageClassifier, InferenceNetwork, check_finite, check_network
+from semifine.inference.pipeline import BATCH_SIZE, ImageInput, decode_inputs, run_inference
 from semifine.inference.predict import Checkpoint, Device
 from semifine.inference.prediction import ModelMetadata, Prediction, PredictOptions, predict_from_logits
-from semifine.inference.preprocess import CpuPreprocessor, Preprocessor
+from semifine.inference.preprocess import Preprocessor, decode_batches
 from semifine.inference.taxonomy import read_taxonomy
-from semifine.inference.view_classifier import ViewClassifier, check_finite
 from semifine.models.classifier import normalization
-from semifine.models.forward import micro_batch_size
+from semifine.models.forward import Output
 from semifine.runs.run import Run
-from semifine.training.evaluate import Evaluator, accuracy
 
-BATCH = 256
-
-
-class Scores(NamedTuple):
-    """What the network makes of a batch of b images, on the host."""
-
-    features: NDArray[np.float32]
-    """(b, D) pooled features."""
-    logits: NDArray[np.float32]
-    """(b, K)"""
-    probabilities: NDArray[np.float32]
-    """(b, K) softmax of the logits, as training sees them."""
+GPU_BATCH_SIZE = 256
+"""Batch size of predictions on a GPU. On a CPU, such a batch would take many seconds."""
 
 
 class TrainedModel:
@@ -54,7 +53,7 @@ class TrainedModel:
     Args:
         run: The run, or its folder.
         checkpoint: ``"last"``, or ``"best_val"`` for the weights with the best validation accuracy.
-        device: ``"auto"`` is a GPU if there is one.
+        device: ``"auto"`` uses a GPU if one is available.
 
     Example:
         >>> model = TrainedModel("runs/birds")  # doctest: +SKIP
@@ -62,16 +61,11 @@ class TrainedModel:
         'Parus major'
     """
 
-    def __init__(
-        self,
-        run: Run | str | Path,
-        checkpoint: Checkpoint = "last",
-        device: Device = "auto",
-    ) -> None:
+    def __init__(self, run: Run | str | Path, checkpoint: Checkpoint = "last", device: Device = "auto") -> None:
         self.run = run if isinstance(run, Run) else Run(run)
         self.checkpoint = checkpoint
         self.settings = self.run.train_settings
-        self.device, self._autocast = inference_device(device, self.settings.precision)
+        self.device, _ = inference_device(device, self.settings.precision)
         self.network = self.run.load_network(checkpoint).to(self.device)
 
     @property
@@ -79,51 +73,44 @@ class TrainedModel:
         """Names of the K classes, by class id."""
         return self.run.class_names
 
-    def scores(self, rows: NDArray[np.int64]) -> Iterator[Scores]:
-        """Features and probabilities of rows of the run's own catalog, batch after batch, in their order."""
-        return self._scores(self.run.dataset.store, np.asarray(rows, np.int64))
-
     @cached_property
     def clusters(self) -> ClassClusters | None:
-        """The clusterings of classes that the run learned; None where its method learns none."""
+        """The clusterings of classes that the run learned; None if its method learns none."""
         stats = self.run.class_stats
         return ClassClusters(stats["clusters"], stats["cluster_confidence"]) if "clusters" in stats else None
 
-    def candidates(self, probs: Probabilities) -> Chosen:
-        """(N, K) the classes that each image may be of: SoC's cluster of the prediction, the smaller the surer.
+    def candidates(self, probs: Probabilities) -> Mask:
+        """Returns the candidate classes of each image as a mask ``(N, K)``.
 
-        Where the method learned no clusters: the fewest classes that hold 90 % of the probability.
+        The candidates are SoC's cluster of the predicted class: the higher the confidence, the smaller the cluster.
+        If the method learned no clusters, they are the fewest classes with 90 % of the probability.
         """
         return candidates(probs, self.clusters)
 
     @cached_property
     def identity(self) -> str:
-        """A hash of the weights."""
-        return weights_identity(self.run.folder.checkpoints / self.checkpoint)
+        """Hash of the weights."""
+        with (self.run.folder.checkpoints / self.checkpoint / "model.safetensors").open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
     @property
     def calibration(self) -> Calibration:
-        """What validation images say about confidences; fitted on first use and kept in the folder."""
-        return self._calibrated[0]
+        """The calibration, which is stored in the run folder; fitted on validation images if it is missing."""
+        return self._calibration_and_note[0]
 
     @property
     def calibration_note(self) -> str:
-        """One sentence about it."""
-        return self._calibrated[1]
+        """Description of the calibration in one sentence."""
+        return self._calibration_and_note[1]
 
     @cached_property
-    def _calibrated(self) -> tuple[Calibration, str]:
+    def _calibration_and_note(self) -> tuple[Calibration, str]:
         self._check_classifier()
-        return calibration_of(self, self.identity)
+        return _load_or_fit_calibration(self)
 
     @cached_property
     def metadata(self) -> ModelMetadata:
-        """Everything beside the network that predictions need."""
-        return replace(self.uncalibrated, calibration=self.calibration)
-
-    @cached_property
-    def uncalibrated(self) -> ModelMetadata:
-        """The same without a look at validation images."""
+        """Everything except the weights that predictions need."""
         colors = normalization(self.network)
         return ModelMetadata(
             class_names=self.class_names,
@@ -132,57 +119,58 @@ class TrainedModel:
             mean=colors.mean,
             std=colors.std,
             backbone=self.settings.backbone,
+            calibration=self.calibration,
             clusters=self.clusters,
         )
 
     @cached_property
     def preprocessor(self) -> Preprocessor:
-        """How it gets to see images: on a GPU that does what it can."""
-        if self._on_gpu:
-            return GpuPreprocessor(self.uncalibrated, self.device)
-        return CpuPreprocessor(self.uncalibrated)
+        """The evaluation transform on the device of the network."""
+        return create_preprocessor(self.settings.image_size, self.settings.stored_side, self.device)
 
     @property
     def batch_size(self) -> int:
-        """How many images at a time suit predictions: a GPU wants many, on a CPU each batch takes a second."""
-        return BATCH if self._on_gpu else pipeline.BATCH
+        """Default batch size of predictions."""
+        return GPU_BATCH_SIZE if self.device.type == "cuda" else BATCH_SIZE
 
-    @property
-    def _on_gpu(self) -> bool:
-        return self.device.type == "cuda"
-
-    def logits(self, views: Sequence[Pixels | Tensor]) -> NDArray[np.float32]:
-        """N views of its sight, (S, S, 3) levels each -> (N, K)."""
+    def logits(self, images: Sequence[Pixels | Tensor]) -> Logits:
+        """Returns logits ``(N, K)`` of N preprocessed images, each ``(S, S, 3)`` uint8."""
         self._check_classifier()
-        tensors = [torch.as_tensor(view) for view in views]
-        return self._device_network.logits(tensors) if self._on_gpu else self._logits_on_cpu(tensors)
-
-    @torch.inference_mode()
-    def _logits_on_cpu(self, views: list[Tensor]) -> NDArray[np.float32]:
-        at_once = micro_batch_size(len(views), self.settings.image_size, self.device)
-        parts = [self._view_classifier(part)[1] for part in torch.stack(views).split(at_once)]
-        found: NDArray[np.float32] = torch.cat(parts).numpy()
-        return found
+        tensors = [torch.as_tensor(image) for image in images]
+        if self.device.type == "cuda":
+            return self._gpu_network.logits(tensors)
+        logits: Logits = self._inference_network(torch.stack(tensors)).logits.numpy()
+        return logits
 
     @cached_property
-    def _device_network(self) -> GpuNetwork:
-        return GpuNetwork(self._view_classifier, self.device)
+    def _gpu_network(self) -> GpuNetwork:
+        return GpuNetwork(ImageClassifier(self.network), self.device)
 
     @cached_property
-    def _view_classifier(self) -> ViewClassifier:
-        """The network with the normalization before it, in eval mode."""
-        classifier = ViewClassifier(self.network).to(self.device)
-        return classifier.to(memory_format=torch.channels_last).eval()
+    def _inference_network(self) -> InferenceNetwork:
+        return InferenceNetwork(ImageClassifier(self.network), self.device)
+
+    def outputs(self, rows: NDArray[np.int64]) -> Iterator[Output]:
+        """Yields logits and features for rows of the catalog of the run, batch by batch, in order."""
+        self._check_classifier()
+        evaluator = Evaluator(self.run.dataset.store, self.preprocessor, self.device)
+        for output in evaluator.outputs(self.network, np.asarray(rows, np.int64)):
+            # Without this check, the accuracy of a diverged training would look like random guessing.
+            check_finite(output.logits.cpu().numpy(), self.run.folder.path)
+            yield Output(output.logits.cpu(), output.features.cpu())
 
     def evaluate(self, split: str = "test") -> dict[str, Any]:
-        """Top-1 and top-5 in percent on a split of the run's data set."""
+        """Returns top-1 and top-5 accuracy in percent on a split of the data set of the run.
+
+        Args:
+            split: ``"test"`` or ``"val"``.
+        """
         catalog = self.run.dataset.catalog
         rows = catalog.rows(Split[split.upper()])
         if not len(rows):
             raise UserError(f"{catalog.name} has no {split} images.")
-        probs = np.concatenate([scores.probabilities for scores in self.scores(rows)])
-        label = torch.from_numpy(catalog.label[rows])
-        return {"split": split, "images": len(rows), **accuracy(torch.from_numpy(probs), label)}
+        probs = torch.cat([torch.softmax(output.logits, dim=1) for output in self.outputs(rows)])
+        return {"split": split, "images": len(rows), **accuracy(probs, torch.from_numpy(catalog.label[rows]))}
 
     def predict(
         self,
@@ -192,31 +180,25 @@ class TrainedModel:
         coverage: float = 0.9,
         taxonomy: str | Path | None = None,
     ) -> list[Prediction]:
-        """What the run says about each image; images are paths, Pillow images or (H, W, 3) arrays.
+        """Predicts images in memory or in files.
 
-        ``coverage`` is how often the conformal set holds the true class, ``taxonomy`` a CSV file of higher ranks.
+        Args:
+            images: Paths, Pillow images or arrays ``(H, W, 3)``.
+            top: Number of classes to name.
+            coverage: Probability that the conformal set contains the true class.
+            taxonomy: CSV file with a column of classes and columns of higher ranks.
         """
         if not len(images):
             raise UserError("There are no images to predict.")
         ranks = read_taxonomy(Path(taxonomy), self.class_names) if taxonomy else None
-        questions = PredictOptions(top=top, coverage=coverage, taxonomy=ranks)
+        options = PredictOptions(top=top, coverage=coverage, taxonomy=ranks)
         predictions: list[Prediction] = []
-        groups = gather_given(self.preprocessor, images)
-        for answered in pipeline.answer(self.logits, self.preprocessor, groups, self.batch_size):
-            for place, reason in answered.problems.items():
-                raise UserError(f"Image {len(predictions) + place} cannot be used: {reason}.")
-            predictions += predict_from_logits(answered.logits, self.metadata, questions)
+        groups = decode_inputs(self.preprocessor, images)
+        for batch in run_inference(self.logits, self.preprocessor, groups, len(self.class_names), self.batch_size):
+            for index, error in batch.errors.items():
+                raise UserError(f"Image {len(predictions) + index} cannot be used: {error}.")
+            predictions += predict_from_logits(batch.logits, self.metadata, options)
         return predictions
-
-    def _scores(self, store: ImageStore, rows: NDArray[np.int64]) -> Iterator[Scores]:
-        self._check_classifier()
-        colors = normalization(self.network)
-        view_settings = AugmentSettings(size=self.settings.image_size, mean=colors.mean, std=colors.std)
-        views = AugmentPipeline(store, view_settings, seed=0, device=self.device)
-        for output in Evaluator(views, self._autocast, BATCH).outputs(self.network, rows):
-            probs, logits = torch.softmax(output.logits, dim=1), output.logits.cpu().numpy()
-            check_finite(logits, self.run.folder.path)  # the score of a training that diverged looks like a bad guess
-            yield Scores(output.features.cpu().numpy(), logits, probs.cpu().numpy())
 
     def _check_classifier(self) -> None:
         if not self.network.num_classes:
@@ -232,6 +214,81 @@ def load(path: str | Path, checkpoint: Checkpoint = "last", device: Device = "au
     Args:
         path: Folder of a run.
         checkpoint: ``"last"``, or ``"best_val"`` for the weights with the best validation accuracy.
-        device: ``"auto"`` is a GPU if there is one.
+        device: ``"auto"`` uses a GPU if one is available.
     """
     return TrainedModel(path, checkpoint, device)
+
+
+def _load_or_fit_calibration(model: TrainedModel) -> tuple[Calibration, str]:
+    """Returns the calibration of the weights and its description; stores a newly fitted calibration in the run folder.
+
+    Raises:
+        DivergedError: If the logits of the network are not finite.
+    """
+    path = model.run.folder.calibration
+    stored = _read_calibrations(path)
+    if model.identity in stored:
+        return stored[model.identity], stored[model.identity].describe()
+    try:
+        calibration = _fit_calibration(model)
+        note = calibration.describe()
+    except DivergedError:
+        raise
+    except UserError as error:
+        calibration, note = Calibration(), f"not calibrated, because the data of the run cannot be used: {error}"
+    if calibration.is_fitted:
+        with suppress(OSError):  # without permission to write, it is fitted again at each use
+            by_identity = {**stored, model.identity: calibration}
+            text = json.dumps({identity: value.as_dict() for identity, value in by_identity.items()})
+            write_atomically(path, text + "\n")
+    else:
+        check_network(model.network, model.settings.image_size, model.run.folder.path)
+    return calibration, note
+
+
+def _fit_calibration(model: TrainedModel) -> Calibration:
+    """Fits the calibration on the validation images of the run; never reads test images."""
+    run = model.run
+    catalog = run.dataset.catalog if run.is_dataset_open else run.catalog
+    rows = catalog.rows(Split.VAL)
+    if len(rows) < MIN_IMAGES:
+        return Calibration()
+    if run.is_dataset_open:
+        logits = torch.cat([output.logits for output in model.outputs(rows)]).numpy()
+    else:
+        logits, rows = _logits_from_files(model, rows)
+    check_finite(logits, run.folder.path)
+    return calibrate(logits, catalog.label[rows])
+
+
+def _logits_from_files(model: TrainedModel, rows: NDArray[np.int64]) -> tuple[Logits, NDArray[np.int64]]:
+    """Decodes rows of the catalog without a store, which would decode all images of the data set.
+
+    Returns:
+        Logits ``(n, K)`` of the readable images, and their rows ``(n,)``.
+    """
+    catalog, preprocessor = model.run.catalog, model.preprocessor
+
+    def decode(row: int) -> Pixels | str:
+        decoded = try_decode(catalog.reader, row, preprocessor.stored_side)
+        return decoded if isinstance(decoded, str) else decoded.pixels
+
+    groups = decode_batches(rows.tolist(), decode, preprocessor)
+    logits, readable = [], []
+    for batch in run_inference(model.logits, preprocessor, groups, catalog.num_classes, model.batch_size):
+        logits.append(batch.logits)
+        readable += [index not in batch.errors for index in range(batch.size)]
+    return np.concatenate(logits), rows[np.array(readable)]
+
+
+def _read_calibrations(path: Path) -> dict[str, Calibration]:
+    """Reads the calibrations in a run folder, by the identity of their weights."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {identity: Calibration.from_dict(values) for identity, values in stored.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(
+            f"{path} is damaged, or of a later version: remove it, and the calibration will be fitted again."
+        ) from error

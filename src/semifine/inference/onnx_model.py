@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from semifine.data.decode import Pixels
 from semifine.errors import UserError
 from semifine.files import damage_as_user_error
-from semifine.inference.pipeline import BATCH
+from semifine.inference.pipeline import BATCH_SIZE
 from semifine.inference.prediction import ModelMetadata
 from semifine.inference.preprocess import CpuPreprocessor
 
@@ -36,8 +36,8 @@ class OnnxModel:
             raise UserError(f"{path} was not made by 'semifine export': its metadata say nothing of classes.")
         with damage_as_user_error(path):
             self.metadata = ModelMetadata.from_dict(json.loads(described))
-        self.preprocessor = CpuPreprocessor(self.metadata)
-        self.batch_size = BATCH
+        self.preprocessor = CpuPreprocessor(self.metadata.image_size, self.metadata.stored_side)
+        self.batch_size = BATCH_SIZE
 
     @cached_property
     def identity(self) -> str:
@@ -49,9 +49,9 @@ class OnnxModel:
     def calibration_note(self) -> str:
         return self.metadata.calibration.describe()
 
-    def logits(self, views: Sequence[Pixels]) -> NDArray[np.float32]:
+    def logits(self, images: Sequence[Pixels]) -> NDArray[np.float32]:
         """N views, (S, S, 3) levels each -> (N, K)."""
-        (logits,) = self.session.run(["logits"], {"views": np.stack(views)})
+        (logits,) = self.session.run(["logits"], {"images": np.stack(images)})
         return np.asarray(logits, np.float32)
 
 

@@ -1,4 +1,4 @@
-"""From images to logits: decoding in threads, batches in order, bounded memory."""
+"""From files to logits, in order: decoding in threads, batches for the network, bounded memory."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ from semifine.data.parallel import map_in_order
 from semifine.data.sources.scan import images_below
 from semifine.errors import UserError
 from semifine.inference.calibration import Logits
-from semifine.inference.preprocess import Group, Preprocessor, decode_batches, several
+from semifine.inference.preprocess import DecodedGroup, Preprocessor, batched, decode_batches
 
 ImageInput = str | Path | Image.Image | NDArray[np.uint8]
 
 
-def gather_given(preprocessor: Preprocessor, images: Iterable[ImageInput]) -> Iterator[Group]:
-    """Decoded and gathered, in order."""
-    return decode_batches(images, partial(_decode, preprocessor), preprocessor)
+def decode_inputs(preprocessor: Preprocessor, images: Iterable[ImageInput]) -> Iterator[DecodedGroup]:
+    """Decodes paths, Pillow images and arrays in order."""
+    return decode_batches(images, partial(_decode_input, preprocessor), preprocessor)
 
 
-def _decode(preprocessor: Preprocessor, image: ImageInput) -> Pixels | str:
-    """The pixels that a view is made of, or the reason why there are none."""
+def _decode_input(preprocessor: Preprocessor, image: ImageInput) -> Pixels | str:
     if isinstance(image, str | Path):
         return preprocessor.decode_file(str(image))
     try:
         if isinstance(image, Image.Image):
             image = np.asarray(turned(to_rgb(image), orientation_of(image)))
-        pixels = np.asarray(image)
-        return decode_array(pixels, preprocessor.known.stored_side).pixels
+        return decode_array(np.asarray(image), preprocessor.stored_side).pixels
     except (OSError, ValueError) as error:
         return str(error) or type(error).__name__
 
@@ -45,8 +43,12 @@ def _decode(preprocessor: Preprocessor, image: ImageInput) -> Pixels | str:
 STANDARD_INPUT = "-"
 
 
-def some_files(paths: Sequence[str], separator: bytes = b"\n") -> Iterator[str]:
-    """As ``find_files``, but at least one, and of paths that are there: a mistyped one is no unreadable image."""
+def list_files(paths: Sequence[str], separator: bytes = b"\n") -> Iterator[str]:
+    """The files of ``find_files``.
+
+    Raises:
+        UserError: If a path does not exist, or no image is found.
+    """
     for path in paths:
         _check_exists(path)
     files = find_files(paths, separator)
@@ -58,7 +60,7 @@ def some_files(paths: Sequence[str], separator: bytes = b"\n") -> Iterator[str]:
 
 
 def _check_exists(path: str) -> None:
-    """A link to something missing is there; whatever else is wrong with a path is said when it is read."""
+    """Accepts broken links and paths without permission: reading them reports what is wrong."""
     try:
         if path != STANDARD_INPUT:
             os.lstat(path)
@@ -71,13 +73,17 @@ def _check_exists(path: str) -> None:
 
 
 def find_files(paths: Iterable[str], separator: bytes = b"\n") -> Iterator[str]:
-    """The files that are meant, in the order given; of a folder all images in it and below, sorted.
+    """Files in the given order; a folder stands for all images in it and below, sorted.
 
-    A file that does not exist is given back as well: reading it will say so.
+    A file that does not exist is included, because reading it reports the error.
+
+    Args:
+        paths: Files, folders, or ``-`` for names on standard input.
+        separator: Byte between names on standard input.
     """
     for path in paths:
         if path == STANDARD_INPUT:
-            yield from find_files(_names(sys.stdin.buffer, separator))
+            yield from find_files(_read_names(sys.stdin.buffer, separator))
         elif os.path.isdir(path):
             found = images_below(Path(path), ".", with_closed=True)
             yield from (os.path.join(path, inside.removeprefix("./")) for inside in found)
@@ -85,17 +91,17 @@ def find_files(paths: Iterable[str], separator: bytes = b"\n") -> Iterator[str]:
             yield path
 
 
-def _names(stream: BinaryIO, separator: bytes) -> Iterator[str]:
-    """Names as they come, so that a long list is never held; a name may be of any bytes but the separator."""
+def _read_names(stream: BinaryIO, separator: bytes) -> Iterator[str]:
+    """Yields names while they arrive; a name may contain any bytes except the separator."""
     rest = b""
     while chunk := stream.read1(65536) if hasattr(stream, "read1") else stream.read(65536):
-        *whole, rest = (rest + chunk).split(separator)
-        yield from (_name(name) for name in whole if name.strip(b"\r"))
+        *complete, rest = (rest + chunk).split(separator)
+        yield from (_decode_name(name) for name in complete if name.strip(b"\r"))
     if rest.strip(b"\r\n"):
-        yield _name(rest)
+        yield _decode_name(rest)
 
 
-def _name(raw: bytes) -> str:
+def _decode_name(raw: bytes) -> str:
     if b"\0" in raw:
         raise UserError("The names on standard input end with a NUL, as find -print0 writes them: add --null.")
     name = os.fsdecode(raw.removesuffix(b"\r"))
@@ -104,40 +110,53 @@ def _name(raw: bytes) -> str:
     return name
 
 
-BATCH = 64
-GROUPS_AHEAD = 8
-"""Groups of decoded images whose views are under way."""
-BATCHES_AHEAD = 2
-"""Batches that the network may be ahead of what is made of their logits."""
+BATCH_SIZE = 64
+MAX_GROUPS_AHEAD = 8
+"""Number of decoded groups that are transformed ahead of the network."""
+MAX_BATCHES_AHEAD = 2
+"""Number of batches that the network is ahead of the caller."""
 
 
 class LogitBatch(NamedTuple):
-    """Some images in their order: (n, K) logits of the readable ones, and why the others are not."""
+    """Logits of consecutive images."""
 
     logits: Logits
-    problems: dict[int, str]
-    """By place in the batch."""
+    """Logits of the readable images ``(n, K)``."""
+    errors: dict[int, str]
+    """Why an image cannot be read, by its position in the batch."""
     size: int
+    """Number of images, with the unreadable ones."""
 
 
-def answer(
-    network: Callable[[Sequence[Any]], Logits], preprocessor: Preprocessor, groups: Iterable[Group], batch: int = BATCH
+def run_inference(
+    network: Callable[[Sequence[Any]], Logits],
+    preprocessor: Preprocessor,
+    groups: Iterable[DecodedGroup],
+    num_classes: int,
+    batch_size: int = BATCH_SIZE,
 ) -> Iterator[LogitBatch]:
-    """Batch after batch of images that were gathered in groups.
+    """Runs a network over decoded images, in order.
 
-    One thread makes views, another runs the network, and the caller goes on with earlier logits meanwhile.
+    One thread transforms images and another runs the network while the caller processes earlier logits.
+
+    Args:
+        network: Maps transformed images to logits ``(n, K)``.
+        preprocessor: Transforms the groups.
+        groups: Groups of decoded images.
+        num_classes: K.
+        batch_size: Number of images in a batch.
     """
 
-    def look(group: Group) -> list[Any]:
-        """The views of some images, and reasons in the place of those that have none."""
-        views = iter(preprocessor.views(group.gathered))
-        return [next(views) if reason is None else reason for reason in group.reasons]
+    def transform(group: DecodedGroup) -> list[Any]:
+        """The transformed images of a group, with a reason in the place of each unreadable image."""
+        images = iter(preprocessor.transform(group.images))
+        return [next(images) if error is None else error for error in group.errors]
 
-    def ask(some: Sequence[Any]) -> LogitBatch:
-        readable = [view for view in some if not isinstance(view, str)]
-        nothing = np.zeros((0, len(preprocessor.known.class_names)), np.float32)
-        problems = {place: view for place, view in enumerate(some) if isinstance(view, str)}
-        return LogitBatch(network(readable) if readable else nothing, problems, len(some))
+    def predict(batch: Sequence[Any]) -> LogitBatch:
+        readable = [image for image in batch if not isinstance(image, str)]
+        errors = {index: image for index, image in enumerate(batch) if isinstance(image, str)}
+        logits = network(readable) if readable else np.zeros((0, num_classes), np.float32)
+        return LogitBatch(logits, errors, len(batch))
 
-    views = chain.from_iterable(map_in_order(look, groups, workers=1, in_flight=GROUPS_AHEAD))
-    return map_in_order(ask, several(views, batch), workers=1, in_flight=BATCHES_AHEAD)
+    images = chain.from_iterable(map_in_order(transform, groups, workers=1, in_flight=MAX_GROUPS_AHEAD))
+    return map_in_order(predict, batched(images, batch_size), workers=1, in_flight=MAX_BATCHES_AHEAD)

@@ -17,9 +17,9 @@ from semifine.data.parallel import usable_cores
 from semifine.errors import UserError
 from semifine.files import atomic_file
 from semifine.inference.calibration import Logits
-from semifine.inference.pipeline import answer
+from semifine.inference.pipeline import run_inference
 from semifine.inference.prediction import ModelMetadata, Prediction, PredictOptions, predict_from_logits
-from semifine.inference.preprocess import Preprocessor, several
+from semifine.inference.preprocess import Preprocessor, batched
 from semifine.inference.tables import ROWS, Journal, Record, as_record, check_suffix, table_rows
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -120,13 +120,14 @@ def predict_files(
             names.append(file)
             yield file
 
-    groups = model.preprocessor.gather_files(remembered(), workers or usable_cores())
-    for answered in answer(model.logits, model.preprocessor, groups, batch or model.batch_size):
-        predictions = iter(predict_from_logits(answered.logits, model.metadata, questions))
-        for place in range(answered.size):
-            problem = answered.problems.get(place)
-            yield names[place], problem if problem is not None else next(predictions)
-        del names[: answered.size]
+    groups = model.preprocessor.decode_files(remembered(), workers or usable_cores())
+    num_classes = len(model.metadata.class_names)
+    for logit_batch in run_inference(model.logits, model.preprocessor, groups, num_classes, batch or model.batch_size):
+        predictions = iter(predict_from_logits(logit_batch.logits, model.metadata, questions))
+        for index in range(logit_batch.size):
+            error = logit_batch.errors.get(index)
+            yield names[index], error if error is not None else next(predictions)
+        del names[: logit_batch.size]
 
 
 def predict_into(
@@ -166,10 +167,10 @@ def predict_into(
                     if progress is not None:
                         progress(tally.predicted + tally.unreadable)
 
-                for done in several(_done_before(journal, rest), ROWS):
+                for done in batched(_done_before(journal, rest), ROWS):
                     take(done)
                 predicted = predict_files(model, rest, questions, batch, workers)
-                for some in several(predicted, batch or model.batch_size):
+                for some in batched(predicted, batch or model.batch_size):
                     records = [_record(file, result) for file, result in some]
                     journal.append(records)
                     take(records)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.errors import UserError
-from semifine.inference.calibration import Calibration, Mask, ClassClusters, Logits, candidates, energy_score, softmax
+from semifine.inference.calibration import Calibration, ClassClusters, Logits, Mask, candidates, energy_score, softmax
 from semifine.inference.taxonomy import Taxon, Taxonomy
 
 FORMAT = 1

@@ -1,11 +1,11 @@
-"""The evaluation transform on the CPU, without torch."""
+"""The evaluation transform on the CPU, with numpy and Pillow alone, and decoding in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from math import ceil
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +13,49 @@ from PIL import Image
 
 from semifine.data.decode import Pixels, decode_or_reason
 from semifine.data.parallel import map_in_order, usable_cores
-from semifine.inference.prediction import ModelMetadata
+
+if TYPE_CHECKING:
+    from semifine.data.store import ImageStore
 
 ItemT = TypeVar("ItemT")
 
 
-class Group(NamedTuple):
-    """Some images: the readable ones gathered, and of each why it is not among them, if so."""
+class DecodedGroup(NamedTuple):
+    """A few decoded images."""
 
-    gathered: Any
-    reasons: Sequence[str | None]
+    images: Any
+    """The readable images, as ``Preprocessor.collate`` returned them."""
+    errors: Sequence[str | None]
+    """For each item None, or the reason why it cannot be read."""
+
+
+class Preprocessor(Protocol):
+    """The evaluation transform of a model: shrink to the stored side, then resize and crop the central square."""
+
+    group_size: int
+    """Number of images to decode and transform at a time."""
+    stored_side: int
+    """Larger images are first shrunk to this shorter side."""
+
+    def decode_file(self, file: str) -> Pixels | str:
+        """Returns the pixels of a file, or the reason why it cannot be read."""
+        ...
+
+    def decode_files(self, files: Iterable[str], workers: int) -> Iterator[DecodedGroup]:
+        """Decodes any number of files in order."""
+        ...
+
+    def collate(self, images: Sequence[Pixels]) -> Any:
+        """Prepares decoded images in the thread that decoded them."""
+        ...
+
+    def transform(self, collated: Any) -> Sequence[Any]:
+        """Returns the transformed images, each ``(S, S, 3)`` uint8, on the device of the network."""
+        ...
+
+    def transform_stored(self, store: ImageStore, rows: NDArray[np.int64]) -> Sequence[Any]:
+        """Transforms images of a store, which are decoded and shrunk already."""
+        ...
 
 
 def decode_batches(
@@ -30,111 +63,113 @@ def decode_batches(
     decode: Callable[[ItemT], Pixels | str],
     preprocessor: Preprocessor,
     workers: int | None = None,
-) -> Iterator[Group]:
-    """Items of any kind, in order; ``decode`` gives one's pixels, or the reason why there are none."""
-    Image.init()  # loads Pillow's formats once, before threads could meet over it
+) -> Iterator[DecodedGroup]:
+    """Decodes items of any kind in threads, in order.
 
-    def gathered(some: Sequence[ItemT]) -> Group:
-        decoded = [decode(item) for item in some]
-        reasons = [pixels if isinstance(pixels, str) else None for pixels in decoded]
-        return Group(preprocessor.gather([pixels for pixels in decoded if not isinstance(pixels, str)]), reasons)
+    Args:
+        items: What to decode.
+        decode: Returns the pixels of an item, or the reason why it cannot be read.
+        preprocessor: Collates the images of each group.
+        workers: Number of threads; by default all cores.
+    """
+    Image.init()  # loads Pillow's formats before threads start
 
-    at_work = workers or usable_cores()
-    return map_in_order(gathered, several(items, preprocessor.together), at_work, in_flight=2 * at_work)
+    def decode_group(group: Sequence[ItemT]) -> DecodedGroup:
+        decoded = [decode(item) for item in group]
+        errors = [pixels if isinstance(pixels, str) else None for pixels in decoded]
+        return DecodedGroup(preprocessor.collate([p for p in decoded if not isinstance(p, str)]), errors)
+
+    workers = workers or usable_cores()
+    return map_in_order(decode_group, batched(items, preprocessor.group_size), workers, in_flight=2 * workers)
 
 
-def several(items: Iterable[ItemT], count: int) -> Iterator[list[ItemT]]:
-    """Lists of that many items; the last may be shorter."""
+def batched(items: Iterable[ItemT], size: int) -> Iterator[list[ItemT]]:
+    """Lists of ``size`` items; the last one may be shorter.
+
+    Example:
+        >>> list(batched("abc", 2))
+        [['a', 'b'], ['c']]
+    """
     rest = iter(items)
-    while some := list(islice(rest, count)):
-        yield some
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
-# Both as views/maker.py has them; a test compares the two.
-LARGEST_SHRINK = 1.5
-MOST_OVERSAMPLE = 4
+MAX_SHRINK = 1.5
+"""Images that are shrunk by more are oversampled against aliasing."""
+MAX_OVERSAMPLE = 4
 
 
-def central_view(pixels: Pixels, size: int) -> Pixels:
-    """(H, W, 3) levels -> (size, size, 3): the central square, its shorter side resized to ``size``."""
+def center_crop_array(pixels: Pixels, size: int) -> Pixels:
+    """Resizes the shorter side of an image ``(H, W, 3)`` to ``size`` and crops the central square.
+
+    Example:
+        >>> center_crop_array(np.full((40, 60, 3), 7, np.uint8), 32).shape
+        (32, 32, 3)
+    """
     height, width, _ = pixels.shape
     shorter = min(height, width)
     oversample = oversampling(shorter, size)
-    rows = _along(pixels, _places(height, shorter, size, oversample))
-    both = _along(rows.swapaxes(0, 1), _places(width, shorter, size, oversample)).swapaxes(0, 1)
+    rows = _interpolate(pixels, _sample_points(height, shorter, size, oversample))
+    square = _interpolate(rows.swapaxes(0, 1), _sample_points(width, shorter, size, oversample)).swapaxes(0, 1)
     if oversample > 1:
-        both = both.reshape(size, oversample, size, oversample, 3).mean(axis=(1, 3))
-    return (both + np.float32(0.5)).astype(np.uint8)
+        square = square.reshape(size, oversample, size, oversample, 3).mean(axis=(1, 3))
+    return (square + np.float32(0.5)).astype(np.uint8)
 
 
 def oversampling(shorter: int, size: int) -> int:
-    """How many samples a pixel of the view averages along each axis."""
-    return min(max(1, ceil(shorter / size / LARGEST_SHRINK)), MOST_OVERSAMPLE)
+    """Number of samples along each axis that are averaged for one pixel."""
+    return min(max(1, ceil(shorter / size / MAX_SHRINK)), MAX_OVERSAMPLE)
 
 
-def _places(extent: int, shorter: int, size: int, oversample: int) -> NDArray[np.float64]:
-    """Where the samples along one axis lie, counted from the center of the first pixel."""
+def _sample_points(extent: int, shorter: int, size: int, oversample: int) -> NDArray[np.float64]:
+    """Coordinates of the samples along one axis, from the center of the first pixel."""
     resized = size * extent // shorter
     scale = extent / resized
     start = np.rint((resized - size) / 2) * scale
     steps = (np.arange(size * oversample) + 0.5) / oversample
-    places: NDArray[np.float64] = np.clip(start + scale * steps - 0.5, 0, extent - 1)
-    return places
+    points: NDArray[np.float64] = np.clip(start + scale * steps - 0.5, 0, extent - 1)
+    return points
 
 
-def _along(levels: NDArray[Any], places: NDArray[np.float64]) -> NDArray[np.float32]:
+def _interpolate(pixels: NDArray[Any], points: NDArray[np.float64]) -> NDArray[np.float32]:
     """Linear interpolation along the first axis."""
-    # Only what is sampled is converted: of a long image a part.
-    first, last = int(places[0]), min(int(places[-1]) + 2, len(levels))
-    levels, places = levels[first:last].astype(np.float32), places - first
-    lower = np.minimum(places.astype(np.intp), max(len(levels) - 2, 0))
-    weight = (places - lower).astype(np.float32)[:, None, None]
-    below = levels[lower]
-    above = levels[np.minimum(lower + 1, len(levels) - 1)]
-    between: NDArray[np.float32] = below + weight * (above - below)
-    return between
-
-
-class Preprocessor(Protocol):
-    """What a model needs to see."""
-
-    known: ModelMetadata
-    together: int
-    """Images that had best be handled at a time."""
-
-    def decode_file(self, file: str) -> Pixels | str:
-        """The pixels of a file, at least as many as its view needs, or the reason why there are none."""
-        ...
-
-    def gather(self, images: Sequence[Pixels]) -> Any:
-        """What the core that decoded some images does with them before they are handed over."""
-        ...
-
-    def gather_files(self, files: Iterable[str], workers: int) -> Iterator[Group]:
-        """Any number of files decoded and gathered, in their order, on as many cores."""
-        ...
-
-    def views(self, gathered: Any) -> Sequence[Any]:
-        """Of each image that was gathered its view, (S, S, 3) levels, as the model's network takes it."""
-        ...
+    # Converts only the sampled part, which is small in a long image.
+    first, last = int(points[0]), min(int(points[-1]) + 2, len(pixels))
+    pixels, points = pixels[first:last].astype(np.float32), points - first
+    lower = np.minimum(points.astype(np.intp), max(len(pixels) - 2, 0))
+    weight = (points - lower).astype(np.float32)[:, None, None]
+    below = pixels[lower]
+    above = pixels[np.minimum(lower + 1, len(pixels) - 1)]
+    result: NDArray[np.float32] = below + weight * (above - below)
+    return result
 
 
 class CpuPreprocessor:
-    """With Pillow and numpy alone: images are shrunk as training's are, and their central squares cut out."""
+    """The evaluation transform with numpy and Pillow.
 
-    together = 4  # enough to hand over, few enough that large photos keep all threads busy to the end
+    Args:
+        image_size: Side of the square that the network sees.
+        stored_side: Larger images are first shrunk to this shorter side.
+    """
 
-    def __init__(self, known: ModelMetadata) -> None:
-        self.known = known
+    group_size = 4  # small enough that large photos keep all threads busy to the end
+
+    def __init__(self, image_size: int, stored_side: int) -> None:
+        self.image_size = image_size
+        self.stored_side = stored_side
 
     def decode_file(self, file: str) -> Pixels | str:
-        return decode_or_reason(file, self.known.stored_side)
+        return decode_or_reason(file, self.stored_side)
 
-    def gather(self, images: Sequence[Pixels]) -> Sequence[Pixels]:
-        return [central_view(image, self.known.image_size) for image in images]
-
-    def gather_files(self, files: Iterable[str], workers: int) -> Iterator[Group]:
+    def decode_files(self, files: Iterable[str], workers: int) -> Iterator[DecodedGroup]:
         return decode_batches(files, self.decode_file, self, workers)
 
-    def views(self, gathered: Sequence[Pixels]) -> Sequence[Pixels]:
-        return gathered
+    def collate(self, images: Sequence[Pixels]) -> Sequence[Pixels]:
+        return [center_crop_array(image, self.image_size) for image in images]
+
+    def transform(self, collated: Sequence[Pixels]) -> Sequence[Pixels]:
+        return collated
+
+    def transform_stored(self, store: ImageStore, rows: NDArray[np.int64]) -> Sequence[Pixels]:
+        return self.collate([store.image(row).numpy() for row in rows.tolist()])

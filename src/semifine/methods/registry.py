@@ -1,6 +1,6 @@
-"""Finds methods by name or file, and tells reports how to show them.
+"""Finds methods by name or file, and tells reports how to display them.
 
-Importing this module does not import torch, so the command line can list method names at once.
+Importing this module does not import torch, so the command line lists method names without delay.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from semifine import methods
 from semifine.errors import UserError
 
 if TYPE_CHECKING:
     from semifine.methods.base import Group, Method
 
+METHOD_FOLDERS = [str(Path(__file__).parent)]
 SUPPORT_MODULES = {"base", "components", "registry"}
-"""Modules of this package that are not methods."""
+"""Modules of this folder that are not methods."""
 FILE_SUFFIX = ".py"
 """A method name with this ending is the path of a file."""
 
@@ -34,21 +34,17 @@ FILE_SUFFIX = ".py"
 def method_names() -> list[str]:
     """Names of the methods in this package, as ``--method`` accepts them.
 
-    Example::
-
+    Example:
         >>> "fixmatch" in method_names()
         True
     """
-    return sorted(
-        module.name for module in pkgutil.iter_modules(methods.__path__) if module.name not in SUPPORT_MODULES
-    )
+    return sorted({module.name for module in pkgutil.iter_modules(METHOD_FOLDERS)} - SUPPORT_MODULES)
 
 
 def absolute_name(name: str) -> str:
     """Makes the path of a method file absolute; leaves the name of a method in this package unchanged.
 
-    Example::
-
+    Example:
         >>> absolute_name("soc")
         'soc'
         >>> absolute_name("/methods/../mine.py")
@@ -64,10 +60,9 @@ def method_class(name: str) -> type[Method]:
         name: Name of a method in this package, or path of a Python file that defines one.
 
     Raises:
-        UserError: There is no such method, or its file cannot be imported.
+        UserError: If there is no such method, or its file cannot be imported.
 
-    Example::
-
+    Example:
         >>> method_class("fixmatch").title
         'FixMatch'
     """
@@ -92,13 +87,12 @@ class MethodDisplay:
 
 @cache
 def method_display(name: str) -> MethodDisplay:
-    """Title, color and group of a method.
+    """Returns title, color and group of a method.
 
-    A method that is not in this package is shown under its name in a spare color: a report must not run the method
-    file that a run folder names.
+    A method that is not in this package is shown under its name in a spare color: a report must not execute the
+    method file that a run folder names.
 
-    Example::
-
+    Example:
         >>> method_display("soc").title
         'SoC'
         >>> method_display("my_method").title
@@ -113,7 +107,7 @@ def method_display(name: str) -> MethodDisplay:
 def _load_packaged(name: str) -> type[Method]:
     file = f"methods/{name}.py"
     with _import_errors_as_user_errors(file):
-        module = import_module(f"{methods.__name__}.{name}")
+        module = import_module(f"semifine.methods.{name}")
     found = [method for method in _methods_in(module) if method.name == name]
     if len(found) != 1:
         raise UserError(f"{file} has {f'{len(found)} classes' if found else 'no class'} with the name '{name}'.")
@@ -121,21 +115,21 @@ def _load_packaged(name: str) -> type[Method]:
 
 
 def _load_file(path: Path) -> type[Method]:
-    """Loads the method of a user's file; an edited file is loaded again."""
+    """Loads the method from a user's file; an edited file is loaded again."""
     try:
         source = path.read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"The method's file {path} cannot be read: {reason}. If the file was moved, move it back: runs load it "
-            "from the path they were started with."
+            f"The method file {path} cannot be read: {reason}. If the file was moved, move it back, because a run "
+            "loads it from the path at which training started."
         ) from error
     return _execute(path, source)
 
 
 @cache
 def _execute(path: Path, source: bytes) -> type[Method]:
-    """Runs the source of a method file; cached, so that the same source always gives the same class."""
+    """Executes the source of a method file; cached, so that the same source always gives the same class."""
     module = ModuleType(f"semifine_method_{hashlib.sha256(os.fsencode(path) + source).hexdigest()[:16]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses resolve the types of their fields through sys.modules
@@ -144,8 +138,8 @@ def _execute(path: Path, source: bytes) -> type[Method]:
     own = [method for method in _methods_in(module) if method.__module__ == module.__name__]
     if len(own) != 1:
         raise UserError(
-            f"{path} must have one class with a name, derived from semifine.methods.base.Method, "
-            f"and has {len(own) or 'none'}."
+            f"{path} must contain exactly one named subclass of semifine.methods.base.Method, but it contains "
+            f"{len(own) or 'none'}."
         )
     if own[0].name in method_names():
         raise UserError(f"{path}: '{own[0].name}' is the name of another method; choose a different one.")
@@ -162,11 +156,11 @@ def _methods_in(module: ModuleType) -> list[type[Method]]:
 
 @contextmanager
 def _import_errors_as_user_errors(file: str) -> Iterator[None]:
-    """Raises any exception from importing a method file as a `UserError` with the file and line."""
+    """Turns any exception from importing a method file into a `UserError` that names the file and line."""
     try:
         yield
     except Exception as error:
         line = next((frame.lineno for frame in reversed(extract_tb(error.__traceback__)) if file in frame.filename), 0)
-        where = f", line {line}" if line else ""
+        location = f", line {line}" if line else ""
         reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
-        raise UserError(f"{file} cannot be imported: {reason}{where}.") from error
+        raise UserError(f"{file} cannot be imported: {reason}{location}.") from error

@@ -73,6 +73,7 @@ class Run:
 
     Args:
         path: Folder of a run, finished or not.
+        dataset: The data set of the run, if it is open already.
 
     Example:
         >>> run = Run("runs/soc")  # doctest: +SKIP
@@ -80,9 +81,11 @@ class Run:
         (61.2, ('Parus major', 'Parus minor'))
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, dataset: Dataset | None = None) -> None:
         self.path = Path(path)
         self.folder = RunFolder.open(self.path)
+        if dataset is not None:
+            self.dataset = dataset
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -295,7 +298,11 @@ class Run:
             raise UserError("The settings of the run do not name its data.")
         source = str(data["source"])
         values = {key: value for key, value in data.items() if key != "source"}
-        catalog = load_catalog(source, build_settings(source, values))
+        try:
+            settings = build_settings(source, values)
+        except UserError as error:
+            raise UserError(f"{self.folder.settings}: {error}") from error
+        catalog = load_catalog(source, settings)
         self.folder.check_classes(catalog.class_names)
         return catalog
 
@@ -316,6 +323,11 @@ class Run:
             labels=read_frozen_labels(self.folder.labels),
         )
         return dataset
+
+    @property
+    def is_dataset_open(self) -> bool:
+        """Whether :attr:`dataset` is open, so that using it decodes nothing."""
+        return "dataset" in vars(self)
 
     def load_network(self, checkpoint: str = "last", device: str = "cpu") -> Classifier:
         """Loads the evaluated network in eval mode, without the projection heads that only training needs.

@@ -1,0 +1,248 @@
+"""Reads settings from presets, YAML files and the command line, and merges them into the settings of one run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+from semifine.config.autotune import AUTOTUNED, Suggestions, autotune
+from semifine.config.train_settings import RunSettings, TrainSettings, may_change_on_resume
+from semifine.data import sources
+from semifine.errors import UserError
+from semifine.fields import build, field_names, unknown_key
+from semifine.files import write_atomically
+from semifine.methods.registry import absolute_name, method_class
+
+if TYPE_CHECKING:
+    from semifine.data.dataset import Dataset
+
+PRESETS = Path(__file__).parent / "presets"
+DEFAULTS = {"data.source": "synthetic", "method.name": "soc"}
+
+
+def resolve(layers: Sequence[Mapping[str, Any]], dataset: Dataset | None = None) -> RunSettings:
+    """Merges layers of flat keys into the settings of one run. Later layers override earlier ones.
+
+    The preset of the data source, if there is one, is the lowest layer. For example, the synthetic data set uses a
+    small network and small images by default.
+
+    Args:
+        layers: Values by key, such as ``lr``, ``data.source`` or ``method.alpha``.
+        dataset: The opened data set. For the user's own photos, :func:`autotune` then chooses settings that no layer
+            contains.
+
+    Returns:
+        The checked settings.
+
+    Raises:
+        UserError: If a key is unknown or a value is invalid.
+
+    Example:
+        >>> settings = resolve([{"iterations": 100, "lr": 0.1}, {"iterations": "200", "method.alpha": 4}])
+        >>> settings.train.iterations, settings.train.lr, settings.method_settings.alpha
+        (200, 0.1, 4.0)
+    """
+    merged = _merge(layers)
+    data, method = str(merged["data.source"]), absolute_name(str(merged["method.name"]))
+    source_name, root = sources.resolve(data)
+    data_settings_class = sources.source_named(source_name).settings_class
+    chosen_method = method_class(method)
+    groups = _split_groups(merged, all_keys(data_settings_class, chosen_method.Settings))
+    train = build(TrainSettings, groups[""])
+    suggested = Suggestions()
+    if dataset is not None and sources.is_own_photos(source_name):
+        # If the EMA network is not evaluated, its decay belongs to the method and must not be tuned.
+        given = groups[""].keys() | (set() if chosen_method.evaluates_ema else {"ema"})
+        if not given >= AUTOTUNED:
+            suggested = autotune(dataset.catalog, given, train)
+            train = dataclasses.replace(train, **suggested.values)  # type: ignore[arg-type]
+    return RunSettings(
+        data=f"{source_name}:{root}" if root else source_name,  # an absolute path, valid in any working directory
+        method=method,
+        train=train,
+        data_settings=build(data_settings_class, groups["data"], "data."),
+        method_settings=build(chosen_method.Settings, groups["method"], "method."),
+        notes=(f"chosen from the data: {', '.join(suggested.reasons)}",) if suggested.reasons else (),
+    )
+
+
+def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, Dataset]:
+    """Opens the data set and resolves the settings of one run; the catalog is read only if a setting depends on it.
+
+    Example:
+        >>> settings, dataset = open_and_resolve([{"data.source": "synthetic", "data.genera": 2}])
+        >>> dataset.catalog.num_classes
+        10
+    """
+    from semifine.data.dataset import Dataset  # slow: imports torch, which reading settings does not need
+
+    merged = _merge(layers)
+    values = {key.removeprefix("data."): value for key, value in merged.items() if key.startswith("data.")}
+    del values["source"]
+    dataset = Dataset.open(str(merged["data.source"]), values)
+    return resolve(layers, dataset), dataset
+
+
+def _merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    merged = DEFAULTS | {key: value for layer in layers for key, value in layer.items()}
+    source_name, _ = sources.resolve(str(merged["data.source"]))
+    return {**source_defaults(source_name), **merged}
+
+
+def _split_groups(merged: Mapping[str, Any], valid_keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Splits the keys into the groups "" (training), "data" and "method"; raises UserError for any other group."""
+    groups: dict[str, dict[str, Any]] = {"": {}, "data": {}, "method": {}}
+    for key, value in merged.items():
+        group, _, name = key.rpartition(".")
+        if key in DEFAULTS:
+            continue
+        if group not in groups:
+            raise unknown_key(key, valid_keys)
+        groups[group][name] = value
+    return groups
+
+
+def all_keys(data_settings_class: type, method_settings_class: type) -> list[str]:
+    """Lists every valid key for a data source and a method."""
+    return [
+        *DEFAULTS,
+        *field_names(TrainSettings),
+        *("data." + name for name in field_names(data_settings_class)),
+        *("method." + name for name in field_names(method_settings_class)),
+    ]
+
+
+def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Joins the keys of nested settings with dots. ``data: x`` and ``method: x`` set the source and the name.
+
+    Example:
+        >>> flatten({"method": {"alpha": 5}, "data": "synthetic", "lr": 0.1})
+        {'method.alpha': 5, 'data.source': 'synthetic', 'lr': 0.1}
+    """
+    short = {"data": "data.source", "method": "method.name"}
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            flat[short.get(key, key)] = value
+    return flat
+
+
+def read_settings_file(path: Path) -> dict[str, Any]:
+    """Reads a YAML settings file into flat keys; raises UserError if it is not valid."""
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"Cannot read the settings file {path}: {error.strerror or error}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"The settings file {path} is not valid YAML: {reason}.") from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
+        raise UserError(f"The settings file {path} must contain 'key: value' lines.")
+    return flatten(loaded)
+
+
+def preset_names() -> list[str]:
+    """Names of the presets, as ``--preset`` accepts them.
+
+    Example:
+        >>> "soc-paper" in preset_names()
+        True
+    """
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """Reads the flat keys of a preset, without its ``summary``."""
+    if name not in preset_names():
+        raise UserError(f"Unknown preset '{name}'. Valid ones: {', '.join(preset_names())}.")
+    return {key: value for key, value in read_settings_file(PRESETS / f"{name}.yaml").items() if key != "summary"}
+
+
+def preset_summary(name: str) -> str:
+    return str(read_settings_file(PRESETS / f"{name}.yaml").get("summary", ""))
+
+
+def source_defaults(source_name: str) -> dict[str, Any]:
+    """Reads the default settings for a data source; empty if the source has none."""
+    path = PRESETS / "datasets" / f"{source_name}.yaml"
+    return read_settings_file(path) if path.exists() else {}
+
+
+def write_settings(settings: RunSettings, path: Path) -> None:
+    """Writes every resolved value, so that the file alone reproduces the run."""
+    write_atomically(path, yaml.safe_dump(settings.as_dict(), sort_keys=False, allow_unicode=True))
+
+
+def read_run_values(path: Path) -> dict[str, Any]:
+    """Reads the flat keys of the ``settings.yaml`` of a run, without checking the values."""
+    values = read_settings_file(path)
+    missing = [key for key in (*DEFAULTS, "iterations") if key not in values]
+    if missing:
+        raise UserError(f"{path} is damaged: the key '{missing[0]}' is missing; restore the whole file.")
+    return values
+
+
+def read_train_settings(path: Path) -> TrainSettings:
+    """Reads the training settings of a run; its data and its method need not exist."""
+    values = {key: value for key, value in read_run_values(path).items() if "." not in key}
+    with _naming(path):
+        return build(TrainSettings, values)
+
+
+def read_run_settings(path: Path, changed: Mapping[str, Any] | None = None) -> RunSettings:
+    """Reads all settings of a run.
+
+    Args:
+        path: The ``settings.yaml`` of the run.
+        changed: Values that override the values in the file.
+
+    Raises:
+        UserError: If a value is invalid; the message names the file.
+    """
+    values = read_run_values(path)
+    with _naming(path):
+        method = str(values["method.name"])
+        # Runs write absolute paths. A relative path could execute a file that came with a copied run folder.
+        if absolute_name(method) != method:
+            raise UserError(f"method.name must be the absolute path of the method file, not '{method}'.")
+        return resolve([{**values, **(changed or {})}])
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Adds the name of the settings file to errors about its values."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+class Difference(NamedTuple):
+    """A setting that differs between two runs."""
+
+    key: str
+    before: Any
+    now: Any
+
+
+def first_difference(before: RunSettings, now: RunSettings) -> Difference | None:
+    """Returns the first setting that differs between two runs and must not change on resume.
+
+    Example:
+        >>> first_difference(resolve([{"lr": 0.1, "log_every": 10}]), resolve([{"lr": 0.2, "log_every": 20}]))
+        Difference(key='lr', before=0.1, now=0.2)
+    """
+    old = flatten(before.as_dict())
+    for key, value in flatten(now.as_dict()).items():
+        if not may_change_on_resume(key) and old.get(key) != value:
+            return Difference(key, old.get(key), value)
+    return None
