@@ -4,7 +4,7 @@ import { get, photo } from "./api.js";
 import { person } from "./people.js";
 
 const PREFETCH = 3; // images whose details are fetched in advance
-const REFILL_BELOW = 8; // the server is asked for more images when fewer are left
+const REFILL_BELOW = 8; // fetch more images when fewer are left
 const BATCH = 60;
 
 export class Queue {
