@@ -6,15 +6,22 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
 from semifine.cli.main import main
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Options of torchrun, srun, tensorboard and released code of papers, and of the examples in docs/how-to/add_*.md.
+FOREIGN_OPTIONS = {
+    *("nnodes", "nproc-per-node", "rdzv-backend", "rdzv-endpoint", "nodes", "ntasks-per-node", "gpus-per-node"),
+    *("kill-on-bad-exit", "logdir", "strict", "eman", "vertical-flip", "data.labels-per-class"),
+}
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -36,8 +43,17 @@ def run_command(arguments: list[str]) -> int:
     return subprocess.run([sys.executable, "-m", "semifine", *arguments], timeout=240).returncode
 
 
+def edits_source_files(page: Path) -> bool:
+    """Whether the commands of a page need its edits of the source tree; test_guides.py runs them."""
+    return re.search(r"^(New file|In) `src/", page.read_text(encoding="utf-8"), flags=re.MULTILINE) is not None
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if blocks(page, "console") and not edits_source_files(page)],
+    ids=lambda page: page.name,
+)
 def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_files(page, tmp_path)
@@ -86,3 +102,20 @@ def test_files_named_on_pages_exist(page: Path) -> None:
         assert any((folder / path).exists() for folder in folders), f"{page.name} names {path}"
     for package in set(re.findall(r"`([a-z_]+)/`", text)) if page.name == "reliability.md" else ():
         assert (ROOT / "tests" / package).is_dir() or (ROOT / package).is_dir(), f"{page.name} names {package}/"
+
+
+@cache
+def known_options() -> frozenset[str]:
+    """Returns the options and settings on the generated reference pages, and the options of the benchmarks."""
+    generated = "".join(load_script("reference").pages().values())
+    options = set(re.findall(r"`(?:--)?((?:method\.|data\.)?[a-z][a-z0-9_-]*)", generated))
+    scripts = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "benchmarks").glob("*.py"))
+    options |= set(re.findall(r'"--([a-z-]+)"', scripts)) | {"data", "method", "help"}
+    return frozenset(name.replace("_", "-") for name in options)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_options_on_pages_exist(page: Path) -> None:
+    found = re.findall(r"(?<![\w-])--((?:method\.|data\.)?[a-z][a-z0-9_-]*)", page.read_text(encoding="utf-8"))
+    names = {name.replace("_", "-") for name in found} - FOREIGN_OPTIONS - known_options()
+    assert {name for name in names if name.removeprefix("no-") not in known_options()} == set()
