@@ -17,6 +17,9 @@ from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Guides that add files to the source tree. tests/docs/test_guides.py follows them.
+NEW_FILE = re.compile(r"^New file `(src/[\w/.]+)`:", flags=re.MULTILINE)
+EDITS_SOURCE = re.compile(r"^(?:New file|In) `src/", flags=re.MULTILINE)
 # Options of torchrun, srun, tensorboard and released code of papers, and of the examples in docs/how-to/add_*.md.
 FOREIGN_OPTIONS = {
     *("nnodes", "nproc-per-node", "rdzv-backend", "rdzv-endpoint", "nodes", "ntasks-per-node", "gpus-per-node"),
@@ -97,7 +100,8 @@ def test_links_between_pages_exist(page: Path) -> None:
 def test_files_named_on_pages_exist(page: Path) -> None:
     """Checks files of tests, benchmarks and packages, with paths relative to tests/ or to the package."""
     text = page.read_text(encoding="utf-8")
-    for path in set(re.findall(r"`(?:src/semifine/|tests/)?([a-z_]+/[a-z_/]+\.(?:py|yaml))`", text)):
+    new = {path.removeprefix("src/semifine/") for path in re.findall(NEW_FILE, text)}
+    for path in set(re.findall(r"`(?:src/semifine/|tests/)?([a-z_]+/[a-z_/]+\.(?:py|yaml))`", text)) - new:
         folders = (ROOT, ROOT / "tests", ROOT / "src" / "semifine")
         assert any((folder / path).exists() for folder in folders), f"{page.name} names {path}"
     for package in set(re.findall(r"`([a-z_]+)/`", text)) if page.name == "reliability.md" else ():
