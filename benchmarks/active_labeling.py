@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from accuracy import format_mean
 from semifine.cli.main import main as semifine
 from semifine.data.label_log import LabelLog
 from semifine.studio.jobs import TrainingOptions, training_command
@@ -49,17 +49,17 @@ def give_answers(snapshot: ModelSnapshot, strategy: str, answers: int, seed: int
         order = np.random.default_rng(seed).permutation(len(order))
     chosen = [] if strategy == "none" else order[:answers].tolist()
     on_short_list = 0
-    for place in chosen:
-        truth = int(snapshot.catalog.truth[snapshot.rows[place]])
+    for index in chosen:
+        truth = int(snapshot.catalog.truth[snapshot.rows[index]])
         known = 0 <= truth < len(snapshot.class_names)
-        on_short_list += known and truth in snapshot.candidates(place)
-        if label_queue.current_label(place).last:
+        on_short_list += known and truth in snapshot.candidates(index)
+        if label_queue.current_label(index).last:
             continue  # answered by an earlier attempt
         if known:
-            label_queue.submit(Answer("simulated", "label", [place], [0], snapshot.class_names[truth]))
+            label_queue.submit(Answer("simulated", "label", [index], [0], snapshot.class_names[truth]))
         else:
-            label_queue.submit(Answer("simulated", "none_of_these", [place], [0]))
-    wrong = [snapshot.prediction[place] != snapshot.catalog.truth[snapshot.rows[place]] for place in chosen]
+            label_queue.submit(Answer("simulated", "none_of_these", [index], [0]))
+    wrong = [snapshot.prediction[index] != snapshot.catalog.truth[snapshot.rows[index]] for index in chosen]
     log.close()
     return {
         "answers": len(chosen),
@@ -71,13 +71,15 @@ def give_answers(snapshot: ModelSnapshot, strategy: str, answers: int, seed: int
 
 
 def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[dict[str, Any]]:
-    """Trains the first run of a seed and a continuation for each order; stores the complete results."""
+    """Trains the first run of a seed and a continuation for each order, and stores the results."""
     stored = options.runs / f"seed-{seed}.json"
-    asked = [options.data, options.preset, options.answers, options.more_steps, options.from_start, extra]
+    request = [options.data, options.preset, options.answers, options.more_steps, options.from_start, extra]
     if stored.exists():
         before = json.loads(stored.read_text())
-        if before["asked"] != asked:
-            sys.exit(f"{stored} has results of other options: give the same options, or another folder with --runs.")
+        if before["request"] != request:
+            sys.exit(
+                f"{stored} contains results of other options: use the same options, or another folder with --runs."
+            )
         return list(before["found"])
     first = options.runs / f"first-{seed}"
     arguments = ["train", options.data, "--seed", str(seed), "--out", str(first), *extra]
@@ -89,12 +91,12 @@ def compare(options: argparse.Namespace, extra: list[str], seed: int) -> list[di
     for strategy in ORDERS[1:] if options.from_start else ORDERS:
         out, file = options.runs / f"{strategy}-{seed}", options.runs / f"{strategy}-{seed}.db"
         given = give_answers(snapshot, strategy, options.answers, seed, file)
-        request = TrainingOptions(from_weights=not options.from_start, iterations=options.more_steps)
-        _, _, _, *arguments = training_command(first, out, file, request)
+        training = TrainingOptions(from_weights=not options.from_start, iterations=options.more_steps)
+        _, _, _, *arguments = training_command(first, out, file, training)
         after = train(arguments, out)
         found.append({"seed": seed, "way": strategy, "top1": after["top1"], "top5": after["top5"], **given})
         print(f"seed {seed}, {strategy}: top-1 {after['top1']:.2f}", file=sys.stderr)
-    stored.write_text(json.dumps({"asked": asked, "found": found}))
+    stored.write_text(json.dumps({"request": request, "found": found}))
     return found
 
 
@@ -104,16 +106,11 @@ def format_table(results: list[dict[str, Any]]) -> str:
         runs = [result for result in results if result["way"] == strategy]
         if not runs:
             continue
-        cells = [_format_mean([run[key] for run in runs]) for key in ("top1", "top5")]
+        cells = [format_mean([run[key] for run in runs]) for key in ("top1", "top5")]
         for key in ("model_was_wrong", "on_short_list"):
-            cells.append(_format_mean([run[key] for run in runs]) if strategy in ("random", "studio") else "")
+            cells.append(format_mean([run[key] for run in runs]) if strategy in ("random", "studio") else "")
         lines.append(f"| {strategy} | {len(runs)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _format_mean(values: list[float]) -> str:
-    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.1f}{deviation}"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Kills trainings with SIGKILL at random moments and compares the resumed runs with an undisturbed one, bit for bit.
+"""Kills trainings with SIGKILL at random times and compares the resumed runs with an uninterrupted one, bit for bit.
 
 python benchmarks/kill.py --kills 30 --json benchmarks/results/kill.json
 
@@ -114,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--method", default="soc")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random moments")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random times")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -57,8 +57,8 @@ def unpack(source: Path, work: Path) -> Path:
 def make_folder(source: Path, work: Path, others: int) -> Path:
     """Arranges links to the images as a folder of own photos, with birds of other species in a separate folder."""
     images, root = unpack(source, work), work / "photos"
-    places = {"labeled": read_list(source, "l_train_val"), "test": read_list(source, "test")}
-    links = [(path, root / split / name / Path(path).name) for split, part in places.items() for path, name in part]
+    splits = {"labeled": read_list(source, "l_train_val"), "test": read_list(source, "test")}
+    links = [(path, root / split / name / Path(path).name) for split, part in splits.items() for path, name in part]
     links += [(path, root / "unlabeled" / Path(path).name) for path, _ in read_list(source, "u_train_in")]
     other_species = [path for path, _ in read_list(source, "u_train_out") if (images / path).is_file()]
     chosen = np.random.default_rng(0).permutation(other_species)[:others].tolist()

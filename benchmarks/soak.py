@@ -2,7 +2,7 @@
 
 python benchmarks/soak.py --steps 200000 --out runs/soak --json benchmarks/results/soak.json
 
-Logging, evaluations and checkpoints are those of any run. After Ctrl-C, the same command continues.
+The run logs, evaluates and saves checkpoints as usual. After Ctrl-C, the same command continues.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def main() -> None:
     torch.set_num_threads(1)
     every = {"log_every": 500, "evaluate_every": EVALUATE_EVERY}
     settings = resolve([{**SETTINGS, **every, "method.name": options.method, "iterations": options.steps}])
-    watch, started = MemoryRecorder(), time.perf_counter()
+    recorder, started = MemoryRecorder(), time.perf_counter()
     try:
-        fit(settings, options.out, resume=True, display=watch)
+        fit(settings, options.out, resume=True, display=recorder)
     except Interrupted as stop:
         print(f"stopped by {stop}")
-    first, last = watch.samples[0][0], watch.samples[-1][0]
-    warm = [memory for step, memory in watch.samples if step >= first + WARMUP]
+    first, last = recorder.samples[0][0], recorder.samples[-1][0]
+    warm = [memory for step, memory in recorder.samples if step >= first + WARMUP]
     if not warm:
         sys.exit(f"{last - first} steps are too few: the comparison starts after {WARMUP} steps.")
     growth = max(warm) - warm[0]
@@ -88,7 +88,7 @@ def main() -> None:
     )
     if options.json:
         parts = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else []
-        samples = [[step, round(memory, 1)] for step, memory in watch.samples]
+        samples = [[step, round(memory, 1)] for step, memory in recorder.samples]
         environment = json.loads((options.out / "environment.json").read_text(encoding="utf-8"))
         part = {"method": options.method, "growth_megabytes": round(growth, 1), "environment": environment}
         parts.append({**part, "megabytes": samples})

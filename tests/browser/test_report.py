@@ -109,16 +109,21 @@ def test_runs_can_be_hidden_and_shown(opened: OpenReport) -> None:
     assert page.locator("figure[data-curve='0'] polyline").count() == 2
 
 
-def test_dragging_zooms_all_curves(opened: OpenReport) -> None:
-    page = opened.page
-    before = page.locator("figure[data-curve='1'] polyline").first.get_attribute("points")
-    plot = page.locator("figure[data-curve='0'] .plot")
+def _drag(page: Any, plot: Any) -> None:
+    """Drags over the middle third of a plot."""
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 60)
     page.mouse.up()
+
+
+def test_dragging_zooms_all_curves(opened: OpenReport) -> None:
+    page = opened.page
+    before = page.locator("figure[data-curve='1'] polyline").first.get_attribute("points")
+    plot = page.locator("figure[data-curve='0'] .plot")
+    _drag(page, plot)
     zoomed = page.locator("figure[data-curve='1'] polyline").first.get_attribute("points")
     assert len(zoomed.split()) < len(before.split())
     page.locator("#zoom-out").click()
@@ -130,12 +135,7 @@ def test_the_zoom_out_button_is_no_toggle(opened: OpenReport) -> None:
     page = opened.page
     plot = page.locator("figure[data-curve='0'] .plot")
     for _ in range(2):
-        plot.scroll_into_view_if_needed()
-        box = plot.bounding_box()
-        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 60)
-        page.mouse.down()
-        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 60)
-        page.mouse.up()
+        _drag(page, plot)
         assert page.locator("#zoom-out").get_attribute("aria-pressed") is None
         page.locator("#zoom-out").click()
 
