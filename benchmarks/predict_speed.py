@@ -34,7 +34,7 @@ from semifine.inference.export import export
 from semifine.inference.model import TrainedModel
 from semifine.inference.onnx_model import OnnxModel
 from semifine.inference.pipeline import find_files
-from semifine.inference.predict import predict_into
+from semifine.inference.predict import predict_to_table
 from semifine.inference.prediction import PredictOptions
 from semifine.models.classifier import normalization
 from semifine.version import code_version
@@ -106,7 +106,7 @@ def exported_to_onnx(model: TrainedModel, folder: Path) -> OnnxModel:
 
 def prediction_seconds(model: TrainedModel | OnnxModel, photos: Path, out: Path, workers: int) -> float:
     started = time.perf_counter()
-    predict_into(out, model, find_files([str(photos)]), PredictOptions(), workers=workers)
+    predict_to_table(out, model, find_files([str(photos)]), PredictOptions(), workers=workers)
     return time.perf_counter() - started
 
 
@@ -136,7 +136,7 @@ def stage_shares(model: TrainedModel, photos: Path, out: Path, workers: int) -> 
         ):
             patches.enter_context(record_time(owner, name, stages[stage]))
         started, main_started, processes_started = time.perf_counter(), time.thread_time(), children_seconds()
-        predict_into(out, model, find_files([str(photos)]), PredictOptions(), workers=workers)
+        predict_to_table(out, model, find_files([str(photos)]), PredictOptions(), workers=workers)
     wall, main = time.perf_counter() - started, time.thread_time() - main_started
     stages["read and decode"].append(children_seconds() - processes_started)
     shares = {stage: sum(seconds) / wall for stage, seconds in stages.items()}
@@ -174,7 +174,7 @@ def measure(model: TrainedModel, size: str, options: argparse.Namespace, folder:
     photos, workers = folder / "photos", options.workers
     device = next(model.network.parameters()).device
     warm = list(find_files([str(photos)]))[: model.batch_size]
-    predict_into(folder / "warm.csv", model, warm, PredictOptions(), workers=workers)
+    predict_to_table(folder / "warm.csv", model, warm, PredictOptions(), workers=workers)
     network = plain_network(model, options.batch_size, device)
     exported = exported_to_onnx(model, folder) if options.device == "cpu" else None
     seconds: dict[str, list[float]] = {"semifine": [], "onnx": [], "plain": []}

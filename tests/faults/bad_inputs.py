@@ -267,7 +267,7 @@ def prediction(rng: random.Random, folder: Path) -> Case:
     (folder / "taxa.csv").write_bytes(
         _bytes(rng, rng.choice(["class,genus\na,b\n", "", "a\n", "class\n\n", "x,y,z\n1"]))
     )
-    numbers = ["--top", "--coverage", "--false-alarms", "--sure", "--batch-size", "--workers"]
+    numbers = ["--top", "--coverage", "--false-alarms", "--taxon-threshold", "--batch-size", "--workers"]
     files = [
         *(["--out", str(folder / f"table{suffix}")] for suffix in (".csv", ".jsonl", ".parquet", ".txt", "")),
         *(

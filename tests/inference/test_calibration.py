@@ -97,16 +97,16 @@ def test_a_coverage_that_so_few_images_cannot_promise_gives_all_classes() -> Non
 def test_flags_raise_no_more_false_alarms_than_stated() -> None:
     calibration = calibrate(*draw(1000, 6))
     ordinary, _ = draw(2000, 7)
-    flags = calibration.is_strange(energy_score(ordinary), 0.1)
+    flags = calibration.is_ood(energy_score(ordinary), 0.1)
     assert flags.mean() == pytest.approx(0.1, abs=0.03)
-    assert calibration.is_strange(energy_score(0.1 * ordinary), 0.1).mean() > 0.9, "flat logits are strange"
+    assert calibration.is_ood(energy_score(0.1 * ordinary), 0.1).mean() > 0.9, "flat logits have a high energy"
 
 
 def test_too_few_validation_images_promise_nothing() -> None:
     calibration = calibrate(*draw(10, 8))
     assert calibration == Calibration()
     assert calibration.conformal_set(np.eye(3), 0.9) is None
-    assert calibration.is_strange(np.zeros(3), 0.1) is None
+    assert calibration.is_ood(np.zeros(3), 0.1) is None
     assert "not calibrated" in calibration.describe()
 
 

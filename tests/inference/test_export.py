@@ -1,4 +1,4 @@
-"""Exported files say what the run says."""
+"""Exported files agree with the run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.exit(code)
 """
 
 
-def test_an_onnx_file_predicts_without_torch_what_the_run_predicts(
+def test_an_onnx_file_without_torch_agrees_with_the_run(
     soc_model: TrainedModel, onnx_file: Path, photos: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "p.jsonl"
@@ -52,7 +52,7 @@ def test_an_onnx_file_predicts_without_torch_what_the_run_predicts(
         np.testing.assert_allclose(record["probabilities"], own.probabilities, atol=1e-4)
 
 
-def test_the_model_travels_with_all_that_is_known_of_it(soc_model: TrainedModel, onnx_file: Path) -> None:
+def test_the_onnx_file_contains_all_metadata(soc_model: TrainedModel, onnx_file: Path) -> None:
     found, wanted = OnnxModel(onnx_file).metadata, soc_model.metadata
     assert found.as_dict() == wanted.as_dict()
     assert found.calibration.is_fitted
@@ -60,11 +60,11 @@ def test_the_model_travels_with_all_that_is_known_of_it(soc_model: TrainedModel,
 
 
 @pytest.mark.parametrize("format", ["torch", "safetensors"])
-def test_other_formats_hold_the_same(soc_model: TrainedModel, tmp_path: Path, format: exporting.Format) -> None:
+def test_other_formats_agree_with_the_run(soc_model: TrainedModel, tmp_path: Path, format: exporting.Format) -> None:
     out = tmp_path / f"model{exporting.SUFFIX[format]}"
     assert export(soc_model, out, format) < 1e-5
     (tmp_path / "plain").touch()
-    assert out.stat().st_mode == (tmp_path / "plain").stat().st_mode, "others may read it as any file"
+    assert out.stat().st_mode == (tmp_path / "plain").stat().st_mode, "the umask decides who may read it"
     if format == "torch":
         files = {"semifine": ""}
         program = torch.export.load(out, extra_files=files)
@@ -74,12 +74,12 @@ def test_other_formats_hold_the_same(soc_model: TrainedModel, tmp_path: Path, fo
         softened = torch.softmax(logits / soc_model.calibration.temperature, dim=1)
         torch.testing.assert_close(probabilities, softened)
     else:
-        assert exporting.read_safetensors_knowledge(out).as_dict() == soc_model.metadata.as_dict()
+        assert exporting.read_safetensors_metadata(out).as_dict() == soc_model.metadata.as_dict()
     with pytest.raises(UserError, match="exists already"):
         export(soc_model, out, format)
 
 
-def test_the_name_of_the_file_says_the_format(
+def test_the_suffix_selects_the_format(
     soc_folder: Path,
     soc_model: TrainedModel,
     tmp_path: Path,
@@ -87,27 +87,27 @@ def test_the_name_of_the_file_says_the_format(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for options, told in (
+    for options, message in (
         (["--format", "torch", "--out", "foo.onnx"], "--format torch writes .pt2 files, not 'foo.onnx'"),
         (["--format", "onnx", "--out", "foo"], "--format onnx writes .onnx files, not 'foo'"),
         (["--out", "foo.txt"], "--out must end in .onnx, .pt2 or .safetensors, not 'foo.txt'"),
     ):
         assert main(["export", str(soc_folder), *options]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     with pytest.raises(UserError, match=r"writes \.pt2 files"):
         export(soc_model, tmp_path / "foo.onnx", "torch")
     assert not list(tmp_path.iterdir())
     assert main(["export", str(soc_folder), "--out", "model.SafeTensors", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == "safetensors"
-    assert exporting.read_safetensors_knowledge(tmp_path / "model.SafeTensors").class_names
+    assert exporting.read_safetensors_metadata(tmp_path / "model.SafeTensors").class_names
 
 
 def _times(output: tuple[np.ndarray, np.ndarray], factor: float) -> tuple[np.ndarray, np.ndarray]:
-    """Other logits, the same calibrated probabilities."""
+    """Changes the logits and keeps the calibrated probabilities."""
     return output[0], factor * output[1]
 
 
-def test_a_model_that_disagrees_is_not_handed_over(
+def test_a_deviating_export_is_removed(
     soc_model: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = exporting._read_safetensors
@@ -117,7 +117,7 @@ def test_a_model_that_disagrees_is_not_handed_over(
     assert not list(tmp_path.iterdir())
 
 
-def test_files_that_are_no_model_of_ours_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model.onnx").write_bytes(b"nothing")
     Image.new("RGB", (20, 20)).save(tmp_path / "a.jpg")
     for name in ("model.onnx", "none.onnx"):
@@ -134,7 +134,7 @@ def test_files_that_are_no_model_of_ours_are_refused(tmp_path: Path, capsys: pyt
         ('{"semifine_model": 99}', "later version"),
     ],
 )
-def test_a_description_that_is_not_understood_is_told(
+def test_invalid_metadata_is_an_error(
     onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], described: str, part: str
 ) -> None:
     model = onnx.load(onnx_file)
@@ -149,7 +149,7 @@ def test_a_description_that_is_not_understood_is_told(
 @pytest.mark.parametrize(
     "content", ["5", "[1]", "{", '{"%s": 5}', '{"%s": {"temperature": 1}}', '{"%s": {"later": 1}}']
 )
-def test_a_calibration_that_is_not_understood_is_told(
+def test_an_invalid_calibration_is_an_error(
     soc_folder: Path, soc_model: TrainedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:
     copied = Path(shutil.copytree(soc_folder, tmp_path / "run", symlinks=True))

@@ -138,8 +138,8 @@ def test_tables_agree(
     monkeypatch.setattr(other, "preprocessor", GpuPreprocessor(image_size, stored_side, torch.device(device)))
     for run in (plain, other):
         out = tmp_path / f"{type(run.preprocessor).__name__}.csv"
-        tally = predict.predict_into(out, run, photos, PredictOptions(top=6), batch=8, workers=3)
-        assert (tally.predicted, tally.unreadable) == (39, 1)
+        summary = predict.predict_to_table(out, run, photos, PredictOptions(top=6), batch_size=8, workers=3)
+        assert (summary.predicted, summary.unreadable) == (39, 1)
         with out.open(encoding="utf-8", newline="") as file:
             tables.append(list(csv.DictReader(file)))
     for host, found in zip(*tables, strict=True):

@@ -1,4 +1,4 @@
-"""Tables of predictions: complete, in order, resumable, and never at the cost of another file."""
+"""Prediction tables are complete and in order, and never replace another file."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from semifine.data.catalog import Split
 from semifine.errors import UserError
 from semifine.inference.model import TrainedModel
 from semifine.inference.pipeline import find_files
-from semifine.inference.predict import as_text, predict_into
+from semifine.inference.predict import predict_to_table, printable
 from semifine.inference.prediction import PredictOptions
 from semifine.inference.tables import Record
 from tests.inference.prediction_jobs import predict, read_csv
 
-QUESTIONS = PredictOptions()
+OPTIONS = PredictOptions()
 
 
-def test_every_format_says_the_same_in_the_order_given(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
+def test_all_formats_agree_and_keep_the_order_of_files(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
     files = [*reversed(list(find_files([str(photos)]))), "not there.jpg"]
     for suffix in ("csv", "jsonl", "parquet"):
-        tally = predict_into(tmp_path / f"p.{suffix}", soc_model, files, QUESTIONS, batch=7, workers=2)
-        assert (tally.predicted, tally.unreadable) == (24, 3)
+        summary = predict_to_table(tmp_path / f"p.{suffix}", soc_model, files, OPTIONS, batch_size=7, workers=2)
+        assert (summary.predicted, summary.unreadable) == (24, 3)
     from_json = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
     from_csv = read_csv(tmp_path / "p.csv")
     assert pq.read_table(tmp_path / "p.parquet").to_pylist() == from_json
@@ -59,17 +59,15 @@ def test_predictions_are_those_of_evaluation(soc_model: TrainedModel, photos: Pa
         assert prediction.names[: len(prediction.conformal_set)] == prediction.conformal_set
 
 
-def test_what_goes_with_a_table_is_written_when_the_table_is_complete(
-    soc_model: TrainedModel, photos: Path, tmp_path: Path
-) -> None:
+def test_additional_formats_are_written_after_the_table(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
     files, rows = list(find_files([str(photos)])), []
 
-    def also(records: Iterator[Record]) -> None:
+    def write_also(records: Iterator[Record]) -> None:
         rows.append((len(list(records)), pq.read_table(tmp_path / ".p.parquet.partial").num_rows))
 
-    tally = predict_into(tmp_path / "p.parquet", soc_model, files, QUESTIONS, batch=7, also=also)
-    assert rows == [(tally.predicted, tally.predicted)]
-    predict_into(tmp_path / "empty.parquet", soc_model, [], QUESTIONS)
+    summary = predict_to_table(tmp_path / "p.parquet", soc_model, files, OPTIONS, batch_size=7, write_also=write_also)
+    assert rows == [(summary.predicted, summary.predicted)]
+    predict_to_table(tmp_path / "empty.parquet", soc_model, [], OPTIONS)
     assert pq.ParquetFile(tmp_path / "empty.parquet").num_row_groups == 0
 
 
@@ -99,7 +97,7 @@ def test_lines_are_printed_without_out(
     assert main(arguments) == 0
     printed = capsys.readouterr()
     assert printed.out.count("\n") == 24
-    assert all(line.count("%") == 2 and "safe to name" in line for line in printed.out.splitlines())
+    assert all(line.count("%") == 2 and "taxon:" in line for line in printed.out.splitlines())
     assert "broken.jpg" in printed.err
 
 
@@ -111,10 +109,10 @@ def test_lines_are_printed_without_out(
         (["--coverage", "90", "--out", "p.csv"], "coverage"),
         (["--top", "0"], "top"),
         (["--resume"], "--out"),
-        (["--sure", "0.5"], "needs --taxonomy"),
+        (["--taxon-threshold", "0.5"], "needs --taxonomy"),
     ],
 )
-def test_mistakes_are_one_sentence(
+def test_errors_are_one_sentence(
     soc_folder: Path,
     photos: Path,
     tmp_path: Path,
@@ -129,11 +127,11 @@ def test_mistakes_are_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_that_is_no_text_can_be_written_down() -> None:
-    assert as_text(os.fsdecode(b"caf\xe9/\xc3\xa9.jpg")) == "caf\\xe9/é.jpg"
+def test_file_names_that_are_not_utf8_are_escaped() -> None:
+    assert printable(os.fsdecode(b"caf\xe9/\xc3\xa9.jpg")) == "caf\\xe9/é.jpg"
 
 
-def test_nothing_to_predict_is_a_mistake(
+def test_no_images_are_an_error(
     soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -146,7 +144,7 @@ def test_nothing_to_predict_is_a_mistake(
     assert "No images found in standard input." in capsys.readouterr().err
 
 
-def test_files_of_which_none_can_be_read_fail_and_leave_a_list_alone(
+def test_unreadable_files_only_leave_a_list(
     soc_folder: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken, empty = photos / "broken.jpg", photos / "wet day" / "empty.png"
@@ -154,15 +152,17 @@ def test_files_of_which_none_can_be_read_fail_and_leave_a_list_alone(
     assert f"semifine: {broken} cannot be read as an image" in capsys.readouterr().err
     out = tmp_path / "p.csv"
     assert predict(soc_folder, broken, empty, "--out", out) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"semifine: 0 of 2 images could be read, the first one: {broken} cannot be read as an image")
-    assert f"{out}.unreadable.csv lists them" in told
+    error = capsys.readouterr().err
+    assert error.startswith(
+        f"semifine: 0 of 2 images could be read, the first one: {broken} cannot be read as an image"
+    )
+    assert f"{out}.unreadable.csv lists them" in error
     assert [path.name for path in tmp_path.iterdir()] == ["p.csv.unreadable.csv"]
     assert [row["path"] for row in read_csv(tmp_path / "p.csv.unreadable.csv")] == [str(broken), str(empty)]
     assert predict(soc_folder, broken, next((photos / "wet day").glob("*.PNG"))) == 0
 
 
-def test_a_mistyped_path_is_told_before_anything_is_written(
+def test_a_missing_path_is_an_error_before_anything_is_written(
     soc_folder: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mistyped, out = photos / "wet dya", tmp_path / "p.csv"
@@ -181,20 +181,18 @@ def test_a_list_of_unreadable_files_is_never_overwritten(soc_model: TrainedModel
     listed.write_text("mine")
     for resume in (False, True):  # there is nothing to resume
         with pytest.raises(UserError, match=r"p\.csv\.unreadable\.csv exists already: move it away"):
-            predict_into(tmp_path / "p.csv", soc_model, files, QUESTIONS, resume=resume)
+            predict_to_table(tmp_path / "p.csv", soc_model, files, OPTIONS, resume=resume)
     assert listed.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [listed]
 
 
-def test_the_weights_of_an_exported_file_cannot_be_chosen(
-    onnx_file: Path, photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_exported_file_has_no_checkpoints(onnx_file: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for checkpoint in ("last", "best_val"):
         assert predict(onnx_file, photos, "--checkpoint", checkpoint) == 2
-        assert f"{onnx_file} holds one set of weights: leave out --checkpoint" in capsys.readouterr().err
+        assert f"{onnx_file} contains one set of weights: omit --checkpoint" in capsys.readouterr().err
 
 
-def test_links_that_lead_nowhere_are_listed(tmp_path: Path) -> None:
+def test_broken_links_are_listed(tmp_path: Path) -> None:
     (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
     (tmp_path / "circle.jpg").symlink_to(tmp_path / "circle.jpg")
     (tmp_path / "notes.txt").symlink_to(tmp_path / "nowhere.txt")
@@ -212,9 +210,7 @@ def test_names_that_end_with_a_nul_need_the_option(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_must_not_be_looked_into_is_one_unreadable_thing(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_permission_is_listed_as_unreadable(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = os.scandir
 
     def closed(folder: Path) -> object:
@@ -226,7 +222,7 @@ def test_a_folder_that_must_not_be_looked_into_is_one_unreadable_thing(
     assert list(find_files([str(photos)])) == [str(photos / "broken.jpg"), str(photos / "wet day")]
 
 
-def test_a_pillow_image_is_turned_as_its_file_is(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
+def test_exif_orientation_applies_to_pillow_images(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     lying = tmp_path / "lying.jpg"

@@ -1,4 +1,4 @@
-"""Jobs that are stopped, begun twice, or gone on with: nothing is lost, and nothing is mixed."""
+"""Interrupted, repeated and resumed jobs lose nothing and mix nothing."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from semifine.errors import UserError
 from semifine.inference.calibration import Calibration
 from semifine.inference.model import TrainedModel
 from semifine.inference.pipeline import find_files
-from semifine.inference.predict import predict_into
+from semifine.inference.predict import predict_to_table
 from semifine.inference.prediction import PredictOptions
 from semifine.inference.tables import Journal, Record
 from semifine.inference.taxonomy import read_taxonomy
 from tests.inference.prediction_jobs import predict, read_csv
 
-QUESTIONS = PredictOptions()
+OPTIONS = PredictOptions()
 
 
-def test_a_stopped_job_goes_on_to_the_same_table(
+def test_a_resumed_job_writes_the_same_table(
     soc_model: TrainedModel, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = list(find_files([str(photos)]))
-    predict_into(tmp_path / "whole.csv", soc_model, files, QUESTIONS, batch=8)
+    predict_to_table(tmp_path / "whole.csv", soc_model, files, OPTIONS, batch_size=8)
     whole = {path.name for path in tmp_path.iterdir()}
     out = tmp_path / "p.csv"
 
@@ -42,45 +42,45 @@ def test_a_stopped_job_goes_on_to_the_same_table(
             raise PowerCut
 
     with pytest.raises(PowerCut):
-        predict_into(out, soc_model, files, QUESTIONS, batch=8, progress=cut)
+        predict_to_table(out, soc_model, files, OPTIONS, batch_size=8, progress=cut)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name not in whole) == ["p.csv.unfinished"]
     (tmp_path / ".p.csv.partial").write_text("of a program that was killed\n")
     with (tmp_path / "p.csv.unfinished").open("a") as journal:
         journal.write('{"path": "torn')
     with pytest.raises(UserError, match="--resume"):
-        predict_into(out, soc_model, files, QUESTIONS)
+        predict_to_table(out, soc_model, files, OPTIONS)
     with pytest.raises(UserError, match="other options"):
-        predict_into(out, soc_model, files, PredictOptions(top=2), resume=True)
-    with pytest.raises(UserError, match=re.escape(f"other files: where {files[0]} came, now comes {files[3]};")):
-        predict_into(out, soc_model, files[3:], QUESTIONS, resume=True)
-    with pytest.raises(UserError, match=re.escape(f"where {files[2]} came, now comes nothing;")):
-        predict_into(out, soc_model, files[:2], QUESTIONS, resume=True)
+        predict_to_table(out, soc_model, files, PredictOptions(top=2), resume=True)
+    with pytest.raises(UserError, match=re.escape(f"other files: it has {files[0]} in the place of {files[3]};")):
+        predict_to_table(out, soc_model, files[3:], OPTIONS, resume=True)
+    with pytest.raises(UserError, match=re.escape(f"it has {files[2]} in the place of no file;")):
+        predict_to_table(out, soc_model, files[:2], OPTIONS, resume=True)
     decoded: list[str] = []
     original = soc_model.preprocessor.decode_file
     monkeypatch.setattr(soc_model.preprocessor, "decode_file", lambda file: (decoded.append(file), original(file))[1])
-    predict_into(out, soc_model, files, QUESTIONS, batch=8, resume=True)
-    assert sorted(decoded) == sorted(files[16:]), "what was done is not done again"
+    predict_to_table(out, soc_model, files, OPTIONS, batch_size=8, resume=True)
+    assert sorted(decoded) == sorted(files[16:]), "finished images must not be predicted again"
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert not (tmp_path / "p.csv.unfinished").exists()
     assert not (tmp_path / ".p.csv.partial").exists()
     with pytest.raises(UserError, match="exists already"):
-        predict_into(out, soc_model, files, QUESTIONS)
+        predict_to_table(out, soc_model, files, OPTIONS)
 
 
-def test_a_journal_that_never_reached_the_disk_is_begun_anew_and_a_file_that_is_none_stays(
+def test_an_empty_journal_is_started_again_and_another_file_is_kept(
     soc_model: TrainedModel, photos: Path, tmp_path: Path
 ) -> None:
     files = list(find_files([str(photos)]))[:4]
     (tmp_path / "p.csv.unfinished").touch()
-    assert predict_into(tmp_path / "p.csv", soc_model, files, QUESTIONS).predicted == 2
+    assert predict_to_table(tmp_path / "p.csv", soc_model, files, OPTIONS).predicted == 2
     notes = tmp_path / "notes.csv.unfinished"
     notes.write_text("not\nours")
-    with pytest.raises(UserError, match="remove it"):
-        predict_into(tmp_path / "notes.csv", soc_model, files, QUESTIONS, resume=True)
+    with pytest.raises(UserError, match="remove the file"):
+        predict_to_table(tmp_path / "notes.csv", soc_model, files, OPTIONS, resume=True)
     assert notes.read_text() == "not\nours"
 
 
-def test_a_job_that_was_stopped_at_its_very_end_replaces_its_own_list(
+def test_a_resumed_job_replaces_its_own_list_of_unreadable_files(
     soc_model: TrainedModel, photos: Path, tmp_path: Path
 ) -> None:
     out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
@@ -89,12 +89,12 @@ def test_a_job_that_was_stopped_at_its_very_end_replaces_its_own_list(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        predict_into(out, soc_model, files, QUESTIONS, also=stop)
-    assert predict_into(out, soc_model, files, QUESTIONS, resume=True).unreadable == 2
+        predict_to_table(out, soc_model, files, OPTIONS, write_also=stop)
+    assert predict_to_table(out, soc_model, files, OPTIONS, resume=True).unreadable == 2
     assert len(read_csv(tmp_path / "p.csv.unreadable.csv")) == 2
 
 
-def test_a_job_that_did_nothing_leaves_nothing_to_resume(
+def test_a_job_without_results_leaves_no_journal(
     soc_model: TrainedModel, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -102,18 +102,18 @@ def test_a_job_that_did_nothing_leaves_nothing_to_resume(
 
     monkeypatch.setattr(soc_model, "logits", fail)
     with pytest.raises(MemoryError):
-        predict_into(tmp_path / "p.csv", soc_model, find_files([str(photos)]), QUESTIONS)
+        predict_to_table(tmp_path / "p.csv", soc_model, find_files([str(photos)]), OPTIONS)
     assert not list(tmp_path.iterdir())
 
 
-def test_termination_leaves_what_can_be_resumed_alone(
+def test_termination_leaves_only_the_journal(
     soc_folder: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = Journal.append
 
     def terminated(self: Journal, records: list[Record]) -> None:
         append(self, records)
-        if len(records) > 1:  # not what was asked for, but predictions
+        if len(records) > 1:  # predictions, not the header
             os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -140,8 +140,8 @@ def test_resuming_a_finished_table_says_so(
     assert json.loads(printed.out) == {"out": str(out), "finished": True}
     assert printed.err == f"note: {out} is finished already; model, files and options were not compared\n"
     assert predict(onnx_file, photos, "--out", out, "--resume", "--camtrap-dp", package) == 2
-    told = capsys.readouterr().err
-    assert told == f"semifine: {out} is finished already: choose another --out to get the package.\n"
+    error = capsys.readouterr().err
+    assert error == f"semifine: {out} is finished already: choose another --out to get the package.\n"
     assert predict(onnx_file, photos, "--out", tmp_path / "q.csv", "--camtrap-dp", package) == 0
     assert predict(onnx_file, photos, "--out", out, "--resume", "--camtrap-dp", package) == 0
     assert out.read_bytes() == finished
@@ -150,21 +150,21 @@ def test_resuming_a_finished_table_says_so(
 def test_two_jobs_cannot_write_one_table(soc_model: TrainedModel, photos: Path, tmp_path: Path) -> None:
     out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
 
-    def another(done: int) -> None:  # noqa: ARG001
+    def start_another(done: int) -> None:  # noqa: ARG001
         with pytest.raises(UserError, match="Another job is writing"):
-            predict_into(out, soc_model, files, QUESTIONS, resume=True)
+            predict_to_table(out, soc_model, files, OPTIONS, resume=True)
 
-    tally = predict_into(out, soc_model, files, QUESTIONS, batch=8, progress=another)
-    assert tally.predicted + tally.unreadable == len(files)
+    summary = predict_to_table(out, soc_model, files, OPTIONS, batch_size=8, progress=start_another)
+    assert summary.predicted + summary.unreadable == len(files)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.csv.unreadable.csv"]
 
 
-def test_a_job_does_not_go_on_with_another_taxonomy_or_calibration(
+def test_another_taxonomy_or_calibration_cannot_resume_a_job(
     soc_model: TrainedModel, photos: Path, tmp_path: Path
 ) -> None:
     out, files = tmp_path / "p.csv", list(find_files([str(photos)]))
 
-    def about(genus: str) -> PredictOptions:
+    def options_with(genus: str) -> PredictOptions:
         table = tmp_path / "taxa.csv"
         table.write_text("species,genus\n" + "".join(f"{name},{genus}\n" for name in soc_model.class_names))
         return PredictOptions(taxonomy=read_taxonomy(table, soc_model.class_names))
@@ -173,11 +173,11 @@ def test_a_job_does_not_go_on_with_another_taxonomy_or_calibration(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        predict_into(out, soc_model, files, about("Parus"), batch=8, progress=stop)
+        predict_to_table(out, soc_model, files, options_with("Parus"), batch_size=8, progress=stop)
     with pytest.raises(UserError, match="other options"):
-        predict_into(out, soc_model, files, about("Poecile"), batch=8, resume=True)
+        predict_to_table(out, soc_model, files, options_with("Poecile"), batch_size=8, resume=True)
     other = copy.copy(soc_model)
     other.metadata = replace(soc_model.metadata, calibration=Calibration())
     with pytest.raises(UserError, match="other options"):
-        predict_into(out, other, files, about("Parus"), batch=8, resume=True)
-    predict_into(out, soc_model, files, about("Parus"), batch=8, resume=True)
+        predict_to_table(out, other, files, options_with("Parus"), batch_size=8, resume=True)
+    predict_to_table(out, soc_model, files, options_with("Parus"), batch_size=8, resume=True)

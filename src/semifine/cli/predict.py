@@ -18,66 +18,69 @@ if TYPE_CHECKING:
     import argparse
 
     from semifine.inference.predict import Model
-    from semifine.inference.prediction import PredictOptions
+    from semifine.inference.prediction import Prediction, PredictOptions
     from semifine.inference.tables import Record
     from semifine.training.progress import Display
 
-MOST_AT_A_TIME = 100_000
+MAX_BATCH_SIZE = 100_000
 NOTHING_READABLE = 2
-"""The exit code, as for every mistake of a user, where not one of the files is an image."""
+"""Exit code if no file is readable, as for every user error."""
 
 
 def create_parser() -> Parser:
     parser = Parser(
         prog="semifine predict",
-        description="Say what is in images, how sure that is, and what else they could be.",
+        description="Classify images with calibrated confidences.",
         allow_abbrev=False,
     )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of a run, or an exported .onnx file")
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="images, folders of images, or - for names from stdin")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="run folder, or exported .onnx file")
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="images, folders of images, or - to read names from standard input"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="table to write, .csv, .jsonl or .parquet (default: print lines)"
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="go on with a table (--out) whose writing was interrupted"
-    )
-    parser.add_argument("--top", type=int, default=5, metavar="K", help="how many classes to name (default: 5)")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted table (--out)")
+    parser.add_argument("--top", type=int, default=5, metavar="K", help="number of classes to name (default: 5)")
     parser.add_argument(
         "--coverage",
         type=float,
         default=0.9,
         metavar="P",
-        help="how often a conformal set is to hold the true class (default: 0.9)",
+        help="probability that a conformal set contains the true class (default: 0.9)",
     )
     parser.add_argument(
         "--false-alarms",
         type=float,
         default=0.05,
         metavar="P",
-        help="share of ordinary images that may be flagged as strange (default: 0.05)",
+        help="fraction of images of known classes that may be flagged as unknown (default: 0.05)",
     )
     parser.add_argument(
         "--taxonomy",
         type=Path,
         metavar="FILE",
-        help="CSV file: classes, then ever higher ranks (species,genus,…), to name a genus where no species is sure",
+        help="CSV file of classes and their higher ranks (species,genus,...), to name a genus if the species is "
+        "uncertain",
     )
     parser.add_argument(
-        "--sure",
+        "--taxon-threshold",
         type=float,
         metavar="P",
-        help="with --taxonomy: probability from which on a taxon is named (default: 0.9)",
+        help="with --taxonomy: lowest probability of a named taxon (default: 0.9)",
     )
     parser.add_argument(
-        "--camtrap-dp", type=Path, metavar="FOLDER", help="write a Camera Trap Data Package, too; needs --out"
+        "--camtrap-dp", type=Path, metavar="FOLDER", help="also write a Camera Trap Data Package; needs --out"
     )
-    parser.add_argument("--null", action="store_true", help="names from stdin end with a NUL, as find -print0 writes")
+    parser.add_argument(
+        "--null", action="store_true", help="names on standard input end with NUL, as written by find -print0"
+    )
     add_checkpoint(parser)
-    parser.set_defaults(checkpoint=None)  # so that one given for an exported file, which has but one, is noticed
+    parser.set_defaults(checkpoint=None)  # to reject the option for an exported file, which has no checkpoints
     add_device(parser, "compute")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="images at a time (default: 64, on a GPU 256)")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="images in a batch (default: 64, on a GPU 256)")
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="threads or processes that read images (default: one a core)"
+        "--workers", type=int, metavar="N", help="threads or processes that decode images (default: one per core)"
     )
     parser.add_argument("--json", action="store_true", help="print a summary as one JSON object; needs --out")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -86,120 +89,128 @@ def create_parser() -> Parser:
 
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser()
-    options = parser.parse_args(arguments)
-    if options.out is None and (options.json or options.resume or options.camtrap_dp):
+    given = parser.parse_args(arguments)
+    if given.out is None and (given.json or given.resume or given.camtrap_dp):
         parser.error("--json, --resume and --camtrap-dp need --out")
-    if options.sure is not None and options.taxonomy is None:
-        parser.error("--sure is about the taxa of a taxonomy: it needs --taxonomy")
-    numbers = [number for number in (options.batch_size, options.workers) if number is not None]
-    if not all(1 <= number <= MOST_AT_A_TIME for number in numbers):
-        parser.error(f"--batch-size and --workers must lie between 1 and {MOST_AT_A_TIME}")
+    if given.taxon_threshold is not None and given.taxonomy is None:
+        parser.error("--taxon-threshold applies to the taxa of a taxonomy: it needs --taxonomy")
+    sizes = [size for size in (given.batch_size, given.workers) if size is not None]
+    if not all(1 <= size <= MAX_BATCH_SIZE for size in sizes):
+        parser.error(f"--batch-size and --workers must lie between 1 and {MAX_BATCH_SIZE}")
 
+    # Slow to import: 'semifine --help' does not need them.
     from semifine.inference.camtrap import check_folder
     from semifine.inference.pipeline import list_files
     from semifine.inference.predict import Terminated, open_model, termination_as_interrupt
     from semifine.inference.prediction import PredictOptions
-    from semifine.inference.tables import check_suffix
+    from semifine.inference.tables import check_output
     from semifine.inference.taxonomy import read_taxonomy
     from semifine.training.progress import Display
 
-    display = Display(quiet=options.quiet)
-    if options.out:
-        check_suffix(options.out)
-        if options.resume and options.out.exists():
-            return _finished_before(options)
-    if options.camtrap_dp:
-        check_folder(options.camtrap_dp)
-    files = list_files(options.paths, b"\0" if options.null else b"\n")
-    model = open_model(options.model, options.checkpoint, options.device)
-    questions = PredictOptions(
-        top=options.top,
-        coverage=options.coverage,
-        false_alarms=options.false_alarms,
-        sure=PredictOptions.sure if options.sure is None else options.sure,
-        taxonomy=read_taxonomy(options.taxonomy, model.metadata.class_names) if options.taxonomy else None,
+    display = Display(quiet=given.quiet)
+    if given.out:
+        check_output(given.out)
+        if given.resume and given.out.exists():
+            return _report_finished(given)
+    if given.camtrap_dp:
+        check_folder(given.camtrap_dp)
+    files = list_files(given.paths, b"\0" if given.null else b"\n")
+    model = open_model(given.model, given.checkpoint, given.device)
+    options = PredictOptions(
+        top=given.top,
+        coverage=given.coverage,
+        false_alarms=given.false_alarms,
+        taxon_threshold=PredictOptions.taxon_threshold if given.taxon_threshold is None else given.taxon_threshold,
+        taxonomy=read_taxonomy(given.taxonomy, model.metadata.class_names) if given.taxonomy else None,
     )
     display.log(model.calibration_note)
-    if options.out is None:
-        return _print_lines(model, files, questions, options)
+    if given.out is None:
+        return _print_lines(model, files, options, given)
     try:
         with termination_as_interrupt():
-            return _write_table(model, files, questions, options, display)
+            return _write_table(model, files, options, given, display)
     except KeyboardInterrupt as stop:
-        display.log("Stopped; what is done is kept: repeat the command with --resume.")
+        display.log("Stopped; finished images are kept: repeat the command with --resume.")
         raise Interrupted(signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT) from stop
 
 
-def _finished_before(options: argparse.Namespace) -> int:
-    """A table that is there is complete; how it was made, it does not say."""
-    from semifine.inference.camtrap import has_package
+def _report_finished(given: argparse.Namespace) -> int:
+    """Handles --resume if the table exists and is therefore complete."""
+    from semifine.inference.camtrap import has_package  # slow to import
 
-    if options.camtrap_dp and not has_package(options.camtrap_dp):
-        raise UserError(f"{options.out} is finished already: choose another --out to get the package.")
-    print(f"note: {options.out} is finished already; model, files and options were not compared", file=sys.stderr)
-    if options.json:
-        print(json.dumps({"out": str(options.out), "finished": True}))
+    if given.camtrap_dp and not has_package(given.camtrap_dp):
+        raise UserError(f"{given.out} is finished already: choose another --out to get the package.")
+    print(f"note: {given.out} is finished already; model, files and options were not compared", file=sys.stderr)
+    if given.json:
+        print(json.dumps({"out": str(given.out), "finished": True}))
     return 0
 
 
-def _print_lines(model: Model, files: Iterable[str], questions: PredictOptions, options: argparse.Namespace) -> int:
-    from semifine.inference.predict import as_text, predict_files
+def _print_lines(model: Model, files: Iterable[str], options: PredictOptions, given: argparse.Namespace) -> int:
+    from semifine.inference.predict import predict_files, printable  # slow to import
 
-    readable = 0
-    for file, result in predict_files(model, files, questions, options.batch_size, options.workers):
+    num_readable = 0
+    for file, result in predict_files(model, files, options, given.batch_size, given.workers):
         if isinstance(result, str):
-            print(f"semifine: {as_text(result)}", file=sys.stderr)
+            print(f"semifine: {printable(result)}", file=sys.stderr)
             continue
-        readable += 1
-        several = zip(result.names, result.probabilities, strict=True)
-        named = ", ".join(f"{name} {100 * probability:.1f} %" for name, probability in several)
-        marks = ["strange"] if result.is_ood else []
-        if result.taxon:
-            marks.append(f"safe to name: {result.taxon.name} ({result.taxon.rank})")
-        print(as_text(file) + ": " + named + "".join(f" [{mark}]" for mark in marks))
-    return 0 if readable else NOTHING_READABLE
+        num_readable += 1
+        print(f"{printable(file)}: {_format_prediction(result)}")
+    return 0 if num_readable else NOTHING_READABLE
+
+
+def _format_prediction(prediction: Prediction) -> str:
+    pairs = zip(prediction.names, prediction.probabilities, strict=True)
+    text = ", ".join(f"{name} {100 * probability:.1f} %" for name, probability in pairs)
+    if prediction.is_ood:
+        text += " [unknown]"
+    if prediction.taxon:
+        text += f" [taxon: {prediction.taxon.name} ({prediction.taxon.rank})]"
+    return text
 
 
 def _write_table(
-    model: Model, files: Iterable[str], questions: PredictOptions, options: argparse.Namespace, display: Display
+    model: Model, files: Iterable[str], options: PredictOptions, given: argparse.Namespace, display: Display
 ) -> int:
+    # Slow to import: 'semifine --help' does not need them.
     from semifine.inference.camtrap import write_package
-    from semifine.inference.predict import predict_into, unreadable_list
+    from semifine.inference.predict import predict_to_table, unreadable_list
 
-    gaps: list[str] = []
+    missing_fields: list[str] = []
 
     def write_camtrap(records: Iterator[Record]) -> None:
-        name = f"semifine {__version__}, {options.model.resolve().name}"
-        ranks = [level.rank for level in questions.taxonomy.levels] if questions.taxonomy else []
-        gaps.extend(write_package(records, options.camtrap_dp, name, ranks))
+        name = f"semifine {__version__}, {given.model.resolve().name}"
+        ranks = [level.rank for level in options.taxonomy.levels] if options.taxonomy else []
+        missing_fields.extend(write_package(records, given.camtrap_dp, name, ranks))
 
     with display.bar("predicting", None):
-        tally = predict_into(
-            options.out,
+        summary = predict_to_table(
+            given.out,
             model,
             files,
-            questions,
-            resume=options.resume,
-            batch=options.batch_size,
-            workers=options.workers,
+            options,
+            resume=given.resume,
+            batch_size=given.batch_size,
+            workers=given.workers,
             progress=display.advance,
-            also=write_camtrap if options.camtrap_dp else None,
+            write_also=write_camtrap if given.camtrap_dp else None,
         )
-    for gap in gaps:
-        print(gap, file=sys.stderr)  # even when quiet: they are for the user to fill
-    if tally.unreadable:
-        what, them = ("1 image", "it") if tally.unreadable == 1 else (f"{tally.unreadable} images", "them")
+    for note in missing_fields:
+        print(note, file=sys.stderr)  # even with --quiet, because the user has to act
+    if summary.unreadable:
+        images, them = ("1 image", "it") if summary.unreadable == 1 else (f"{summary.unreadable} images", "them")
         print(
-            f"semifine: {what} could not be read; {unreadable_list(options.out)} lists {them} with the reason.",
+            f"semifine: {images} could not be read; {unreadable_list(given.out)} lists {them} with the reason.",
             file=sys.stderr,
         )
-    if options.json:
-        print(json.dumps({"out": str(options.out), **dataclasses.asdict(tally)}))
+    if given.json:
+        print(json.dumps({"out": str(given.out), **dataclasses.asdict(summary)}))
     else:
-        speed = (tally.predicted + tally.unreadable) / max(tally.seconds, 1e-9)
-        flagged = f"{tally.strange} of them flagged as strange" if model.metadata.calibration.is_fitted else "no flags"
+        speed = (summary.predicted + summary.unreadable) / max(summary.seconds, 1e-9)
+        is_fitted = model.metadata.calibration.is_fitted
+        flags = f"{summary.unknown} of them flagged as unknown" if is_fitted else "no flags"
         print(
-            f"{tally.predicted} images predicted, {flagged}, "
-            f"{tally.unreadable} unreadable; {speed:.0f} images/s. Table: {options.out}"
+            f"{summary.predicted} images predicted, {flags}, "
+            f"{summary.unreadable} unreadable; {speed:.0f} images/s. Table: {given.out}"
         )
     return 0

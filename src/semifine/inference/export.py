@@ -1,4 +1,4 @@
-"""A run's model as one file for other programs, which is compared with the run before it is handed over."""
+"""Exports a trained model as one file and compares the file with the run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 from torch import nn
 
@@ -33,7 +34,12 @@ SUFFIX: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".
 
 
 def format_of(out: Path) -> Format:
-    """What the name of a file says it is to be."""
+    """Returns the export format for the suffix of a file.
+
+    Example:
+        >>> format_of(Path("model.onnx"))
+        'onnx'
+    """
     for format, suffix in SUFFIX.items():
         if out.suffix.lower() == suffix:
             return format
@@ -42,29 +48,41 @@ def format_of(out: Path) -> Format:
 
 
 def check_suffix(out: Path, format: Format) -> None:
-    """A file that is called what it is not would be refused by those who are to open it."""
+    """Raises ``UserError`` if the suffix of a file does not belong to the format."""
     if out.suffix.lower() != SUFFIX[format]:
-        raise UserError(f"--format {format} writes {SUFFIX[format]} files, not '{out.name}': change one of the two.")
+        raise UserError(f"--format {format} writes {SUFFIX[format]} files, not '{out.name}': change one of them.")
 
 
-CHECKED_BATCHES = (1, 2, 5)
+CHECKED_BATCH_SIZES = (1, 2, 5)
 TOLERANCE = 1e-3
-"""The largest difference of a probability that counts as agreement; kernels of another library round otherwise."""
+"""Largest accepted difference of a probability; kernels of other libraries round differently."""
 
-Numbers = NDArray[np.floating[Any]]
-Network = Callable[[Pixels], tuple[Numbers, Numbers]]
-"""Views -> calibrated probabilities and plain logits."""
+Array = NDArray[np.floating[Any]]
+Network = Callable[[Pixels], tuple[Array, Array]]
+"""Maps images ``(N, S, S, 3)`` to calibrated probabilities and logits ``(N, K)``."""
 
 
 def export(model: TrainedModel, out: Path, format: Format) -> float:
-    """Writes the file and returns the largest difference of a probability from the run's own."""
+    """Exports a model and compares the exported file with it.
+
+    Args:
+        model: The trained model.
+        out: File to write; must not exist.
+        format: ``"onnx"``, ``"torch"`` or ``"safetensors"``.
+
+    Returns:
+        The largest difference of a probability between the exported file and the model.
+
+    Raises:
+        UserError: If the file exists, or if a probability differs by more than ``TOLERANCE``.
+    """
     check_suffix(out, format)
     if out.exists():
         raise UserError(f"{out} exists already; choose another --out.")
     if not out.absolute().parent.is_dir():
         raise UserError(f"{out.absolute().parent}, the folder of --out, does not exist.")
     metadata = model.metadata
-    network = copy.deepcopy(model.network).cpu()  # a run on a GPU stays there
+    network = copy.deepcopy(model.network).cpu()  # the original stays on its device
     classifier = ImageClassifier(network, metadata.calibration.temperature).eval()
     write, read = {
         "onnx": (_write_onnx, _read_onnx),
@@ -76,28 +94,28 @@ def export(model: TrainedModel, out: Path, format: Format) -> float:
         difference = largest_difference(classifier, metadata.image_size, read(partial))
         if not difference <= TOLERANCE:
             raise UserError(
-                f"The exported model differs from the run by {difference:.2g} in a probability, so it was not kept; "
+                f"The exported model differs from the run by {difference:.2g} in a probability, so it was removed: "
                 "try another --format."
             )
     return difference
 
 
 def largest_difference(classifier: ImageClassifier, size: int, exported: Network) -> float:
-    """Of a probability, calibrated or plain, over batches of several sizes.
+    """Returns the largest difference of a probability over batches of several sizes.
 
-    Plain probabilities count as well, since a high temperature would hide differences.
+    Compares uncalibrated probabilities, too, because a high temperature would hide differences.
     """
-    largest, own = 0.0, _runner(classifier)
-    for batch in CHECKED_BATCHES:
-        images = random_images(batch, size)
-        (wanted, wanted_logits), (found, found_logits) = own(images), exported(images)
-        plain = softmax(found_logits) - softmax(wanted_logits)
-        largest = max(largest, float(np.abs(found - wanted).max()), float(np.abs(plain).max()))
+    largest, original = 0.0, _as_network(classifier)
+    for batch_size in CHECKED_BATCH_SIZES:
+        images = random_images(batch_size, size)
+        (expected, expected_logits), (actual, actual_logits) = original(images), exported(images)
+        uncalibrated = softmax(actual_logits) - softmax(expected_logits)
+        largest = max(largest, float(np.abs(actual - expected).max()), float(np.abs(uncalibrated).max()))
     return largest
 
 
-def _runner(classifier: nn.Module) -> Network:
-    def run(images: Pixels) -> tuple[Numbers, Numbers]:
+def _as_network(classifier: nn.Module) -> Network:
+    def run(images: Pixels) -> tuple[Array, Array]:
         with torch.inference_mode():
             probabilities, logits, _ = classifier(torch.from_numpy(images))
         return probabilities.numpy(), logits.numpy()
@@ -107,8 +125,8 @@ def _runner(classifier: nn.Module) -> Network:
 
 def _write_onnx(classifier: ImageClassifier, metadata: ModelMetadata, path: Path) -> None:
     try:
-        import onnx
-        import onnxscript  # noqa: F401 - torch's exporter needs it
+        import onnx  # optional
+        import onnxscript  # noqa: F401 - optional; torch.onnx needs it
     except ImportError:
         raise UserError("Export to ONNX needs more packages: pip install 'semifine[export]'.") from None
     with _quiet():
@@ -130,7 +148,7 @@ def _write_onnx(classifier: ImageClassifier, metadata: ModelMetadata, path: Path
 def _read_onnx(path: Path) -> Network:
     session = OnnxModel(path, "cpu").session
 
-    def run(images: Pixels) -> tuple[Numbers, Numbers]:
+    def run(images: Pixels) -> tuple[Array, Array]:
         probabilities, logits = session.run(["probabilities", "logits"], {"images": images})
         return probabilities, logits
 
@@ -145,26 +163,24 @@ def _write_torch(classifier: ImageClassifier, metadata: ModelMetadata, path: Pat
 
 def _read_torch(path: Path) -> Network:
     with _quiet():
-        return _runner(torch.export.load(path).module())
+        return _as_network(torch.export.load(path).module())
 
 
 def _write_safetensors(classifier: ImageClassifier, metadata: ModelMetadata, path: Path) -> None:
     weights = {name: value.contiguous() for name, value in classifier.network.state_dict().items()}
-    # Not save_file: what that writes is closed to all others, whatever the umask allows them.
+    # save_file would ignore the umask and make the file unreadable for other users.
     path.write_bytes(save(weights, metadata={METADATA: json.dumps(metadata.as_dict())}))
 
 
 def _read_safetensors(path: Path) -> Network:
-    metadata = read_safetensors_knowledge(path)
+    metadata = read_safetensors_metadata(path)
     network = create_classifier(metadata.backbone, len(metadata.class_names), metadata.image_size)
     network.load_state_dict(load_file(path))
-    return _runner(ImageClassifier(network, metadata.calibration.temperature).eval())
+    return _as_network(ImageClassifier(network, metadata.calibration.temperature).eval())
 
 
-def read_safetensors_knowledge(path: Path) -> ModelMetadata:
-    """What an exported safetensors file says about its model."""
-    from safetensors import safe_open
-
+def read_safetensors_metadata(path: Path) -> ModelMetadata:
+    """Reads the metadata of an exported safetensors file."""
     with damage_as_user_error(path), safe_open(path, "np") as file:
         return ModelMetadata.from_dict(json.loads(file.metadata()[METADATA]))
 
@@ -179,7 +195,7 @@ def _any_batch() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters talk much about their own work."""
+    """Silences warnings and output of the exporters."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

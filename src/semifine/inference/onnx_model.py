@@ -1,4 +1,4 @@
-"""An exported ONNX file at work: onnxruntime does the forward pass, torch is not needed."""
+"""An exported ONNX file as a model. Needs onnxruntime and no PyTorch."""
 
 from __future__ import annotations
 
@@ -20,20 +20,25 @@ from semifine.inference.prediction import ModelMetadata
 from semifine.inference.preprocess import CpuPreprocessor
 
 METADATA = "semifine"
-"""The key of the file's metadata that holds the model's knowledge as JSON."""
+"""Key of the model metadata in an exported file; the value is JSON."""
 
 
 class OnnxModel:
-    """A model that ``semifine export --format onnx`` wrote."""
+    """A model exported by ``semifine export --format onnx``.
+
+    Args:
+        path: The ONNX file.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    """
 
     def __init__(self, path: Path, device: str = "auto") -> None:
         if not path.is_file():
-            raise UserError(f"There is no file {path}.")
+            raise UserError(f"{path} does not exist: give a run folder, or an .onnx file of 'semifine export'.")
         self.path = path
         self.session = _open(path, device)
         described = self.session.get_modelmeta().custom_metadata_map.get(METADATA)
         if described is None:
-            raise UserError(f"{path} was not made by 'semifine export': its metadata say nothing of classes.")
+            raise UserError(f"{path} has no semifine metadata: export the run again with 'semifine export'.")
         with damage_as_user_error(path):
             self.metadata = ModelMetadata.from_dict(json.loads(described))
         self.preprocessor = CpuPreprocessor(self.metadata.image_size, self.metadata.stored_side)
@@ -41,23 +46,24 @@ class OnnxModel:
 
     @cached_property
     def identity(self) -> str:
-        """A hash of the file."""
+        """Hash of the file."""
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
     @property
     def calibration_note(self) -> str:
+        """Description of the calibration in one sentence."""
         return self.metadata.calibration.describe()
 
     def logits(self, images: Sequence[Pixels]) -> NDArray[np.float32]:
-        """N views, (S, S, 3) levels each -> (N, K)."""
+        """Returns logits ``(N, K)`` of N preprocessed images, each ``(S, S, 3)`` uint8."""
         (logits,) = self.session.run(["logits"], {"images": np.stack(images)})
         return np.asarray(logits, np.float32)
 
 
 def _open(path: Path, device: str) -> Any:
     try:
-        import onnxruntime
+        import onnxruntime  # optional
     except ImportError:
         raise UserError("ONNX files need onnxruntime: pip install 'semifine[export]'.") from None
     providers = [name for name in onnxruntime.get_available_providers() if name.startswith(("CUDA", "CPU"))]
@@ -65,9 +71,9 @@ def _open(path: Path, device: str) -> Any:
     if device == "cuda" and not has_cuda:
         raise UserError("device is cuda, but this onnxruntime has no CUDA; choose --device cpu or auto.")
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # of warnings there are many that concern nobody
-    chosen = [name for name in providers if device != "cpu" or name.startswith("CPU")]
+    options.log_severity_level = 3  # errors only
+    used = [name for name in providers if device != "cpu" or name.startswith("CPU")]
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=chosen)
-    except Exception as error:  # onnxruntime has a dozen kinds of its own
+        return onnxruntime.InferenceSession(str(path), options, providers=used)
+    except Exception as error:  # onnxruntime has a dozen exception classes
         raise UserError(f"{path} cannot be opened as an ONNX model: {' '.join(str(error).split())[:200]}.") from error

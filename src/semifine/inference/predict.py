@@ -1,4 +1,4 @@
-"""Predictions of many files, written to a table that is complete or can be completed."""
+"""Predicts many files and writes a table, which is complete or can be resumed."""
 
 from __future__ import annotations
 
@@ -20,223 +20,249 @@ from semifine.inference.calibration import Logits
 from semifine.inference.pipeline import run_inference
 from semifine.inference.prediction import ModelMetadata, Prediction, PredictOptions, predict_from_logits
 from semifine.inference.preprocess import Preprocessor, batched
-from semifine.inference.tables import ROWS, Journal, Record, as_record, check_suffix, table_rows
+from semifine.inference.tables import ROW_GROUP_SIZE, Journal, Record, as_record, check_output, create_table
 
 Device = Literal["auto", "cpu", "cuda"]
 Checkpoint = Literal["last", "best_val"]
 
 
 class Model(Protocol):
-    """What predictions need."""
+    """A model that predicts: a run or an ONNX file."""
 
     @property
     def metadata(self) -> ModelMetadata:
-        """What is known beside the network."""
+        """Everything except the weights that predictions need."""
         ...
 
     @property
     def identity(self) -> str:
-        """Changes with the weights."""
+        """Hash of the weights."""
         ...
 
     @property
     def calibration_note(self) -> str:
-        """One sentence about how its confidences are calibrated."""
+        """Description of the calibration in one sentence."""
         ...
 
     @property
     def preprocessor(self) -> Preprocessor:
-        """How it gets to see images."""
+        """The evaluation transform."""
         ...
 
     @property
     def batch_size(self) -> int:
-        """How many images at a time suit it."""
+        """Default batch size."""
         ...
 
-    def logits(self, views: Sequence[Any]) -> Logits:
-        """N views of its sight, (S, S, 3) levels each -> (N, K)."""
+    def logits(self, images: Sequence[Any]) -> Logits:
+        """Returns logits ``(N, K)`` of N preprocessed images, each ``(S, S, 3)`` uint8."""
         ...
 
 
 def open_model(path: Path, checkpoint: Checkpoint | None, device: Device) -> Model:
-    """The model in a run folder, by default its last one, or in an ONNX file, which needs no torch."""
+    """Opens the model in a run folder, or in an ONNX file, which does not need PyTorch.
+
+    Args:
+        path: Run folder or ``.onnx`` file.
+        checkpoint: Checkpoint of the run, by default ``"last"``. ONNX files have none.
+        device: Device of the network.
+    """
     if path.suffix.lower() == ".onnx":
         if checkpoint is not None:
-            raise UserError(f"{path} holds one set of weights: leave out --checkpoint, which is chosen at export.")
+            raise UserError(f"{path} contains one set of weights: omit --checkpoint, which is chosen at export.")
         from semifine.inference.onnx_model import OnnxModel  # onnxruntime is optional
 
         return OnnxModel(path, device)
     if path.is_file():
-        raise UserError(f"{path} cannot predict: give the folder of a run, or an .onnx file of 'semifine export'.")
+        raise UserError(f"{path} cannot predict: give a run folder, or an .onnx file of 'semifine export'.")
     from semifine.inference.model import TrainedModel  # slow: imports torch, which an ONNX file does not need
 
     return TrainedModel(path, checkpoint or "last", device)
 
 
 class Terminated(KeyboardInterrupt):
-    """Stopped by SIGTERM."""
+    """Raised on SIGTERM."""
 
 
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """For the time of the context SIGTERM raises Terminated, unless somebody else has plans for it."""
+    """Raises ``Terminated`` on SIGTERM inside the context, unless another handler is installed."""
 
     def stop(*_: object) -> NoReturn:
         raise Terminated
 
-    is_ours = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if is_ours:
+    installs = current_thread() is main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if installs:
         signal.signal(signal.SIGTERM, stop)
     try:
         yield
     finally:
-        if is_ours:
+        if installs:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @dataclass
-class Tally:
-    """What became of the images."""
+class PredictSummary:
+    """Number of images by result, and the run time."""
 
     predicted: int = 0
     unreadable: int = 0
-    strange: int = 0
+    unknown: int = 0
+    """Predicted images that are flagged as out of distribution."""
     seconds: float = 0.0
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Counts a batch of records."""
+        errors = sum("error" in record for record in records)
+        self.predicted += len(records) - errors
+        self.unreadable += errors
+        self.unknown += sum(bool(record.get("is_ood")) for record in records)
 
 
 def predict_files(
     model: Model,
     files: Iterable[str],
-    questions: PredictOptions,
-    batch: int | None = None,
+    options: PredictOptions,
+    batch_size: int | None = None,
     workers: int | None = None,
 ) -> Iterator[tuple[str, Prediction | str]]:
-    """Each file with its prediction, or with the reason why it cannot be read, in order."""
+    """Yields each file with its prediction, or with the reason why it cannot be read, in order."""
     names: list[str] = []
 
-    def remembered() -> Iterator[str]:
+    def record_names() -> Iterator[str]:
         for file in files:
             names.append(file)
             yield file
 
-    groups = model.preprocessor.decode_files(remembered(), workers or usable_cores())
+    groups = model.preprocessor.decode_files(record_names(), workers or usable_cores())
     num_classes = len(model.metadata.class_names)
-    for logit_batch in run_inference(model.logits, model.preprocessor, groups, num_classes, batch or model.batch_size):
-        predictions = iter(predict_from_logits(logit_batch.logits, model.metadata, questions))
-        for index in range(logit_batch.size):
-            error = logit_batch.errors.get(index)
+    for batch in run_inference(model.logits, model.preprocessor, groups, num_classes, batch_size or model.batch_size):
+        predictions = iter(predict_from_logits(batch.logits, model.metadata, options))
+        for index in range(batch.size):
+            error = batch.errors.get(index)
             yield names[index], error if error is not None else next(predictions)
-        del names[: logit_batch.size]
+        del names[: batch.size]
 
 
-def predict_into(
+def predict_to_table(
     out: Path,
     model: Model,
     files: Iterable[str],
-    questions: PredictOptions,
+    options: PredictOptions,
     *,
     resume: bool = False,
-    batch: int | None = None,
+    batch_size: int | None = None,
     workers: int | None = None,
     progress: Callable[[int], object] | None = None,
-    also: Callable[[Iterator[Record]], object] | None = None,
-) -> Tally:
-    """Predicts the files into a CSV, JSON lines or Parquet file; unreadable ones go into a list beside it.
+    write_also: Callable[[Iterator[Record]], object] | None = None,
+) -> PredictSummary:
+    """Predicts files into a CSV, JSON lines or Parquet file and lists unreadable files in a file beside it.
 
-    Where all are unreadable, that list is all that stays. ``also`` gets the records of the table as well, to write them
-    in another form.
+    If no file is readable, only the list is written.
+
+    Args:
+        out: The table, which must not exist.
+        model: The model.
+        files: Image files.
+        options: Options of the predictions.
+        resume: Continues an interrupted job.
+        batch_size: Number of images in a batch.
+        workers: Number of threads or processes that decode.
+        progress: Called with the number of processed images.
+        write_also: Called with all records of the complete table, to write them in another format.
     """
-    check_suffix(out)
+    check_output(out)
     started = time.perf_counter()
     with closing(Journal(out)) as journal:
-        goes_on, listed = journal.begin(_asked(model, questions), resume), unreadable_list(out)
-        if listed.exists() and not goes_on:  # else it is this job's own, which was stopped at its very end
-            raise UserError(f"{listed} exists already: move it away, or choose another --out.")
-        tally, problems, rest = Tally(), list[Record](), iter(files)
+        continues, list_path = journal.begin(_job_header(model, options), resume), unreadable_list(out)
+        if list_path.exists() and not continues:  # a resumed job replaces its own list
+            raise UserError(f"{list_path} exists already: move it away, or choose another --out.")
+        summary, unreadable, rest = PredictSummary(), list[Record](), iter(files)
         with atomic_file(out, exclusive=True) as partial:
-            with table_rows(partial, out.suffix) as add_rows:
+            with create_table(partial, out.suffix) as add_rows:
 
-                def take(records: Sequence[Record]) -> None:
-                    readable = [record for record in records if "error" not in record]
-                    add_rows(readable)
-                    problems.extend(record for record in records if "error" in record)
-                    tally.predicted += len(readable)
-                    tally.unreadable = len(problems)
-                    tally.strange += sum(bool(record["is_ood"]) for record in readable)
+                def add(records: Sequence[Record]) -> None:
+                    add_rows([record for record in records if "error" not in record])
+                    unreadable.extend(record for record in records if "error" in record)
+                    summary.add(records)
                     if progress is not None:
-                        progress(tally.predicted + tally.unreadable)
+                        progress(summary.predicted + summary.unreadable)
 
-                for done in batched(_done_before(journal, rest), ROWS):
-                    take(done)
-                predicted = predict_files(model, rest, questions, batch, workers)
-                for some in batched(predicted, batch or model.batch_size):
-                    records = [_record(file, result) for file, result in some]
+                for records in batched(_finished_records(journal, rest), ROW_GROUP_SIZE):
+                    add(records)
+                predictions = predict_files(model, rest, options, batch_size, workers)
+                for batch in batched(predictions, batch_size or model.batch_size):
+                    records = [_record(file, result) for file, result in batch]
                     journal.append(records)
-                    take(records)
-            if problems:
-                _write_unreadable(problems, listed)
-            if problems and not tally.predicted:
+                    add(records)
+            if unreadable:
+                _write_unreadable(unreadable, list_path)
+            if unreadable and not summary.predicted:
                 journal.finish()
-                raise _nothing_readable(problems, listed)
-            if also is not None:
-                also(record for record in journal.records() if "error" not in record)
+                raise _nothing_readable(unreadable, list_path)
+            if write_also is not None:
+                write_also(record for record in journal.records() if "error" not in record)
         journal.finish()
-    tally.seconds = time.perf_counter() - started
-    return tally
+    summary.seconds = time.perf_counter() - started
+    return summary
 
 
 def unreadable_list(out: Path) -> Path:
-    """Where the files are named that could not be read."""
+    """Returns the path of the list of unreadable files of a table.
+
+    Example:
+        >>> unreadable_list(Path("birds.csv")).name
+        'birds.csv.unreadable.csv'
+    """
     return out.with_name(out.name + ".unreadable.csv")
 
 
-def as_text(path: str) -> str:
-    """A file name that any file format can hold: bytes that are no UTF-8 are written as \\xNN."""
+def printable(path: str) -> str:
+    """Returns a file name as valid text: bytes that are not UTF-8 become \\xNN."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _record(file: str, result: Prediction | str) -> Record:
     if isinstance(result, str):
-        return {"path": as_text(file), "error": result}
-    return as_record(as_text(file), result)
+        return {"path": printable(file), "error": result}
+    return as_record(printable(file), result)
 
 
-def _done_before(journal: Journal, files: Iterator[str]) -> Iterator[Record]:
-    """The records of an earlier, stopped job, whose files must be the first ones now."""
+def _finished_records(journal: Journal, files: Iterator[str]) -> Iterator[Record]:
+    """Yields the records of an interrupted job and skips their files, which must come first and in the same order."""
     for record in journal.records():
-        now = next(files, None)
-        if now is None or as_text(now) != record["path"]:
-            comes = "nothing" if now is None else as_text(now)
+        file = next(files, None)
+        if file is None or printable(file) != record["path"]:
+            current = "no file" if file is None else printable(file)
             raise UserError(
-                f"{journal.path} was begun with other files: where {record['path']} came, now comes {comes}; "
-                "give the same ones, or remove it."
+                f"{journal.path} was started with other files: it has {record['path']} in the place of {current}; "
+                "give the same files, or remove it."
             )
         yield record
 
 
-def _asked(model: Model, questions: PredictOptions) -> Record:
-    """All that the predictions depend on beside the images."""
-    calibration, taxonomy = model.metadata.calibration, questions.taxonomy
+def _job_header(model: Model, options: PredictOptions) -> Record:
+    """Returns everything except the images that the predictions depend on."""
+    calibration, taxonomy = model.metadata.calibration, options.taxonomy
     return {
         "model": model.identity,
         "calibration": [calibration.images, round(calibration.temperature, 2)],
-        **asdict(replace(questions, taxonomy=None)),
+        **asdict(replace(options, taxonomy=None)),
         "taxonomy": taxonomy and taxonomy.identity,
     }
 
 
-def _write_unreadable(problems: Iterable[Record], path: Path) -> None:
+def _write_unreadable(records: Iterable[Record], path: Path) -> None:
     with atomic_file(path, exclusive=True) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["path", "reason"])
-        writer.writerows([problem["path"], as_text(problem["error"])] for problem in problems)
+        writer.writerows([record["path"], printable(record["error"])] for record in records)
 
 
-def _nothing_readable(problems: Sequence[Record], listed: Path) -> UserError:
-    path, reason = problems[0]["path"], as_text(problems[0]["error"])
-    named = reason if path in reason else f"{path}: {reason}"
+def _nothing_readable(records: Sequence[Record], list_path: Path) -> UserError:
+    path, reason = records[0]["path"], printable(records[0]["error"])
+    first = reason if path in reason else f"{path}: {reason}"
     return UserError(
-        f"0 of {len(problems)} images could be read, the first one: {named}; {listed} lists them with the reason: "
-        "remove it before the next try."
+        f"0 of {len(records)} images could be read, the first one: {first}; {list_path} lists them with the reason: "
+        "remove it before the next attempt."
     )

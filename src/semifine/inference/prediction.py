@@ -1,4 +1,4 @@
-"""Predictions made from logits: candidates, confidence, and the metadata they need. Needs numpy alone."""
+"""Predictions from logits, the metadata and options that they depend on, and their columns. Needs NumPy only."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from semifine.errors import UserError
 from semifine.inference.calibration import Calibration, ClassClusters, Logits, Mask, candidates, energy_score, softmax
 from semifine.inference.taxonomy import Taxon, Taxonomy
 
-FORMAT = 1
+FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, eq=False)
 class ModelMetadata:
-    """Travels with an exported model as JSON."""
+    """Everything except the weights that predictions need. Exported files contain it as JSON."""
 
     class_names: tuple[str, ...]
     image_size: int
-    """Side of the square that the network sees."""
+    """Side of the square input of the network."""
     stored_side: int
-    """Shorter side to which images are shrunk before the square is cut out."""
+    """Larger images are shrunk to this shorter side before the center crop."""
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     backbone: str
+    """Name of the timm model."""
     calibration: Calibration = field(default_factory=Calibration)
     clusters: ClassClusters | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Returns values that JSON can represent."""
         clusters = self.clusters
         return {
-            "semifine_model": FORMAT,
+            "semifine_model": FORMAT_VERSION,
             "class_names": list(self.class_names),
             "image_size": self.image_size,
             "stored_side": self.stored_side,
@@ -51,8 +52,9 @@ class ModelMetadata:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ModelMetadata:
-        if values["semifine_model"] > FORMAT:
-            raise UserError("The model was exported by a later version of semifine: use that one.")
+        """Restores the metadata from :meth:`as_dict`."""
+        if values["semifine_model"] > FORMAT_VERSION:
+            raise UserError("The model was exported by a later version of semifine: use that version.")
         clusters = values["clusters"]
         return cls(
             class_names=tuple(values["class_names"]),
@@ -69,48 +71,53 @@ class ModelMetadata:
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """What a prediction is to say."""
+    """Options of a prediction."""
 
     top: int = 5
+    """Number of classes to name."""
     coverage: float = 0.9
-    """How often the conformal set holds the true class."""
+    """Probability that a conformal set contains the true class."""
     false_alarms: float = 0.05
-    """The share of ordinary images that are flagged as strange."""
-    sure: float = 0.9
-    """The probability from which on a taxon is safe to name."""
+    """Fraction of in-distribution images that may be flagged as out of distribution."""
+    taxon_threshold: float = 0.9
+    """Lowest probability of a predicted taxon."""
     taxonomy: Taxonomy | None = None
 
     def __post_init__(self) -> None:
         if self.top < 1:
             raise UserError(f"top must be at least 1, not {self.top}.")
-        for name in ("coverage", "false_alarms", "sure"):
+        for name in ("coverage", "false_alarms", "taxon_threshold"):
             if not 0 < getattr(self, name) < 1:
                 raise UserError(f"{name} must lie between 0 and 1, not {getattr(self, name)}.")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Class names, the most probable first, with calibrated probabilities, and what else is worth knowing."""
+    """Prediction of one image."""
 
     names: list[str]
+    """The most probable classes in descending order."""
     probabilities: list[float]
+    """Their calibrated probabilities."""
     candidates: list[str]
-    """Classes worth considering: the cluster that SoC learned, the smaller the surer the model; by probability."""
+    """Candidate classes, the most probable first: SoC's cluster of the predicted class."""
     conformal_set: list[str] | None
-    """Holds the true class as often as asked for; None for a model without validation images."""
+    """Contains the true class with the requested probability; None without validation images."""
     ood_score: float
-    """The higher, the less the image is like those of the known classes."""
+    """Energy score of the logits; higher for images unlike the known classes."""
     is_ood: bool | None
-    """Whether it is higher than that of nearly all validation images; None without them."""
+    """Whether the score is higher than for nearly all validation images; None without validation images."""
     taxon: Taxon | None = None
-    """The lowest taxon that is safe to name, where a taxonomy is given."""
+    """The lowest taxon that reaches the threshold; None without a taxonomy."""
 
     @property
     def name(self) -> str:
+        """The most probable class."""
         return self.names[0]
 
     @property
     def probability(self) -> float:
+        """Calibrated probability of the most probable class."""
         return self.probabilities[0]
 
 
@@ -142,34 +149,40 @@ COLUMNS = (
 """The columns of prediction tables after ``path``, in CSV, JSON lines and Parquet."""
 
 
-def predict_from_logits(logits: Logits, metadata: ModelMetadata, questions: PredictOptions) -> list[Prediction]:
-    """One prediction for each row of (N, K) logits."""
+def predict_from_logits(logits: Logits, metadata: ModelMetadata, options: PredictOptions) -> list[Prediction]:
+    """Returns a prediction for each row of the logits ``(N, K)``.
+
+    Example:
+        >>> metadata = ModelMetadata(("wren", "robin"), 224, 256, (0.5,) * 3, (0.2,) * 3, "resnet50")
+        >>> predict_from_logits(np.array([[0.0, 3.0]]), metadata, PredictOptions())[0].names
+        ['robin', 'wren']
+    """
     names, calibration = metadata.class_names, metadata.calibration
     probs = calibration.probabilities(logits)
     order = np.argsort(-probs, axis=1, kind="stable")
-    first = order[:, : questions.top]
-    # SoC's clusters are chosen by the confidence that training knew, which no temperature had changed.
-    plausible = _listed(candidates(softmax(logits), metadata.clusters), order, names)
-    conformal = calibration.conformal_set(probs, questions.coverage)
+    top = order[:, : options.top]
+    # SoC selects clusters by uncalibrated confidence, as in training.
+    candidate_mask = candidates(softmax(logits), metadata.clusters)
+    conformal_mask = calibration.conformal_set(probs, options.coverage)
     scores = energy_score(logits)
-    flags = calibration.is_strange(scores, questions.false_alarms)
-    unknown = [None] * len(probs)
+    is_ood = calibration.is_ood(scores, options.false_alarms)
+    missing = [None] * len(probs)
     columns = zip(
-        first.tolist(),
-        np.take_along_axis(probs, first, axis=1).tolist(),
-        plausible,
-        unknown if conformal is None else _listed(conformal, order, names),
+        top.tolist(),
+        np.take_along_axis(probs, top, axis=1).tolist(),
+        _ranked_names(candidate_mask, order, names),
+        missing if conformal_mask is None else _ranked_names(conformal_mask, order, names),
         scores.tolist(),
-        unknown if flags is None else flags.tolist(),
-        questions.taxonomy.name(probs, questions.sure) if questions.taxonomy else unknown,
+        missing if is_ood is None else is_ood.tolist(),
+        options.taxonomy.predict(probs, options.taxon_threshold) if options.taxonomy else missing,
         strict=True,
     )
-    return [Prediction([names[place] for place in ranking], *rest) for ranking, *rest in columns]
+    return [Prediction([names[class_id] for class_id in ranking], *rest) for ranking, *rest in columns]
 
 
-def _listed(chosen: Mask, order: NDArray[np.int64], names: Sequence[str]) -> list[list[str]]:
-    """(N, K) which classes -> their names for each image, in the given order of all classes."""
-    images, ranks = np.nonzero(np.take_along_axis(chosen, order, axis=1))
-    listed = [names[place] for place in order[images, ranks].tolist()]
-    ends = np.cumsum(chosen.sum(axis=1)).tolist()
-    return [listed[start:end] for start, end in pairwise([0, *ends])]
+def _ranked_names(mask: Mask, order: NDArray[np.int64], names: Sequence[str]) -> list[list[str]]:
+    """Returns the names of the classes in a mask ``(N, K)`` for each image, in the order of all classes ``(N, K)``."""
+    images, ranks = np.nonzero(np.take_along_axis(mask, order, axis=1))
+    flat = [names[class_id] for class_id in order[images, ranks].tolist()]
+    ends = np.cumsum(mask.sum(axis=1)).tolist()
+    return [flat[start:end] for start, end in pairwise([0, *ends])]

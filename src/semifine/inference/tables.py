@@ -1,4 +1,4 @@
-"""Prediction tables: CSV, JSON lines or Parquet, with a journal so that a stopped job can go on."""
+"""Prediction tables in CSV, JSON lines or Parquet, and the journal that makes jobs resumable."""
 
 from __future__ import annotations
 
@@ -18,62 +18,73 @@ Record = dict[str, Any]
 
 
 class Journal:
-    """JSON lines beside the output: first what was asked for, then one record an image, in order.
+    """JSON lines in a file beside the output: first the header of the job, then one record per image, in order.
 
-    From its beginning until it is closed no other job can write to the same output.
+    While the journal is open, no other job can write to the same output.
+
+    Args:
+        out: The prediction table.
     """
 
     def __init__(self, out: Path) -> None:
         self.out = out
         self.path = out.with_name(out.name + ".unfinished")
         self._file: TextIO | None = None
-        self._is_bare = False
-        """Whether it was begun here and holds no record yet."""
+        self._is_new_and_empty = False
 
-    def begin(self, asked: Record, resume: bool) -> bool:
-        """Starts the journal, or goes on with the one that is there; nothing is ever overwritten.
+    def begin(self, header: Record, resume: bool) -> bool:
+        """Starts a journal, or continues an existing one; never overwrites anything.
 
-        Gives back whether it goes on.
+        Args:
+            header: Everything except the images that the predictions depend on.
+            resume: Whether an existing journal may be continued.
+
+        Returns:
+            Whether an existing journal is continued.
         """
         self._check_output()
         self._file = self.path.open("a", encoding="utf-8")
         if lock_file(self._file) is False:
             raise UserError(f"Another job is writing {self.out} now: wait for it, or choose another --out.")
-        self._check_output()  # a job that had the lock may have ended meanwhile
+        self._check_output()  # the job that held the lock may have finished in the meantime
         if not self.path.stat().st_size:
-            self.append([asked])
-            self._is_bare = True
+            self.append([header])
+            self._is_new_and_empty = True
             return False
         if not resume:
-            raise UserError(f"{self.path} holds unfinished predictions: go on with --resume, or remove it.")
-        if next(self._whole_lines(), None) != asked:
-            raise UserError(f"{self.path} was begun with another model or other options: repeat them, or remove it.")
+            raise UserError(f"{self.path} contains unfinished predictions: continue with --resume, or remove it.")
+        if next(self._complete_lines(), None) != header:
+            raise UserError(
+                f"{self.path} was started with another model or other options: repeat the command with these, or "
+                "remove the file."
+            )
         return True
 
     def append(self, records: list[Record]) -> None:
-        """Keeps a batch, whatever becomes of this program.
+        """Writes a batch of records, which survives the end of this process.
 
-        Nothing waits for the disk: after a power failure the last seconds' images are predicted again.
+        The file is not synced to disk: after a power failure, the last seconds of images are predicted again.
         """
         assert self._file is not None
-        self._is_bare = False
+        self._is_new_and_empty = False
         self._file.writelines(json.dumps(record) + "\n" for record in records)
         self._file.flush()
 
     def records(self) -> Iterator[Record]:
-        """All records so far, one after the other; a torn end is cut off when they have been read."""
-        lines = self._whole_lines()
+        """Yields all records; afterwards, an incomplete last line is cut off."""
+        lines = self._complete_lines()
         next(lines, None)
         return lines
 
     def finish(self) -> None:
-        """All is done that can be done."""
-        self._is_bare = False
+        """Removes the journal of a finished job."""
+        self._is_new_and_empty = False
         self.path.unlink()
 
     def close(self) -> None:
-        if self._is_bare:
-            self.path.unlink(missing_ok=True)  # there is nothing to go on with, so nobody needs to choose --resume
+        """Closes the journal; removes it if it contains nothing to resume."""
+        if self._is_new_and_empty:
+            self.path.unlink(missing_ok=True)
         if self._file is not None:
             self._file.close()
 
@@ -81,9 +92,9 @@ class Journal:
         if self.out.exists():
             raise UserError(f"{self.out} exists already; choose another --out.")
 
-    def _whole_lines(self) -> Iterator[Record]:
-        """The records; a torn end is cut off, so that the next batch begins on a line of its own."""
-        good = 0
+    def _complete_lines(self) -> Iterator[Record]:
+        """Yields all lines; then cuts off an incomplete last line, so that the next batch starts on a new line."""
+        length = 0
         with self.path.open("rb") as file:
             for line in file:
                 try:
@@ -92,24 +103,25 @@ class Journal:
                     break
                 if not line.endswith(b"\n"):
                     break
-                good += len(line)
+                length += len(line)
                 yield record
-        if 0 < good < self.path.stat().st_size:  # else it is no journal, and not ours to change
-            os.truncate(self.path, good)
+        if 0 < length < self.path.stat().st_size:  # a file without any valid line is not a journal
+            os.truncate(self.path, length)
 
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 SEPARATOR = "|"
-"""Between the names of a list in CSV; in a name a backslash stands before it."""
+"""Separates the names of a list in CSV; escaped with a backslash inside a name."""
 SCHEMA = {"path": "text", **{column.name: column.kind for column in COLUMNS}}
 """Columns of a table and their kinds."""
-ROWS = 10_000
-"""Rows of a Parquet group, at least, but for the last."""
+ROW_GROUP_SIZE = 10_000
+"""Smallest number of rows of a Parquet row group, except for the last."""
 
 AddRows = Callable[[Sequence[Record]], object]
 
 
-def check_suffix(out: Path) -> None:
+def check_output(out: Path) -> None:
+    """Raises ``UserError`` if a table cannot be written to ``out``."""
     if out.suffix.lower() not in SUFFIXES:
         raise UserError(f"--out must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, not '{out.name}'.")
     if not out.absolute().parent.is_dir():
@@ -121,29 +133,29 @@ def as_record(path: str, prediction: Prediction) -> Record:
     return {"path": path, **{column.name: column.value(prediction) for column in COLUMNS}}
 
 
-def table_rows(path: Path, suffix: str) -> AbstractContextManager[AddRows]:
-    """Gives a function that adds rows to a new table; it is complete when the block has ended."""
+def create_table(path: Path, suffix: str) -> AbstractContextManager[AddRows]:
+    """Returns a context manager that creates a table and yields a function that adds rows to it."""
     return {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}[suffix.lower()](path)
 
 
 @contextmanager
 def _csv_rows(path: Path) -> Iterator[AddRows]:
-    as_cell = [(name, _CELLS.get(kind)) for name, kind in SCHEMA.items()]
+    formats = [(name, _FORMATS.get(kind)) for name, kind in SCHEMA.items()]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(SCHEMA)
         yield lambda records: writer.writerows(
-            [write(record[name]) if write and record[name] is not None else record[name] for name, write in as_cell]
+            [format(record[name]) if format and record[name] is not None else record[name] for name, format in formats]
             for record in records
         )
 
 
-_CELLS: dict[str, Callable[[Any], str]] = {
+_FORMATS: dict[str, Callable[[Any], str]] = {
     "texts": lambda names: SEPARATOR.join(name.replace(SEPARATOR, f"\\{SEPARATOR}") for name in names),
     "numbers": lambda values: SEPARATOR.join(map(str, values)),
     "flag": lambda value: str(value).lower(),
 }
-"""How values of a kind that CSV does not know are written."""
+"""Formats values of types that CSV does not have."""
 
 
 @contextmanager
@@ -154,24 +166,24 @@ def _jsonl_rows(path: Path) -> Iterator[AddRows]:
 
 @contextmanager
 def _parquet_rows(path: Path) -> Iterator[AddRows]:
-    import pyarrow as pa
+    import pyarrow as pa  # slow to import, and only needed for Parquet
     import pyarrow.parquet as pq
 
     kinds = {"text": pa.string(), "texts": pa.list_(pa.string()), "number": pa.float64(), "flag": pa.bool_()}
     kinds["numbers"] = pa.list_(pa.float64())
     schema = pa.schema([(name, kinds[kind]) for name, kind in SCHEMA.items()])
-    waiting: list[Record] = []
+    pending: list[Record] = []
 
     def write_group() -> None:
-        writer.write_table(pa.Table.from_pylist(waiting, schema=schema))
-        waiting.clear()
+        writer.write_table(pa.Table.from_pylist(pending, schema=schema))
+        pending.clear()
 
     def add(records: Sequence[Record]) -> None:
-        waiting.extend(records)
-        if len(waiting) >= ROWS:
+        pending.extend(records)
+        if len(pending) >= ROW_GROUP_SIZE:
             write_group()
 
     with pq.ParquetWriter(path, schema) as writer:
         yield add
-        if waiting:
+        if pending:
             write_group()

@@ -1,4 +1,4 @@
-"""Naming a genus or family where the species is not sure. Needs numpy alone."""
+"""Prediction of a genus or family if the species is uncertain. Needs NumPy only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from semifine.errors import UserError
 from semifine.inference.calibration import Probabilities
 
 DELIMITERS = (",", ";", "\t")
-"""Of cells; the first one that stands in the header."""
+"""The first of these characters in the header separates the cells."""
 
 
 @dataclass(frozen=True)
 class Taxon:
-    """A name, its rank, and the probability that it holds."""
+    """A predicted taxon and its probability."""
 
     name: str
     rank: str
@@ -32,43 +32,66 @@ class Taxon:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """One rank: its taxa, and which of them each class belongs to."""
+    """One rank of a taxonomy.
+
+    Args:
+        rank: Name of the rank, such as ``genus``.
+        taxa: Names of the taxa.
+        taxon_of: Index of the taxon of each class ``(K,)``.
+    """
 
     rank: str
     taxa: tuple[str, ...]
     taxon_of: NDArray[np.int64]
-    """(K,)"""
 
 
 @dataclass(frozen=True, eq=False)
 class Taxonomy:
-    """Ranks from the finest, the classes themselves, to the coarsest."""
+    """Ranks from the finest, the classes themselves, to the coarsest.
+
+    Example:
+        >>> species = Level("species", ("P. major", "P. minor"), np.array([0, 1]))
+        >>> genus = Level("genus", ("Parus",), np.array([0, 0]))
+        >>> Taxonomy((species, genus)).predict(np.array([[0.6, 0.4]]), threshold=0.9)
+        [Taxon(name='Parus', rank='genus', probability=1.0)]
+    """
 
     levels: tuple[Level, ...]
 
     @property
     def identity(self) -> str:
-        """A hash of all names and what belongs to what."""
+        """Hash of all ranks, taxa and assignments."""
         content = [(level.rank, level.taxa, level.taxon_of.tolist()) for level in self.levels]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
-    def name(self, probs: Probabilities, sure: float) -> list[Taxon | None]:
-        """For each image the lowest taxon whose classes hold at least ``sure`` of the probability, if any."""
-        found: list[Taxon | None] = [None] * len(probs)
+    def predict(self, probs: Probabilities, threshold: float) -> list[Taxon | None]:
+        """Returns for each image the lowest taxon whose classes have a total probability of at least ``threshold``.
+
+        Args:
+            probs: Class probabilities ``(N, K)``.
+            threshold: Lowest probability of a taxon.
+
+        Returns:
+            N taxa; None if no taxon reaches the threshold.
+        """
+        predicted: list[Taxon | None] = [None] * len(probs)
         for level in reversed(self.levels):
             sums = probs @ (level.taxon_of[:, None] == np.arange(len(level.taxa)))
             best = sums.argmax(axis=1)
-            for image in np.flatnonzero(sums.max(axis=1) >= sure).tolist():
+            for image in np.flatnonzero(sums.max(axis=1) >= threshold).tolist():
                 name = level.taxa[best[image]]
-                if name:  # a class without, say, a family cannot be named by it
-                    found[image] = Taxon(name, level.rank, float(sums[image, best[image]]))
-        return found
+                if name:  # the cell of a class without, for example, a family is empty
+                    predicted[image] = Taxon(name, level.rank, float(sums[image, best[image]]))
+        return predicted
 
 
 def read_taxonomy(file: Path, class_names: Sequence[str]) -> Taxonomy:
-    """A CSV file whose first column holds the classes and whose others hold ever higher ranks, named in its header.
+    """Reads a taxonomy from a CSV file.
 
-    Spreadsheets of some countries separate by semicolons; tabs will do as well.
+    Args:
+        file: File with the classes in the first column and higher ranks in the following columns. The header names the
+            ranks. Cells are separated by commas, semicolons or tabs.
+        class_names: Names of the classes of the model.
     """
     header, lines = _read(file)
     if len(header) < 2:
@@ -77,14 +100,18 @@ def read_taxonomy(file: Path, class_names: Sequence[str]) -> Taxonomy:
             f"its first line is '{','.join(header)}'."
         )
     if len(set(header)) < len(header):
-        raise UserError(f"{file} has two columns of one name: name each by its rank, such as species,genus,family.")
+        raise UserError(
+            f"{file} has two columns with the same name: name each column by its rank, such as species,genus,family."
+        )
     ranks_of: dict[str, list[str]] = {}
     for cells in lines:
         if ranks_of.setdefault(cells[0], cells) != cells:
-            raise UserError(f"{file} has two lines for '{cells[0]}' that differ: leave one.")
+            raise UserError(f"{file} has two different lines for '{cells[0]}': remove one of them.")
     missing = [name for name in class_names if class_name(name) not in ranks_of]
     if missing:
-        raise UserError(f"{file} has no line for the class '{missing[0]}' ({len(missing)} classes are missing).")
+        raise UserError(
+            f"{file} has no line for the class '{missing[0]}': add it ({len(missing)} classes are missing)."
+        )
     levels = []
     for column, rank in enumerate(header):
         names = [ranks_of[class_name(name)][column] for name in class_names]
@@ -106,10 +133,13 @@ def _read(file: Path) -> tuple[list[str], list[list[str]]]:
     except OSError as error:
         raise UserError(f"Cannot read the taxonomy {file}: {error.strerror or error}.") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"The taxonomy {file} is not a CSV file in UTF-8.") from error
+        raise UserError(f"The taxonomy {file} is not a CSV file in UTF-8: save it in that format.") from error
     except ValueError as error:
-        raise UserError(f"The taxonomy {file} is empty.") from error
-    short = [cells for cells in lines if len(cells) != len(header)]
-    if short:
-        raise UserError(f"{file}: the line of '{short[0][0]}' has {len(short[0])} cells, the header {len(header)}.")
+        raise UserError(f"The taxonomy {file} is empty: add a header and a line per class.") from error
+    wrong = next((cells for cells in lines if len(cells) != len(header)), None)
+    if wrong:
+        raise UserError(
+            f"{file}: the line for '{wrong[0]}' has {len(wrong)} cells, but the header has {len(header)}: "
+            "make them equal."
+        )
     return header, lines
