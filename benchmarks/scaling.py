@@ -85,14 +85,14 @@ def store_costs(options: argparse.Namespace, device: torch.device) -> list[dict[
     for images in options.images:
         store = RepeatedStore(images, device)
         maker = AugmentPipeline(store, AugmentSettings(size=32), seed=0, device=device)
-        table = ImageTable.of(store)
+        table = ImageTable.from_store(store)
         index_mb = (table.offset.nbytes + table.height.nbytes + table.width.nbytes) / 2**20
         for step in range(3):
-            maker.make(rng.integers(images, size=160), ("weak", "strong"), step, "unlabeled")
+            maker.augment(rng.integers(images, size=160), ("weak", "strong"), step, "unlabeled")
         steps = 20
         started = time.perf_counter()
         for step in range(steps):
-            maker.make(rng.integers(images, size=160), ("weak", "strong"), step, "unlabeled")
+            maker.augment(rng.integers(images, size=160), ("weak", "strong"), step, "unlabeled")
         if device.type == "cuda":
             torch.cuda.synchronize()
         took = (time.perf_counter() - started) * 1e3 / steps

@@ -1,4 +1,4 @@
-"""Every color operation against Pillow, with the picture as its own reference."""
+"""Every color operation against Pillow, with the image as its own reference."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from semifine.augment.randaugment_ops import RANGES, STATISTICAL, gray
-from tests.augment.view_helpers import COLOR, change_colors, noise_picture, pillow_operation, smooth_picture, stack
+from semifine.augment.randaugment_ops import RANGES, STATISTICAL, luminance
+from tests.augment.helpers import COLOR, change_colors, noise_image, pillow_operation, smooth_image, stack
 
 # Levels out of 255. Pillow multiplies in double or single precision in places, then cuts the fraction off.
 TOLERANCE = dict.fromkeys(COLOR, 0) | {
@@ -23,13 +23,13 @@ TOLERANCE = dict.fromkeys(COLOR, 0) | {
 SIZES = [(37, 53), (64, 64), (3, 5)]
 
 
-def pictures(height: int, width: int) -> list[np.ndarray]:
+def make_images(height: int, width: int) -> list[np.ndarray]:
     edge_values = np.zeros((height, width, 3), dtype=np.uint8)
     edge_values[: height // 2] = 255
     return [
-        noise_picture(height, width),
-        smooth_picture(height, width, seed=1),
-        smooth_picture(height, width, seed=2),
+        noise_image(height, width),
+        smooth_image(height, width, seed=1),
+        smooth_image(height, width, seed=2),
         edge_values,
         np.full((height, width, 3), 255, dtype=np.uint8),
         np.full((height, width, 3), (0, 7, 200), dtype=np.uint8),
@@ -53,7 +53,7 @@ def worst_difference(name: str, originals: list[np.ndarray], magnitudes: np.ndar
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", sorted(COLOR))
 def test_operation_equals_pillow(name: str, size: tuple[int, int]) -> None:
-    originals = pictures(*size)
+    originals = make_images(*size)
     low, high = RANGES[name]
     for seed in range(4):
         magnitudes = np.random.default_rng(seed).uniform(low, high, len(originals)).astype(np.float32)
@@ -74,17 +74,17 @@ def test_operation_equals_pillow_on_any_histogram(name: str, seed: int, unit: fl
     assert worst_difference(name, [original], magnitude) <= TOLERANCE[name]
 
 
-def test_gray_equals_pillow_exactly() -> None:
-    original = noise_picture(80, 90)
+def test_luminance_equals_pillow_exactly() -> None:
+    original = noise_image(80, 90)
     theirs = np.asarray(Image.fromarray(original).convert("L"), dtype=np.float32)
-    assert np.array_equal(gray(stack([original]).float())[0, 0].numpy(), theirs)
+    assert np.array_equal(luminance(stack([original]).float())[0, 0].numpy(), theirs)
 
 
 # Sharpness is missing: it leaves the border of what it is given unfiltered.
 @pytest.mark.parametrize("name", sorted(set(COLOR) - {"Sharpness"}))
 def test_statistics_come_from_the_reference_alone(name: str) -> None:
-    """A crop of the picture, with the whole as reference, is the crop of the changed picture."""
-    images = stack(pictures(40, 50))
+    """A crop of the image, with the whole as reference, is the crop of the changed image."""
+    images = stack(make_images(40, 50))
     magnitude = torch.full((len(images),), float(np.mean(RANGES[name])))
     crop = change_colors(name, images[..., 10:30, 5:25].contiguous(), magnitude, images)
     assert torch.equal(crop, change_colors(name, images, magnitude, images)[..., 10:30, 5:25])
@@ -93,7 +93,7 @@ def test_statistics_come_from_the_reference_alone(name: str) -> None:
 
 
 def test_levels_outside_the_reference_stay_in_range() -> None:
-    images, dark = stack([noise_picture(20, 20)]), stack([noise_picture(20, 20) // 4 + 60])
+    images, dark = stack([noise_image(20, 20)]), stack([noise_image(20, 20) // 4 + 60])
     for name in STATISTICAL:
         changed = change_colors(name, images, torch.tensor([0.5]), dark)
         assert changed.min() >= 0
@@ -101,7 +101,7 @@ def test_levels_outside_the_reference_stay_in_range() -> None:
 
 
 def test_samples_use_their_own_magnitude() -> None:
-    images = stack([smooth_picture(20, 20)] * 3)
+    images = stack([smooth_image(20, 20)] * 3)
     changed = change_colors("Brightness", images, torch.tensor([0.1, 0.5, 0.9]), images)
     darkest, middle, brightest = changed.float().mean(dim=(1, 2, 3))
     assert darkest < middle < brightest

@@ -1,4 +1,4 @@
-"""Every geometric operation and the cutout against Pillow, at the picture's own resolution."""
+"""Every geometric operation and the cutout against Pillow, at the image's own resolution."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from semifine.augment.randaugment import cutout_edges, render_plan
-from semifine.augment.randaugment_ops import GEOMETRY, RANGES, compose, identity, rescale
-from semifine.augment.settings import AugmentSettings
-from tests.augment.view_helpers import (
+from semifine.augment.randaugment import apply_randaugment, cutout_edges
+from semifine.augment.randaugment_ops import GEOMETRIC, RANGES, compose, identity, rescale
+from tests.augment.helpers import (
     make_batch,
     make_crop,
-    make_plan,
-    noise_picture,
+    make_params,
+    noise_image,
     pillow_cutout,
     pillow_operation,
-    smooth_picture,
-    to_picture,
+    smooth_image,
+    to_array,
 )
 
 SIDE = 40
@@ -27,33 +26,33 @@ SHAPES = [(60, 80), (80, 60), (40, 40), (45, 120)]
 
 
 def corner_boxes(height: int, width: int) -> list[tuple[int, int, int, int]]:
-    """Boxes at the four corners, which together show all borders of the picture."""
+    """Boxes at the four corners, which together show all borders of the image."""
     return [(x, y, SIDE, SIDE) for x in (0, width - SIDE) for y in (0, height - SIDE)]
 
 
-def views_at_corners(name: str, picture: np.ndarray, magnitude: float) -> list[np.ndarray]:
-    boxes = corner_boxes(*picture.shape[:2])
-    images = make_batch([picture] * len(boxes))
-    plan = make_plan([[name]] * len(boxes), [[magnitude]] * len(boxes), images.table)
-    views = render_plan(images, plan, make_crop(boxes), AugmentSettings(size=SIDE))
-    return [to_picture(view) for view in views]
+def views_at_corners(name: str, array: np.ndarray, magnitude: float) -> list[np.ndarray]:
+    boxes = corner_boxes(*array.shape[:2])
+    images = make_batch([array] * len(boxes))
+    params = make_params([[name]] * len(boxes), [[magnitude]] * len(boxes), images.table)
+    views = apply_randaugment(images, params, make_crop(boxes), SIDE)
+    return [to_array(view) for view in views]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", sorted(GEOMETRY))
+@pytest.mark.parametrize("name", sorted(GEOMETRIC))
 def test_operation_equals_pillow(name: str, shape: tuple[int, int]) -> None:
-    for seed, make in enumerate((noise_picture, smooth_picture, smooth_picture)):
-        picture = make(*shape, seed=seed)
+    for seed, make in enumerate((noise_image, smooth_image, smooth_image)):
+        array = make(*shape, seed=seed)
         magnitude = np.random.default_rng(seed).uniform(*RANGES[name])
-        theirs = np.asarray(pillow_operation(name, Image.fromarray(picture), magnitude), dtype=np.float32)
-        views = views_at_corners(name, picture, magnitude)
+        theirs = np.asarray(pillow_operation(name, Image.fromarray(array), magnitude), dtype=np.float32)
+        views = views_at_corners(name, array, magnitude)
         for (left, top, *_), ours in zip(corner_boxes(*shape), views, strict=True):
             expected = theirs[top : top + SIDE, left : left + SIDE]
             # One level: Pillow cuts the fraction off, we round. Pixels on the very edge may fall either side.
             assert (np.abs(ours - expected) > 1).any(axis=-1).sum() <= 2
 
 
-@pytest.mark.parametrize("name", sorted(GEOMETRY))
+@pytest.mark.parametrize("name", sorted(GEOMETRIC))
 def test_what_comes_from_outside_is_black(name: str) -> None:
     white = np.full((60, 80, 3), 255, dtype=np.uint8)
     views = views_at_corners(name, white, RANGES[name][1])
@@ -61,34 +60,34 @@ def test_what_comes_from_outside_is_black(name: str) -> None:
 
 
 def test_all_operations_meet_in_one_batch() -> None:
-    """Pictures of different sizes, each with its own operation, do not disturb each other."""
-    names = sorted(GEOMETRY)
-    pictures = [smooth_picture(50 + 7 * i, 90 - 9 * i, seed=i) for i in range(len(names))]
-    images = make_batch(pictures)
-    plan = make_plan([[name] for name in names], [[RANGES[name][0]] for name in names], images.table)
-    views = render_plan(images, plan, make_crop([(2, 3, SIDE, SIDE)] * len(names)), AugmentSettings(size=SIDE))
-    for name, picture, view in zip(names, pictures, views, strict=True):
-        theirs = np.asarray(pillow_operation(name, Image.fromarray(picture), RANGES[name][0]), dtype=np.float32)
-        wrong = np.abs(to_picture(view) - theirs[3 : 3 + SIDE, 2 : 2 + SIDE]) > 1
+    """Images of different sizes, each with its own operation, do not disturb each other."""
+    names = sorted(GEOMETRIC)
+    arrays = [smooth_image(50 + 7 * i, 90 - 9 * i, seed=i) for i in range(len(names))]
+    images = make_batch(arrays)
+    params = make_params([[name] for name in names], [[RANGES[name][0]] for name in names], images.table)
+    views = apply_randaugment(images, params, make_crop([(2, 3, SIDE, SIDE)] * len(names)), SIDE)
+    for name, array, view in zip(names, arrays, views, strict=True):
+        theirs = np.asarray(pillow_operation(name, Image.fromarray(array), RANGES[name][0]), dtype=np.float32)
+        wrong = np.abs(to_array(view) - theirs[3 : 3 + SIDE, 2 : 2 + SIDE]) > 1
         assert wrong.any(axis=-1).sum() <= 2
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.sampled_from(SHAPES))
 def test_cutout_equals_pillow_exactly(side: float, x: float, y: float, shape: tuple[int, int]) -> None:
-    picture = smooth_picture(*shape)
+    array = smooth_image(*shape)
     boxes = corner_boxes(*shape)
-    images = make_batch([picture] * len(boxes))
+    images = make_batch([array] * len(boxes))
     draws = [[side, x, y]] * len(boxes)
-    plan = make_plan([["Identity"]] * len(boxes), [[0.0]] * len(boxes), images.table, draws)
-    views = render_plan(images, plan, make_crop(boxes), AugmentSettings(size=SIDE))
-    theirs = np.asarray(pillow_cutout(Image.fromarray(picture), side, x, y), dtype=np.float32)
+    params = make_params([["Identity"]] * len(boxes), [[0.0]] * len(boxes), images.table, draws)
+    views = apply_randaugment(images, params, make_crop(boxes), SIDE)
+    theirs = np.asarray(pillow_cutout(Image.fromarray(array), side, x, y), dtype=np.float32)
     for (left, top, *_), view in zip(boxes, views, strict=True):
-        assert np.array_equal(to_picture(view), theirs[top : top + SIDE, left : left + SIDE])
+        assert np.array_equal(to_array(view), theirs[top : top + SIDE, left : left + SIDE])
 
 
 def test_cutout_side_is_a_fraction_of_the_width() -> None:
-    table = make_batch([noise_picture(200, 40)]).table
+    table = make_batch([noise_image(200, 40)]).table
     left, top, right, bottom = cutout_edges(table, *np.array([[0.999], [0.5], [0.5]]))[0]
     assert 18 <= right - left <= 21
     assert 18 <= bottom - top <= 21

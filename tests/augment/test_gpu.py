@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from semifine.augment.pipeline import AugmentPipeline
 from semifine.augment.settings import AugmentSettings
-from tests.augment.view_helpers import make_store, smooth_picture
+from tests.augment.helpers import make_store, smooth_image
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,7 +24,7 @@ VIEWS = ("weak", "strong", "moco_v1", "moco_v2", "test")
 
 @pytest.fixture(scope="module")
 def store() -> SimpleNamespace:
-    return make_store([smooth_picture(70 + 3 * i, 110 - 2 * i, seed=i) for i in range(12)])
+    return make_store([smooth_image(70 + 3 * i, 110 - 2 * i, seed=i) for i in range(12)])
 
 
 @pytest.fixture(params=["store on the host", "store on the GPU"])
@@ -37,13 +37,13 @@ def gpu_store(request: pytest.FixtureRequest, store: SimpleNamespace) -> SimpleN
 def test_gpu_equals_cpu(store: SimpleNamespace, gpu_store: SimpleNamespace) -> None:
     # Levels instead of normalized values: mean 0 and a deviation of 1/255.
     settings = AugmentSettings(size=64, mean=(0, 0, 0), std=(1 / 255, 1 / 255, 1 / 255))
-    on_cpu = AugmentPipeline(store, settings, seed=0).make(ROWS, VIEWS, step=1, stream="s")
-    on_gpu = AugmentPipeline(gpu_store, settings, seed=0, device="cuda").make(ROWS, VIEWS, step=1, stream="s")
+    on_cpu = AugmentPipeline(store, settings, seed=0).augment(ROWS, VIEWS, step=1, stream="s")
+    on_gpu = AugmentPipeline(gpu_store, settings, seed=0, device="cuda").augment(ROWS, VIEWS, step=1, stream="s")
     for name in ("weak", "test"):
         assert (on_cpu[name] - on_gpu[name].cpu()).abs().max() < 0.05
     for name in ("moco_v1", "moco_v2"):
         assert (on_cpu[name] - on_gpu[name].cpu()).abs().max() < 1, "a matrix product may be in TF32"
-    # A last-bit difference can cross a threshold of an operation: rare pixels, not the picture.
+    # A last-bit difference can cross a threshold of an operation: rare pixels, not the image.
     difference = (on_cpu["strong"] - on_gpu["strong"].cpu()).abs()
     assert difference.mean() < 0.05
     assert (difference > 1).float().mean() < 2e-3
@@ -51,10 +51,10 @@ def test_gpu_equals_cpu(store: SimpleNamespace, gpu_store: SimpleNamespace) -> N
 
 def test_no_call_waits_for_the_device(gpu_store: SimpleNamespace) -> None:
     maker = AugmentPipeline(gpu_store, AugmentSettings(size=64), seed=0, device="cuda", channels_last=True)
-    maker.make(ROWS, VIEWS, step=0, stream="s")
+    maker.augment(ROWS, VIEWS, step=0, stream="s")
     torch.cuda.set_sync_debug_mode("error")
     try:
-        views = maker.make(ROWS, VIEWS, step=1, stream="s")
+        views = maker.augment(ROWS, VIEWS, step=1, stream="s")
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert all(torch.isfinite(view).all() for view in views.values())
@@ -68,16 +68,16 @@ def test_views_repeat_exactly(gpu_store: SimpleNamespace) -> None:
 
 def test_views_work_in_torchs_deterministic_mode(gpu_store: SimpleNamespace) -> None:
     maker = AugmentPipeline(gpu_store, AugmentSettings(size=64), seed=0, device="cuda")
-    expected = maker.make(ROWS, VIEWS, step=1, stream="s")
+    expected = maker.augment(ROWS, VIEWS, step=1, stream="s")
     torch.use_deterministic_algorithms(True)
     try:
-        views = maker.make(ROWS, VIEWS, step=1, stream="s")
+        views = maker.augment(ROWS, VIEWS, step=1, stream="s")
     finally:
         torch.use_deterministic_algorithms(False)
     assert all(torch.equal(views[name], expected[name]) for name in VIEWS)
 
 
-@pytest.mark.parametrize("comparison", ["sampling", "single operations", "random plans", "contrastive"])
+@pytest.mark.parametrize("comparison", ["sampling", "single operations", "random operations", "contrastive"])
 def test_compiled_kernels_agree_with_torch_on_the_cpu(comparison: str) -> None:
     pytest.importorskip("triton")
     from tests.augment.kernel_comparison import COMPARISONS

@@ -9,13 +9,12 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as tv
 
-from semifine.augment.image_batch import ImageTable, pack
-from semifine.augment.pipeline import AugmentPipeline
-from semifine.augment.random_numbers import BatchRandom, generator
+from semifine.augment.image_batch import ImageTable, upload_images
+from semifine.augment.pipeline import AugmentPipeline, augmentation_names
+from semifine.augment.random_numbers import BatchRandom, create_generator
 from semifine.augment.settings import IMAGENET_MEAN, IMAGENET_STD, AugmentSettings
-from semifine.augment.views import view_names
 from semifine.errors import UserError
-from tests.augment.view_helpers import CPU, make_store, smooth_picture, stack
+from tests.augment.helpers import CPU, make_store, smooth_image, stack
 
 SIZE = 40
 SETTINGS = AugmentSettings(size=SIZE)
@@ -26,7 +25,7 @@ VIEWS = (*RANDOM_VIEWS, "test")
 
 @pytest.fixture(scope="module")
 def store() -> SimpleNamespace:
-    return make_store([smooth_picture(36 + 3 * i, 72 - 2 * i, seed=i) for i in range(12)])
+    return make_store([smooth_image(36 + 3 * i, 72 - 2 * i, seed=i) for i in range(12)])
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +34,11 @@ def maker(store: SimpleNamespace) -> AugmentPipeline:
 
 
 def test_where_no_view_is_asked_for_no_image_is_read(maker: AugmentPipeline) -> None:
-    assert maker.make(np.array([10_000]), (), step=0, stream="labeled") == {}
+    assert maker.augment(np.array([10_000]), (), step=0, stream="labeled") == {}
 
 
 def test_all_views_are_known() -> None:
-    assert set(VIEWS) <= set(view_names())
+    assert set(VIEWS) <= set(augmentation_names())
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -55,7 +54,7 @@ def test_shape_type_and_range(maker: AugmentPipeline, view: str) -> None:
 
 
 def test_test_view_is_normalized_as_torchvision_does(maker: AugmentPipeline) -> None:
-    whole = stack([smooth_picture(36, 72)]).float() / 255
+    whole = stack([smooth_image(36, 72)]).float() / 255
     theirs = tv.center_crop(tv.resize(whole, [SIZE], antialias=False), [SIZE, SIZE])
     theirs = tv.normalize(theirs, list(IMAGENET_MEAN), list(IMAGENET_STD))
     ours = maker("test", np.array([0]), step=5, stream="test")
@@ -90,7 +89,7 @@ def test_samples_of_a_batch_get_their_own_draws(maker: AugmentPipeline, view: st
 
 def test_several_views_at_once_equal_single_ones(maker: AugmentPipeline) -> None:
     names = ("weak", "strong", "strong:2", "test")
-    together = maker.make(ROWS, names, step=2, stream="unlabeled")
+    together = maker.augment(ROWS, names, step=2, stream="unlabeled")
     assert tuple(together) == names
     for name, views in together.items():
         assert torch.equal(views, maker(name, ROWS, step=2, stream="unlabeled"))
@@ -114,7 +113,7 @@ def test_an_empty_batch_gives_no_views(maker: AugmentPipeline, view: str) -> Non
 
 
 def test_unknown_view_names_the_known_ones(maker: AugmentPipeline) -> None:
-    with pytest.raises(UserError, match=r"no view 'stong'.*strong, test, weak"):  # codespell:ignore stong
+    with pytest.raises(UserError, match=r"Unknown view 'stong'.*strong, test, weak"):  # codespell:ignore stong
         maker("stong", ROWS, step=0, stream="s")  # codespell:ignore stong
 
 
@@ -124,7 +123,7 @@ def test_row_outside_the_store_is_an_error(maker: AugmentPipeline) -> None:
 
 
 def test_row_without_an_image_is_an_error() -> None:
-    store = make_store([smooth_picture(37, 50), np.zeros((0, 0, 3), dtype=np.uint8)])
+    store = make_store([smooth_image(37, 50), np.zeros((0, 0, 3), dtype=np.uint8)])
     maker = AugmentPipeline(store, SETTINGS, seed=0)
     maker("strong", np.array([0]), step=0, stream="s")
     with pytest.raises(ValueError, match="Row 1 of the store has no image"):
@@ -137,9 +136,6 @@ def test_row_without_an_image_is_an_error() -> None:
         {"size": 0},
         {"crop_scale": (0.5, 0.2)},
         {"crop_scale": (0.0, 1.0)},
-        {"crop_ratio": (2.0, 1.0)},
-        {"flip_probability": 1.5},
-        {"randaugment_ops": -1},
         {"std": (0.0, 1.0, 1.0)},
     ],
 )
@@ -148,9 +144,9 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
         AugmentSettings(**wrong)  # type: ignore[arg-type]
 
 
-def test_pack_keeps_the_bytes_of_the_rows(store: SimpleNamespace) -> None:
-    table = ImageTable.of(store).take(ROWS)
-    pixels, packed = pack(store.pixels, table, CPU)
+def test_upload_keeps_the_bytes_of_the_rows(store: SimpleNamespace) -> None:
+    table = ImageTable.from_store(store).take(ROWS)
+    pixels, packed = upload_images(store.pixels, table, CPU)
     lengths = table.height * table.width * 3
     assert len(pixels) == lengths.sum()
     for i, length in enumerate(lengths):
@@ -159,8 +155,8 @@ def test_pack_keeps_the_bytes_of_the_rows(store: SimpleNamespace) -> None:
 
 
 def test_random_numbers_of_a_rank_are_its_part_of_the_whole() -> None:
-    whole = BatchRandom(generator(1, 2, "x"), 12)
-    part = BatchRandom(generator(1, 2, "x"), 4, rank=1, world_size=3)
+    whole = BatchRandom(create_generator(1, 2, "x"), 12)
+    part = BatchRandom(create_generator(1, 2, "x"), 4, rank=1, world_size=3)
     for _ in range(2):
         assert np.array_equal(whole.uniform(5)[4:8], part.uniform(5))
         assert np.array_equal(whole.integers(14, 3)[4:8], part.integers(14, 3))
@@ -168,13 +164,13 @@ def test_random_numbers_of_a_rank_are_its_part_of_the_whole() -> None:
 
 def test_random_numbers_differ_between_seeds_steps_and_names() -> None:
     keys = [(0, 0, "a"), (1, 0, "a"), (0, 1, "a"), (0, 0, "b"), (0, 2**40, "a")]
-    assert len({generator(*key).random(4).tobytes() for key in keys}) == len(keys)
+    assert len({create_generator(*key).random(4).tobytes() for key in keys}) == len(keys)
 
 
-def test_large_pictures_are_oversampled() -> None:
-    small = AugmentPipeline(make_store([smooth_picture(37, 50)]), SETTINGS, seed=0)
-    large = AugmentPipeline(make_store([smooth_picture(90, 120)]), SETTINGS, seed=0)
+def test_large_images_are_oversampled() -> None:
+    small = AugmentPipeline(make_store([smooth_image(37, 50)]), SETTINGS, seed=0)
+    large = AugmentPipeline(make_store([smooth_image(90, 120)]), SETTINGS, seed=0)
     assert small._oversample == 1
     assert large._oversample == 2
-    views = large.make(np.array([0, 0]), ("weak", "strong", "test"), step=0, stream="s")
+    views = large.augment(np.array([0, 0]), ("weak", "strong", "test"), step=0, stream="s")
     assert all(view.shape == (2, 3, SIZE, SIZE) for view in views.values())

@@ -10,30 +10,29 @@ from PIL import Image
 from torchvision.transforms.v2 import functional as tv
 
 from semifine.augment.crops import Crop, draw_crop
-from semifine.augment.randaugment import Plan, draw_plan, render_plan
-from semifine.augment.randaugment_ops import CODE, GEOMETRY, OPERATIONS, RANGES
-from semifine.augment.random_numbers import BatchRandom, generator
-from semifine.augment.settings import AugmentSettings
-from tests.augment.view_helpers import (
+from semifine.augment.randaugment import RandAugmentParams, apply_randaugment, draw_randaugment
+from semifine.augment.randaugment_ops import CODE, GEOMETRIC, OPERATIONS, RANGES
+from semifine.augment.random_numbers import BatchRandom, create_generator
+from tests.augment.helpers import (
     COLOR,
     make_batch,
     make_crop,
-    make_plan,
+    make_params,
     pillow_cutout,
     pillow_operation,
-    smooth_picture,
-    to_picture,
+    smooth_image,
+    to_array,
 )
 
 SIDE = 64
 
 
 def random_for(count: int, seed: int = 0) -> BatchRandom:
-    return BatchRandom(generator(seed, 0, "test"), count)
+    return BatchRandom(create_generator(seed, 0, "test"), count)
 
 
-def pillow_sequence(picture: np.ndarray, names: list[str], magnitudes: list[float]) -> Image.Image:
-    changed = Image.fromarray(picture)
+def pillow_sequence(array: np.ndarray, names: list[str], magnitudes: list[float]) -> Image.Image:
+    changed = Image.fromarray(array)
     for name, magnitude in zip(names, magnitudes, strict=True):
         changed = pillow_operation(name, changed, magnitude)
     return changed
@@ -42,25 +41,25 @@ def pillow_sequence(picture: np.ndarray, names: list[str], magnitudes: list[floa
 def differences(names: list[list[str]], with_cutout: bool = True, seed: int = 0) -> np.ndarray:
     """(samples, SIDE, SIDE, 3) absolute differences to Pillow on the full frame, all operations in order."""
     rng = np.random.default_rng(seed)
-    pictures = [smooth_picture(SIDE, SIDE, seed=i) for i in range(len(names))]
-    images = make_batch(pictures)
+    arrays = [smooth_image(SIDE, SIDE, seed=i) for i in range(len(names))]
+    images = make_batch(arrays)
     magnitudes = [[rng.uniform(*RANGES[name]) for name in row] for row in names]
     cutouts = rng.uniform(size=(len(names), 3))
-    plan = make_plan(names, magnitudes, images.table, cutouts.tolist() if with_cutout else None)
+    params = make_params(names, magnitudes, images.table, cutouts.tolist() if with_cutout else None)
     crop = make_crop([(0, 0, SIDE, SIDE)] * len(names))
-    views = render_plan(images, plan, crop, AugmentSettings(size=SIDE, statistics_size=SIDE))
+    views = apply_randaugment(images, params, crop, SIDE, reference_size=SIDE)
     found = []
-    for picture, row, strengths, cutout, view in zip(pictures, names, magnitudes, cutouts, views, strict=True):
-        theirs = pillow_sequence(picture, row, strengths)
+    for array, row, strengths, cutout, view in zip(arrays, names, magnitudes, cutouts, views, strict=True):
+        theirs = pillow_sequence(array, row, strengths)
         theirs = pillow_cutout(theirs, *cutout) if with_cutout else theirs
-        found.append(np.abs(to_picture(view) - np.asarray(theirs, dtype=np.float32)))
+        found.append(np.abs(to_array(view) - np.asarray(theirs, dtype=np.float32)))
     return np.stack(found)
 
 
 def test_color_operations_in_order_equal_pillow() -> None:
     """Without geometry nothing is resampled: equal but for fractions, which later operations stretch."""
     rng = np.random.default_rng(1)
-    # Sharpness last: thumbnails are not filtered, so statistics after it would be those before it.
+    # Sharpness last: references are not filtered, so statistics after it would be those before it.
     first = sorted(set(COLOR) - {"Sharpness"})
     names = [[*map(str, rng.choice(first, 2)), str(rng.choice(COLOR))] for _ in range(120)]
     found = differences(names)
@@ -85,11 +84,11 @@ def test_order_matters_as_in_pillow() -> None:
     before, after = differences([["Solarize", "TranslateX"], ["TranslateX", "Solarize"]], with_cutout=False)
     assert before.mean() < 2
     assert after.mean() < 2
-    images = make_batch([smooth_picture(SIDE, SIDE)] * 2)
+    images = make_batch([smooth_image(SIDE, SIDE)] * 2)
     names = [["Solarize", "TranslateX"], ["TranslateX", "Solarize"]]
-    plan = make_plan(names, [[0.0, 0.3], [0.3, 0.0]], images.table)
+    params = make_params(names, [[0.0, 0.3], [0.3, 0.0]], images.table)
     crop = make_crop([(0, 0, SIDE, SIDE)] * 2)
-    views = render_plan(images, plan, crop, AugmentSettings(size=SIDE))
+    views = apply_randaugment(images, params, crop, SIDE)
     assert (views[0, :, :, -10:] == 0).all()
     assert (views[1, :, :, -10:] == 255).all()
 
@@ -98,31 +97,31 @@ def test_black_of_an_earlier_operation_moves_with_a_later_one() -> None:
     """What the first shift lost stays lost when the second shift brings its place back."""
     white = np.full((SIDE, SIDE, 3), 255, dtype=np.uint8)
     images = make_batch([white])
-    plan = make_plan([["TranslateX", "TranslateX"]], [[0.25, -0.25]], images.table)
-    view = render_plan(images, plan, make_crop([(0, 0, SIDE, SIDE)]), AugmentSettings(size=SIDE))[0]
+    params = make_params([["TranslateX", "TranslateX"]], [[0.25, -0.25]], images.table)
+    view = apply_randaugment(images, params, make_crop([(0, 0, SIDE, SIDE)]), SIDE)[0]
     assert (view[:, :, : SIDE // 4] == 0).all()  # came from outside in the second shift
     assert (view[:, :, SIDE // 4 :] == 255).all()
-    plan = make_plan([["TranslateX", "TranslateX"]], [[-0.25, 0.25]], images.table)
-    view = render_plan(images, plan, make_crop([(0, 0, SIDE, SIDE)]), AugmentSettings(size=SIDE))[0]
+    params = make_params([["TranslateX", "TranslateX"]], [[-0.25, 0.25]], images.table)
+    view = apply_randaugment(images, params, make_crop([(0, 0, SIDE, SIDE)]), SIDE)[0]
     assert (view[:, :, : 3 * SIDE // 4] == 255).all()
     assert (view[:, :, 3 * SIDE // 4 :] == 0).all()
 
 
 def test_crop_and_flip_come_after_the_operations() -> None:
-    """Pillow's operations on the whole picture, then torchvision's crop of the result."""
+    """Pillow's operations on the whole image, then torchvision's crop of the result."""
     shapes = [(90, 120), (120, 90), (100, 100), (80, 150)]
-    pictures = [smooth_picture(*shape, seed=i) for i, shape in enumerate(shapes)]
-    images = make_batch(pictures)
+    arrays = [smooth_image(*shape, seed=i) for i, shape in enumerate(shapes)]
+    images = make_batch(arrays)
     names = [["Rotate", "Color", "ShearX"], ["Equalize", "TranslateY", "Brightness"]] * 2
     names[3] = ["Contrast", "AutoContrast", "ShearY"]
     magnitudes = [[20.0, 0.3, 0.2], [0.0, 0.2, 0.6], [-15.0, 0.7, -0.1], [0.4, 0.0, 0.2]]
     boxes = [(10, 5, 60, 50), (0, 20, 90, 80), (30, 30, 40, 45), (50, 0, 100, 80)]
     flips = [False, True, True, False]
     cutouts = [[0.6, 0.3, 0.4], [0.9, 0.9, 0.5], [0.2, 0.5, 0.5], [0.7, 0.6, 0.1]]
-    plan = make_plan(names, magnitudes, images.table, cutouts)
-    views = render_plan(images, plan, make_crop(boxes, flips), AugmentSettings(size=48))
+    params = make_params(names, magnitudes, images.table, cutouts)
+    views = apply_randaugment(images, params, make_crop(boxes, flips), 48)
     for i, (left, top, width, height) in enumerate(boxes):
-        changed = pillow_cutout(pillow_sequence(pictures[i], names[i], magnitudes[i]), *cutouts[i])
+        changed = pillow_cutout(pillow_sequence(arrays[i], names[i], magnitudes[i]), *cutouts[i])
         whole = torch.from_numpy(np.array(changed)).permute(2, 0, 1).float()
         theirs = tv.resized_crop(whole, top, left, height, width, [48, 48], antialias=False)
         theirs = theirs.flip(-1) if flips[i] else theirs
@@ -131,37 +130,37 @@ def test_crop_and_flip_come_after_the_operations() -> None:
         assert difference.median() <= 1.5
 
 
-def test_statistics_are_those_of_the_whole_picture() -> None:
+def test_statistics_are_those_of_the_whole_image() -> None:
     """A crop of the dark half keeps its darkness: the bright half counts too."""
-    picture = np.full((40, 80, 3), 40, dtype=np.uint8)
-    picture[:, 40:] = 240
-    picture[:4, :4], picture[:4, 76:] = 0, 255
-    images = make_batch([picture] * 3)
-    plan = make_plan([["AutoContrast"], ["Equalize"], ["Contrast"]], [[0.0], [0.0], [0.1]], images.table)
-    views = render_plan(images, plan, make_crop([(4, 4, 32, 32)] * 3), AugmentSettings(size=32))
-    pillow = [pillow_operation(OPERATIONS[code], Image.fromarray(picture), 0.1) for code in plan.codes[:, 0]]
+    array = np.full((40, 80, 3), 40, dtype=np.uint8)
+    array[:, 40:] = 240
+    array[:4, :4], array[:4, 76:] = 0, 255
+    images = make_batch([array] * 3)
+    params = make_params([["AutoContrast"], ["Equalize"], ["Contrast"]], [[0.0], [0.0], [0.1]], images.table)
+    views = apply_randaugment(images, params, make_crop([(4, 4, 32, 32)] * 3), 32)
+    pillow = [pillow_operation(OPERATIONS[code], Image.fromarray(array), 0.1) for code in params.codes[:, 0]]
     for view, theirs in zip(views, pillow, strict=True):
         assert abs(view[0, 16, 16].item() - np.asarray(theirs)[20, 20, 0]) <= 2
 
 
 def test_fourteen_operations_are_drawn_evenly_within_their_ranges() -> None:
-    table = make_batch([smooth_picture(30, 50)]).table.take(np.zeros(6000, dtype=np.int64))
-    plan = draw_plan(random_for(6000), table, 3)
-    counts = np.bincount(plan.codes.ravel(), minlength=14)
+    table = make_batch([smooth_image(30, 50)]).table.take(np.zeros(6000, dtype=np.int64))
+    params = draw_randaugment(random_for(6000), table, 3)
+    counts = np.bincount(params.codes.ravel(), minlength=14)
     assert len(OPERATIONS) == len(counts) == 14
-    assert set(OPERATIONS) == {*COLOR, *GEOMETRY, "Identity"}
+    assert set(OPERATIONS) == {*COLOR, *GEOMETRIC, "Identity"}
     assert np.abs(counts / counts.sum() - 1 / 14).max() < 0.01
     for name, (low, high) in RANGES.items():
-        drawn = plan.magnitudes[plan.codes == CODE[name]]
+        drawn = params.magnitudes[params.codes == CODE[name]]
         assert low <= drawn.min() < low + 0.02 * (high - low)
         assert high - 0.02 * (high - low) < drawn.max() < high
-    bits = np.floor(plan.magnitudes[plan.codes == CODE["Posterize"]])
+    bits = np.floor(params.magnitudes[params.codes == CODE["Posterize"]])
     assert set(np.unique(bits)) == {4, 5, 6, 7}
 
 
-def test_cutout_draws_stay_in_the_picture() -> None:
-    table = make_batch([smooth_picture(30, 50)]).table.take(np.zeros(3000, dtype=np.int64))
-    left, top, right, bottom = draw_plan(random_for(3000), table, 1).cutout.T
+def test_cutout_draws_stay_in_the_image() -> None:
+    table = make_batch([smooth_image(30, 50)]).table.take(np.zeros(3000, dtype=np.int64))
+    left, top, right, bottom = draw_randaugment(random_for(3000), table, 1).cutout.T
     assert left.min() == 0
     assert top.min() == 0
     assert (right - left).max() <= 27
@@ -171,26 +170,26 @@ def test_cutout_draws_stay_in_the_picture() -> None:
     assert 10 < np.mean(right - left) < 14
 
 
-def sub_plan(plan: Plan, crop: Crop, some: np.ndarray) -> tuple[Plan, Crop]:
+def select_samples(params: RandAugmentParams, crop: Crop, some: np.ndarray) -> tuple[RandAugmentParams, Crop]:
     boxes = (array[some] for array in (crop.left, crop.top, crop.width, crop.height, crop.flip))
-    return Plan(plan.codes[some], plan.magnitudes[some], plan.cutout[some]), Crop(*boxes)
+    return RandAugmentParams(params.codes[some], params.magnitudes[some], params.cutout[some]), Crop(*boxes)
 
 
 def test_a_sample_does_not_depend_on_its_batch() -> None:
-    pictures = [smooth_picture(40 + i, 70 - i, seed=i) for i in range(24)]
-    images, settings = make_batch(pictures), AugmentSettings(size=32)
-    crop = draw_crop(random_for(24), images.table, settings)
-    plan = draw_plan(random_for(24, seed=1), images.table, 3)
-    together = render_plan(images, plan, crop, settings)
+    arrays = [smooth_image(40 + i, 70 - i, seed=i) for i in range(24)]
+    images = make_batch(arrays)
+    crop = draw_crop(random_for(24), images.table, scale=(0.08, 1.0))
+    params = draw_randaugment(random_for(24, seed=1), images.table, 3)
+    together = apply_randaugment(images, params, crop, 32)
     for i in range(24):
-        alone = render_plan(make_batch([pictures[i]]), *sub_plan(plan, crop, np.array([i])), settings)
+        alone = apply_randaugment(make_batch([arrays[i]]), *select_samples(params, crop, np.array([i])), 32)
         assert torch.equal(alone[0], together[i])
 
 
 def test_no_operations_leave_crop_and_cutout() -> None:
-    images = make_batch([smooth_picture(40, 40)])
-    plan = replace(draw_plan(random_for(1), images.table, 0), cutout=np.array([[5.0, 6.0, 9.0, 11.0]]))
-    view = render_plan(images, plan, make_crop([(0, 0, 40, 40)]), AugmentSettings(size=40))[0]
-    expected = smooth_picture(40, 40)
+    images = make_batch([smooth_image(40, 40)])
+    params = replace(draw_randaugment(random_for(1), images.table, 0), cutout=np.array([[5.0, 6.0, 9.0, 11.0]]))
+    view = apply_randaugment(images, params, make_crop([(0, 0, 40, 40)]), 40)[0]
+    expected = smooth_image(40, 40)
     expected[6:11, 5:9] = (125, 123, 114)
-    assert np.array_equal(to_picture(view), expected)
+    assert np.array_equal(to_array(view), expected)

@@ -1,4 +1,4 @@
-"""The Triton kernels of the views on a CPU, by Triton's interpreter; test_views_gpu.py runs them compiled."""
+"""The Triton kernels of the augmentation in Triton's interpreter on the CPU; test_gpu.py runs them compiled."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from semifine.augment.randaugment import HAS_THUMBNAIL, IS_ASKED, OPERATION, make_kernel_params
-from tests.augment.view_helpers import make_batch, make_crop, make_plan, smooth_picture
+from tests.augment.helpers import make_batch, make_crop, make_params, smooth_image
 
 PROGRAM = """
 import sys
@@ -20,7 +19,7 @@ COMPARISONS[sys.argv[1]](torch.device("cpu"))
 """
 
 
-@pytest.mark.parametrize("comparison", ["sampling", "single operations", "random plans", "contrastive"])
+@pytest.mark.parametrize("comparison", ["sampling", "single operations", "random operations", "contrastive"])
 def test_interpreted_kernels_agree_with_torch(comparison: str) -> None:
     pytest.importorskip("triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
@@ -29,16 +28,19 @@ def test_interpreted_kernels_agree_with_torch(comparison: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_thumbnail_goes_on_while_a_later_slot_asks_for_it() -> None:
+def test_a_reference_is_kept_until_the_last_step_that_needs_it() -> None:
+    pytest.importorskip("triton")
+    from semifine.augment.triton import randaugment as kernels  # optional: imports Triton
+
     names = [
         ["Equalize", "Color", "Contrast"],
         ["Color", "AutoContrast", "Rotate"],
         ["Contrast", "Rotate", "Identity"],
         ["Rotate", "Color", "Solarize"],
     ]
-    table = make_batch([smooth_picture(30, 40)] * 4).table
-    plan = make_plan(names, [[0.5] * 3] * 4, table)
-    frame, steps = make_kernel_params(plan, make_crop([(0, 0, 40, 30)] * 4), table, 16, 16)
-    assert frame[:, HAS_THUMBNAIL].tolist() == [1, 1, 1, 0]
-    assert steps[..., IS_ASKED].T.tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
-    assert np.array_equal(steps[..., OPERATION].T, plan.codes)
+    table = make_batch([smooth_image(30, 40)] * 4).table
+    params = make_params(names, [[0.5] * 3] * 4, table)
+    packed = kernels.pack_params(params, make_crop([(0, 0, 40, 30)] * 4), table, 16, 16)
+    assert packed.images[:, kernels.NEEDS_REFERENCE].tolist() == [1, 1, 1, 0]
+    assert packed.steps[..., kernels.KEEPS_REFERENCE].T.tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
+    assert np.array_equal(packed.steps[..., kernels.OPERATION].T, params.codes)

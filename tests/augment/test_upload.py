@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from semifine.augment.image_batch import ALIGNMENT, pack_bytes, unpack_bytes, upload
-from tests.augment.view_helpers import CPU
+from tests.augment.helpers import CPU
 
 ARRAYS = {
     "bytes": np.arange(5, dtype=np.uint8),

@@ -119,9 +119,9 @@ VIEWS = """
     import torch
     from semifine.augment.pipeline import AugmentPipeline
     from semifine.augment.settings import AugmentSettings
-    from tests.augment.view_helpers import make_store, smooth_picture
+    from tests.augment.helpers import make_store, smooth_image
 
-    store = make_store([smooth_picture(40, 30, seed=seed) for seed in range(16)])
+    store = make_store([smooth_image(40, 30, seed=seed) for seed in range(16)])
 
     def weak(**settings):
         pipeline = AugmentPipeline(store, AugmentSettings(size=16, **settings), seed=0)
@@ -137,17 +137,16 @@ VIEWS = """
 OPERATION = """
     import numpy as np
     from semifine.augment.crops import center_crop
-    from semifine.augment.randaugment import Plan, render_plan
+    from semifine.augment.randaugment import RandAugmentParams, apply_randaugment
     from semifine.augment.randaugment_ops import CODE
-    from semifine.augment.settings import AugmentSettings
-    from tests.augment.view_helpers import make_batch, smooth_picture
+    from tests.augment.helpers import make_batch, smooth_image
 
-    images = make_batch([smooth_picture(20, 20)])
-    settings, crop = AugmentSettings(size=20), center_crop(images.table, 20)
+    images = make_batch([smooth_image(20, 20)])
+    crop = center_crop(images.table, 20)
 
     def render(name):
-        plan = Plan(np.array([[CODE[name]]]), np.zeros((1, 1)), cutout=np.zeros((1, 4)))
-        return render_plan(images, plan, crop, settings).float()
+        params = RandAugmentParams(np.array([[CODE[name]]]), np.zeros((1, 1)), cutout=np.zeros((1, 4)))
+        return apply_randaugment(images, params, crop, 20).float()
 
     assert (render("Invert") + render("Identity") == 255).all()
 """
@@ -159,8 +158,8 @@ def test_the_operation_works_in_the_kernel(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "add_an_augmentation.md")
     program = """
         import torch
-        from tests.augment.kernel_comparison import PICTURES, compare_walk
-        compare_walk([["Invert", "Equalize", "Invert"]] * len(PICTURES), 24, 20, torch.device("cpu"))
+        from tests.augment.kernel_comparison import IMAGES, compare_randaugment
+        compare_randaugment([["Invert", "Equalize", "Invert"]] * len(IMAGES), 24, 20, torch.device("cpu"))
     """
     copy.python(program, TRITON_INTERPRET="1")
 

@@ -163,7 +163,7 @@ def test_trains_among_images_of_unknown_classes(name: str, tmp_path: Path, monke
     catalog = load_catalog(settings.data, settings.data_settings)
     seen: dict[str, list[int]] = {LABELED: [], UNLABELED: []}
     labels: list[int] = []
-    make_views, make_batch = AugmentPipeline.make, BatchLoader.batch
+    make_views, make_batch = AugmentPipeline.augment, BatchLoader.batch
 
     def watched_views(maker: AugmentPipeline, rows: Any, names: Any, step: int, stream: str, **share: int) -> Any:
         if stream in seen:
@@ -175,7 +175,7 @@ def test_trains_among_images_of_unknown_classes(name: str, tmp_path: Path, monke
         labels.extend(batch.label.tolist())
         return batch
 
-    monkeypatch.setattr(AugmentPipeline, "make", watched_views)
+    monkeypatch.setattr(AugmentPipeline, "augment", watched_views)
     monkeypatch.setattr(BatchLoader, "batch", watched_batch)
     result = run(settings, tmp_path / "run")
 

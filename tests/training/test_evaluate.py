@@ -45,7 +45,7 @@ class Images:
     def __init__(self, images: torch.Tensor) -> None:
         self.images = images
 
-    def make(self, rows: NDArray[np.int64], *_: object) -> dict[str, torch.Tensor]:
+    def augment(self, rows: NDArray[np.int64], *_: object) -> dict[str, torch.Tensor]:
         return {"test": self.images[torch.from_numpy(rows)]}
 
 

@@ -1,4 +1,4 @@
-"""Random numbers as a pure function of (seed, step, name): no generator state to save."""
+"""Random numbers as a pure function of seed, step and name. There is no generator state to save."""
 
 from __future__ import annotations
 
@@ -9,31 +9,48 @@ import numpy as np
 from semifine.augment.image_batch import FloatArray, IntArray
 
 
-def generator(seed: int, step: int, name: str) -> np.random.Generator:
-    """A generator of its own for each (seed, step, name)."""
+def create_generator(seed: int, step: int, name: str) -> np.random.Generator:
+    """Creates an independent generator for each (seed, step, name).
+
+    Example::
+
+        >>> create_generator(0, 5, "weak").random() == create_generator(0, 5, "weak").random()
+        True
+    """
     key = int.from_bytes(blake2b(f"{seed}/{name}".encode(), digest_size=16).digest(), "little")
-    # The step fills the highest word of the counter, so the steps' number streams never overlap.
+    # The step is the highest word of the counter, so the sequences of different steps never overlap.
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, step]))
 
 
 class BatchRandom:
-    """Draws for a global batch, of which this rank sees its own part.
+    """Random numbers for the samples of one rank.
 
-    The global batch is the ranks' parts one after the other, all of length ``local``. Every rank draws
-    for all of them, so that the numbers of a sample do not depend on how the batch is split.
+    Every rank draws the numbers of the global batch, which consists of the batches of all ranks in order, and keeps
+    its slice. The numbers of a sample therefore do not depend on the number of ranks.
+
+    Args:
+        generator: Generator with the same state on all ranks.
+        batch_size: Number of samples per rank.
+        rank: Rank of this process.
+        world_size: Number of processes.
+
+    Example::
+
+        >>> whole = BatchRandom(create_generator(0, 0, "weak"), batch_size=4).uniform()
+        >>> half = BatchRandom(create_generator(0, 0, "weak"), batch_size=2, rank=1, world_size=2).uniform()
+        >>> np.array_equal(whole[2:], half)
+        True
     """
 
-    def __init__(self, numbers: np.random.Generator, local: int, rank: int = 0, world_size: int = 1) -> None:
-        """``numbers`` has the same state on all ranks; ``local`` is the number of samples of a rank."""
-        self.local = local
-        self._generator = numbers
-        self._total = local * world_size
-        self._mine = slice(rank * local, (rank + 1) * local)
+    def __init__(self, generator: np.random.Generator, batch_size: int, rank: int = 0, world_size: int = 1) -> None:
+        self._generator = generator
+        self._global_batch_size = batch_size * world_size
+        self._local = slice(rank * batch_size, (rank + 1) * batch_size)
 
     def uniform(self, *shape: int) -> FloatArray:
-        """(local, *shape) numbers in [0, 1)."""
-        return self._generator.random((self._total, *shape))[self._mine]
+        """Draws (batch_size, *shape) numbers in [0, 1)."""
+        return self._generator.random((self._global_batch_size, *shape))[self._local]
 
     def integers(self, high: int, *shape: int) -> IntArray:
-        """(local, *shape) whole numbers in 0 .. high - 1."""
-        return self._generator.integers(high, size=(self._total, *shape))[self._mine]
+        """Draws (batch_size, *shape) integers in 0 .. high - 1."""
+        return self._generator.integers(high, size=(self._global_batch_size, *shape))[self._local]

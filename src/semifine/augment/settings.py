@@ -31,35 +31,20 @@ class AugmentOptions:
 
 @dataclass(frozen=True)
 class AugmentSettings(AugmentOptions):
-    """Settings shared by all views of a run.
-
-    ``statistics_size`` is the side of the thumbnail of the whole image that AutoContrast, Equalize and
-    Contrast take their statistics from; it is never larger than the view. Equalize divides the number of
-    pixels by 255 and drops the rest: a small thumbnail makes that rest felt.
-    """
+    """Settings of all views of a run: the user's options, the image size, and the normalization."""
 
     size: int = 224
-    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip_probability: float = 0.5
-    randaugment_ops: int = 3
-    statistics_size: int = 128
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
 
     @classmethod
     def from_options(cls, options: AugmentOptions, **others: Any) -> AugmentSettings:
-        """Returns the settings that hold the user's options, and the other values."""
+        """Returns settings with the user's options and the other values."""
         return cls(**{option.name: getattr(options, option.name) for option in fields(AugmentOptions)}, **others)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size < 1 or self.statistics_size < 1:
-            raise UserError(f"size and statistics_size must be positive, not {self.size}, {self.statistics_size}.")
-        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
-            raise UserError(f"crop_ratio must be two rising positive numbers, not {self.crop_ratio}.")
-        if not 0 <= self.flip_probability <= 1:
-            raise UserError(f"flip_probability must lie in [0, 1], not {self.flip_probability}.")
-        if self.randaugment_ops < 0:
-            raise UserError(f"randaugment_ops must be 0 or more, not {self.randaugment_ops}.")
+        if self.size < 1:
+            raise UserError(f"size must be positive, not {self.size}.")
         if min(self.std) <= 0:
             raise UserError(f"std must be positive, not {self.std}.")

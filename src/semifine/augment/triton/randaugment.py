@@ -1,266 +1,297 @@
-"""RandAugment as Triton kernels: each program processes one image with the parameters of its row."""
+"""RandAugment as Triton kernels: each program processes a block of one image with the parameters of the image."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 from torch import Tensor
 
-from semifine.augment.image_batch import CHANNELS, ImageBatch, upload
-from semifine.augment.randaugment import (
-    CUTOUT,
-    CUTOUT_FILL,
-    FRAME,
-    GEOMETRY_RUN,
-    HAS_THUMBNAIL,
-    IS_ASKED,
-    MAGNITUDE,
-    OPERATION,
-    RUN,
-    RUNS,
-    STEP,
-    TABLE_RUN,
-    THUMBNAIL_MAP,
-    TO_SOURCE,
-    VIEW_MAP,
-    X_LINE,
-    Y_LINE,
-    KernelParams,
-)
-from semifine.augment.randaugment_ops import CODE, LEVELS, MIXING, PLAIN, STATISTICAL
-from semifine.augment.triton.sampling import along, sample
+from semifine.augment.crops import Crop, crop_axes
+from semifine.augment.image_batch import CHANNELS, FloatArray, ImageBatch, ImageTable, upload
+from semifine.augment.randaugment import CUTOUT_FILL, RandAugmentParams, affine_maps, reference_needed
+from semifine.augment.randaugment_ops import CODE, GEOMETRIC, MIXING, NUM_VALUES, OPERATIONS, POINTWISE, STATISTICAL
+from semifine.augment.triton.sampling import position_on_axis, sample
+
+KINDS = ((*STATISTICAL, *POINTWISE), *((name,) for name in MIXING), tuple(GEOMETRIC), ("Identity",))
+"""Operations with the same code path: lookup table, each mixing operation, geometry, identity."""
+KIND = np.array([next(i for i, names in enumerate(KINDS) if name in names) for name in OPERATIONS])
+"""Index in ``KINDS`` of each operation."""
+
+# Columns of the parameters of an image, and their number.
+X_AXIS, Y_AXIS, TO_SOURCE, CUTOUT, NEEDS_REFERENCE, IMAGE_COLUMNS = 0, 4, 8, 14, 18, 19
+# Columns of the parameters of a step of an image, and their number.
+OPERATION, STEP_KIND, KEEPS_REFERENCE, MAGNITUDE, VIEW_MAP, REFERENCE_MAP, STEP_COLUMNS = 0, 1, 2, 3, 4, 10, 16
+
+
+class KernelParams(NamedTuple):
+    """Parameters of N images as arrays that the kernels read."""
+
+    images: NDArray[np.float32]
+    """(N, IMAGE_COLUMNS) axes of the crop, map to the original image, edges of the cutout, and whether any operation
+    needs the reference."""
+    steps: FloatArray
+    """(steps, N, STEP_COLUMNS) code and kind of the operation, whether a later step needs the reference, magnitude, and
+    maps of views and references. They are float64, like the magnitudes of the lookup tables that the host computes."""
+
+
+def pack_params(
+    params: RandAugmentParams, crop: Crop, table: ImageTable, size: int, reference_size: int
+) -> KernelParams:
+    """Packs the parameters of all images for views and references of the given sizes."""
+    count, num_steps = params.codes.shape
+    maps = affine_maps(params, table, reference_size)
+    needed = reference_needed(params.codes)
+    images = np.empty((count, IMAGE_COLUMNS), dtype=np.float32)
+    axes = crop_axes(crop, table, size)
+    images[:, X_AXIS:Y_AXIS], images[:, Y_AXIS:TO_SOURCE] = axes["x_axis"], axes["y_axis"]
+    images[:, TO_SOURCE:CUTOUT] = maps.to_source.reshape(count, 6)
+    images[:, CUTOUT:NEEDS_REFERENCE] = params.cutout
+    images[:, NEEDS_REFERENCE] = needed[:, 0]
+    steps = np.empty((num_steps, count, STEP_COLUMNS))
+    steps[..., OPERATION], steps[..., STEP_KIND] = params.codes.T, KIND[params.codes.T]
+    steps[..., KEEPS_REFERENCE], steps[..., MAGNITUDE] = needed[:, 1:].T, params.magnitudes.T
+    steps[..., VIEW_MAP:REFERENCE_MAP] = maps.view.reshape(num_steps, count, 6)
+    steps[..., REFERENCE_MAP:] = maps.reference.reshape(num_steps, count, 6)
+    return KernelParams(images, steps)
+
 
 _BLOCK = 1024
-_LEVELS = tl.constexpr(LEVELS)
-_AUTO_CONTRAST, _CONTRAST, _EQUALIZE = (tl.constexpr(CODE[name]) for name in STATISTICAL)
-_BRIGHTNESS, _POSTERIZE, _SOLARIZE = (tl.constexpr(CODE[name]) for name in PLAIN)
-_BY_TABLE = tl.constexpr(TABLE_RUN)
-_OPERATION, _RUN = tl.constexpr(OPERATION), tl.constexpr(RUN)
-_MAGNITUDE, _STEP = tl.constexpr(MAGNITUDE), tl.constexpr(STEP)
+_EXACT = {"enable_fp_fusion": False}
+"""Rounds after every operation, as PyTorch does."""
 
 
-def make_tables(thumbnails: Tensor, steps: Tensor, slot: int) -> Tensor:
-    """(N, 3, 256) uint8 new levels of a slot; empty memory for images whose operation works otherwise."""
-    tables = torch.empty((len(thumbnails), CHANNELS, LEVELS), dtype=torch.uint8, device=thumbnails.device)
-    pixels = thumbnails.shape[-1] ** 2
-    _make_tables[tables.shape[:2]](thumbnails, tables, steps, slot, pixels, BLOCK=_BLOCK, enable_fp_fusion=False)
+def apply(images: ImageBatch, params: KernelParams, size: int, reference_size: int) -> Tensor:
+    """Implements :func:`semifine.augment.randaugment.apply_randaugment`.
+
+    Returns:
+        (N, 3, size, size) float32 views of integer values, channels-last.
+    """
+    sent = upload(params._asdict(), images.device, narrow=False)
+    image_params, step_params = sent["images"], sent["steps"]
+    x_axis, y_axis = image_params[:, X_AXIS:Y_AXIS], image_params[:, Y_AXIS:TO_SOURCE]
+    views = sample(images, x_axis, y_axis, image_params[:, TO_SOURCE:CUTOUT], size, torch.uint8)
+    if not len(images):
+        return views.float()
+    references = sample_references(images, image_params, reference_size)
+    num_steps = len(step_params)
+    for step in range(num_steps):
+        tables = make_tables(references, step_params, step)
+        views = apply_step(views, tables, image_params, step_params, step, are_references=False)
+        if step + 1 < num_steps:
+            references = apply_step(references, tables, image_params, step_params, step, are_references=True)
+    return cut_out(views, image_params)
+
+
+def make_tables(references: Tensor, step_params: Tensor, step: int) -> Tensor:
+    """Computes the (N, 3, 256) uint8 lookup tables of a step; uninitialized for operations without a table."""
+    tables = torch.empty((len(references), CHANNELS, NUM_VALUES), dtype=torch.uint8, device=references.device)
+    pixels = references.shape[-1] ** 2
+    _make_tables[tables.shape[:2]](references, tables, step_params, step, pixels, BLOCK=_BLOCK, **_EXACT)
     return tables
 
 
-@triton.jit(do_not_specialize=["slot"])
-def _make_tables(thumbnails, tables, steps, slot, pixels, BLOCK: tl.constexpr):
-    """The new levels of one channel of one image, where its operation is one that works by table."""
+def apply_step(
+    images: Tensor, tables: Tensor, image_params: Tensor, step_params: Tensor, step: int, are_references: bool
+) -> Tensor:
+    """Applies one step to views or references; references that no later step needs become uninitialized."""
+    out = torch.empty_like(images)
+    arguments = (images, out, tables, image_params, step_params, step, images.shape[-1])
+    _apply_step[_grid(images)](*arguments, ARE_REFERENCES=are_references, BLOCK=_BLOCK, **_EXACT)
+    return out
+
+
+def sample_references(images: ImageBatch, image_params: Tensor, size: int) -> Tensor:
+    """Samples (N, 3, size, size) uint8 references; uninitialized for images that need none."""
+    references = torch.empty((len(images), CHANNELS, size, size), dtype=torch.uint8, device=images.device)
+    _sample_references[_grid(references)](
+        images.pixels, images.columns, images.columns.stride(0), image_params, references, size, BLOCK=_BLOCK, **_EXACT
+    )
+    return references
+
+
+def cut_out(views: Tensor, image_params: Tensor) -> Tensor:
+    """Fills the cutouts; returns float32 views, channels-last."""
+    out = torch.empty(views.shape, dtype=torch.float32, device=views.device, memory_format=torch.channels_last)
+    _cut_out[_grid(views)](views, image_params, out, views.shape[-1], BLOCK=_BLOCK, **_EXACT)
+    return out
+
+
+def _grid(images: Tensor) -> tuple[int, int]:
+    return len(images), -(-(images.shape[-1] ** 2) // _BLOCK)
+
+
+_NUM_VALUES = tl.constexpr(NUM_VALUES)
+_AUTO_CONTRAST, _CONTRAST, _EQUALIZE = (tl.constexpr(CODE[name]) for name in STATISTICAL)
+_BRIGHTNESS, _POSTERIZE, _SOLARIZE = (tl.constexpr(CODE[name]) for name in POINTWISE)
+_TABLE, _COLOR, _SHARPNESS, _GEOMETRIC, _ = (tl.constexpr(kind) for kind in range(len(KINDS)))
+_RED_FILL, _GREEN_FILL, _BLUE_FILL = (tl.constexpr(value) for value in CUTOUT_FILL)
+_X_AXIS, _Y_AXIS, _CUTOUT = (tl.constexpr(column) for column in (X_AXIS, Y_AXIS, CUTOUT))
+_NEEDS_REFERENCE, _IMAGE_COLUMNS = tl.constexpr(NEEDS_REFERENCE), tl.constexpr(IMAGE_COLUMNS)
+_OPERATION, _KIND, _MAGNITUDE = tl.constexpr(OPERATION), tl.constexpr(STEP_KIND), tl.constexpr(MAGNITUDE)
+_KEEPS_REFERENCE, _STEP_COLUMNS = tl.constexpr(KEEPS_REFERENCE), tl.constexpr(STEP_COLUMNS)
+_VIEW_MAP, _REFERENCE_MAP = tl.constexpr(VIEW_MAP), tl.constexpr(REFERENCE_MAP)
+
+
+@triton.jit(do_not_specialize=["step"])
+def _make_tables(references, tables, step_params, step, pixels, BLOCK: tl.constexpr):
+    """Computes the lookup table of one channel of one image if its operation uses a table."""
     image = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1)
-    step = steps + (slot * tl.num_programs(0) + image) * _STEP
-    if tl.load(step + _RUN) != _BY_TABLE:
+    params = step_params + (step * tl.num_programs(0) + image) * _STEP_COLUMNS
+    if tl.load(params + _KIND) != _TABLE:
         return
-    code = tl.load(step + _OPERATION).to(tl.int32)
-    magnitude = tl.load(step + _MAGNITUDE)
-    level = tl.arange(0, _LEVELS)
-    thumbnail = thumbnails + image * 3 * pixels
-    new = level
+    code = tl.load(params + _OPERATION).to(tl.int32)
+    magnitude = tl.load(params + _MAGNITUDE)
+    value = tl.arange(0, _NUM_VALUES)
+    reference = references + image * 3 * pixels
+    new = value
     if code == _AUTO_CONTRAST:
-        new = _auto_contrast(level, _histogram(thumbnail + channel * pixels, pixels, BLOCK))
+        new = _auto_contrast(value, _histogram(reference + channel * pixels, pixels, BLOCK))
     elif code == _EQUALIZE:
-        new = _equalize(level, _histogram(thumbnail + channel * pixels, pixels, BLOCK))
+        new = _equalize(value, _histogram(reference + channel * pixels, pixels, BLOCK))
     elif code == _CONTRAST:
-        new = blend(_mean_gray(thumbnail, pixels, BLOCK), level, magnitude)
+        new = blend(_mean_luminance(reference, pixels, BLOCK), value, magnitude)
     elif code == _BRIGHTNESS:
-        new = (magnitude * level).to(tl.int32)
+        new = (magnitude * value).to(tl.int32)
     elif code == _POSTERIZE:
         dropped = 8 - magnitude.to(tl.int32)
-        new = (level >> dropped) << dropped
+        new = (value >> dropped) << dropped
     elif code == _SOLARIZE:
-        new = tl.where(level < magnitude, level, 255 - level)
-    tl.store(tables + (image * 3 + channel) * _LEVELS + level, new.to(tl.uint8))
+        new = tl.where(value < magnitude, value, 255 - value)
+    tl.store(tables + (image * 3 + channel) * _NUM_VALUES + value, new.to(tl.uint8))
 
 
 @triton.jit
 def _histogram(channel, pixels, BLOCK: tl.constexpr):
-    """(256,) how often each level occurs."""
-    counts = tl.zeros((_LEVELS,), tl.int32)
+    """(256,) counts of each value."""
+    counts = tl.zeros((_NUM_VALUES,), tl.int32)
     for start in range(0, pixels, BLOCK):
         cell = start + tl.arange(0, BLOCK)
-        counts += tl.histogram(tl.load(channel + cell, mask=cell < pixels, other=0).to(tl.int32), _LEVELS)
-    missing = tl.cdiv(pixels, BLOCK) * BLOCK - pixels  # these were counted as zeros
-    return counts - tl.where(tl.arange(0, _LEVELS) == 0, missing, 0)
+        counts += tl.histogram(tl.load(channel + cell, mask=cell < pixels, other=0).to(tl.int32), _NUM_VALUES)
+    missing = tl.cdiv(pixels, BLOCK) * BLOCK - pixels  # counted as zeros
+    return counts - tl.where(tl.arange(0, _NUM_VALUES) == 0, missing, 0)
 
 
 @triton.jit
-def _mean_gray(thumbnail, pixels, BLOCK: tl.constexpr):
-    """The mean luminance, rounded."""
+def _mean_luminance(reference, pixels, BLOCK: tl.constexpr):
+    """Rounded mean luminance."""
     total = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, pixels, BLOCK):
         cell = start + tl.arange(0, BLOCK)
         exists = cell < pixels
-        red = tl.load(thumbnail + cell, mask=exists, other=0).to(tl.int32)
-        green = tl.load(thumbnail + pixels + cell, mask=exists, other=0).to(tl.int32)
-        blue = tl.load(thumbnail + 2 * pixels + cell, mask=exists, other=0).to(tl.int32)
-        total += gray(red, green, blue)
+        red = tl.load(reference + cell, mask=exists, other=0).to(tl.int32)
+        green = tl.load(reference + pixels + cell, mask=exists, other=0).to(tl.int32)
+        blue = tl.load(reference + 2 * pixels + cell, mask=exists, other=0).to(tl.int32)
+        total += luminance(red, green, blue)
     return (tl.sum(total, axis=0) + pixels // 2) // pixels
 
 
 @triton.jit
-def _auto_contrast(level, counts):
-    """See ``color.auto_contrast``."""
-    low = tl.min(tl.where(counts > 0, level, 255), axis=0)
-    high = tl.max(tl.where(counts > 0, level, 0), axis=0)
-    stretched = tl.minimum(tl.maximum(level - low, 0) * 255 // tl.maximum(high - low, 1), 255)
-    return tl.where(high > low, stretched, level)
+def _auto_contrast(value, counts):
+    """See ``randaugment_ops.auto_contrast``."""
+    low = tl.min(tl.where(counts > 0, value, 255), axis=0)
+    high = tl.max(tl.where(counts > 0, value, 0), axis=0)
+    stretched = tl.minimum(tl.maximum(value - low, 0) * 255 // tl.maximum(high - low, 1), 255)
+    return tl.where(high > low, stretched, value)
 
 
 @triton.jit
-def _equalize(level, counts):
-    """See ``color.equalize``."""
-    running = tl.cumsum(counts, axis=0)
+def _equalize(value, counts):
+    """See ``randaugment_ops.equalize``."""
+    cumulative = tl.cumsum(counts, axis=0)
     total = tl.sum(counts, axis=0)
-    step = tl.max(tl.where(running < total, running, 0), axis=0) // 255
-    spread = tl.minimum((running - counts + step // 2) // tl.maximum(step, 1), 255)
-    return tl.where(step > 0, spread, level)
+    step = tl.max(tl.where(cumulative < total, cumulative, 0), axis=0) // 255
+    equalized = tl.minimum((cumulative - counts + step // 2) // tl.maximum(step, 1), 255)
+    return tl.where(step > 0, equalized, value)
 
 
 @triton.jit
-def gray(red, green, blue):
-    """See ``color.gray``."""
+def luminance(red, green, blue):
+    """See ``randaugment_ops.luminance``."""
     return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
 
 
 @triton.jit
-def blend(dull, value, factor):
-    """See ``color.blend``: whole levels from whole levels."""
-    return ((value - dull).to(tl.float32) * factor.to(tl.float32) + dull.to(tl.float32)).to(tl.int32)
-
-
-_EXACT = {"enable_fp_fusion": False}
-"""Rounds after every operation, as torch does."""
-_COLOR, _SHARPNESS = (tl.constexpr(RUNS.index((name,))) for name in MIXING)
-_MOVED = tl.constexpr(GEOMETRY_RUN)
-_RED_FILL, _GREEN_FILL, _BLUE_FILL = (tl.constexpr(level) for level in CUTOUT_FILL)
-
-_X_LINE, _Y_LINE, _CUTOUT = (tl.constexpr(place) for place in (X_LINE, Y_LINE, CUTOUT))
-_HAS_THUMBNAIL, _FRAME = tl.constexpr(HAS_THUMBNAIL), tl.constexpr(FRAME)
-_IS_ASKED = tl.constexpr(IS_ASKED)
-_VIEW_MAP, _THUMBNAIL_MAP = tl.constexpr(VIEW_MAP), tl.constexpr(THUMBNAIL_MAP)
-
-
-def render(images: ImageBatch, params: KernelParams, size: int, thumbnail_size: int) -> Tensor:
-    """(N, 3, size, size) float32 views of whole levels, channels last."""
-    sent = upload(params._asdict(), images.device, narrow=False)
-    frame, steps = sent["frame"], sent["steps"]
-    x_line, y_line = frame[:, X_LINE:Y_LINE], frame[:, Y_LINE:TO_SOURCE]
-    to_source = frame[:, TO_SOURCE:CUTOUT]
-    views = sample(images, x_line, y_line, to_source, size, torch.uint8)
-    if not len(images):
-        return views.float()
-    return cut_out(walk(views, first_thumbnails(images, frame, thumbnail_size), frame, steps), frame)
-
-
-def walk(views: Tensor, thumbnails: Tensor, frame: Tensor, steps: Tensor) -> Tensor:
-    """The views (N, 3, H, H) uint8 after all slots."""
-    for slot in range(len(steps)):
-        tables = make_tables(thumbnails, steps, slot)
-        views = change(views, tables, frame, steps, slot, are_thumbnails=False)
-        if slot + 1 < len(steps):
-            thumbnails = change(thumbnails, tables, frame, steps, slot, are_thumbnails=True)
-    return views
-
-
-def change(pictures: Tensor, tables: Tensor, frame: Tensor, steps: Tensor, slot: int, are_thumbnails: bool) -> Tensor:
-    """Views or thumbnails after one slot; thumbnails that no later slot asks for become empty memory."""
-    out = torch.empty_like(pictures)
-    arguments = (pictures, out, tables, frame, steps, slot, pictures.shape[-1])
-    _change[_grid(pictures)](*arguments, ARE_THUMBNAILS=are_thumbnails, BLOCK=_BLOCK, **_EXACT)
-    return out
-
-
-def first_thumbnails(images: ImageBatch, frame: Tensor, size: int) -> Tensor:
-    """(N, 3, size, size) uint8, see ``walk.first_thumbnails``; empty memory for images that need none."""
-    thumbnails = torch.empty((len(images), CHANNELS, size, size), dtype=torch.uint8, device=images.device)
-    _take_thumbnails[_grid(thumbnails)](
-        images.pixels, images.columns, images.columns.stride(0), frame, thumbnails, size, BLOCK=_BLOCK, **_EXACT
-    )
-    return thumbnails
-
-
-def cut_out(views: Tensor, frame: Tensor) -> Tensor:
-    """The views with their cutouts, as float32, channels last."""
-    out = torch.empty(views.shape, dtype=torch.float32, device=views.device, memory_format=torch.channels_last)
-    _cut_out[_grid(views)](views, frame, out, views.shape[-1], BLOCK=_BLOCK, **_EXACT)
-    return out
-
-
-def _grid(pictures: Tensor) -> tuple[int, int]:
-    return len(pictures), -(-(pictures.shape[-1] ** 2) // _BLOCK)
+def blend(degenerate, value, factor):
+    """See ``randaugment_ops.blend``; values are integers."""
+    return ((value - degenerate).to(tl.float32) * factor.to(tl.float32) + degenerate.to(tl.float32)).to(tl.int32)
 
 
 @triton.jit
-def _take_thumbnails(pixels, layout, layout_stride, frame, thumbnails, size, BLOCK: tl.constexpr):
-    """Picks the pixels of a grid that spans the whole image."""
+def _sample_references(pixels, layout, layout_stride, image_params, references, size, BLOCK: tl.constexpr):
+    """See ``randaugment.sample_references``."""
     image = tl.program_id(0).to(tl.int64)
-    if tl.load(frame + image * _FRAME + _HAS_THUMBNAIL) == 0:
+    if tl.load(image_params + image * _IMAGE_COLUMNS + _NEEDS_REFERENCE) == 0:
         return
     cell = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     exists = cell < size * size
     offset = tl.load(layout + image).to(tl.int64)
     height = tl.load(layout + layout_stride + image)
     width = tl.load(layout + 2 * layout_stride + image)
-    left = _picked(cell % size, size, width)
-    top = _picked(cell // size, size, height)
+    left = _nearest_pixel(cell % size, size, width)
+    top = _nearest_pixel(cell // size, size, height)
     source = pixels + offset + (top.to(tl.int64) * width + left) * 3
-    at = thumbnails + image * 3 * size * size + cell
+    target = references + image * 3 * size * size + cell
     for channel in tl.static_range(3):
-        tl.store(at + channel * size * size, tl.load(source + channel, mask=exists, other=0), mask=exists)
+        tl.store(target + channel * size * size, tl.load(source + channel, mask=exists, other=0), mask=exists)
 
 
 @triton.jit
-def _picked(place, size, extent):
-    """The pixel of an image's side that a place of the grid shows."""
-    share = tl.div_rn(place + 0.5, size * 1.0)
+def _nearest_pixel(position, size, extent):
+    """Pixel of the image at a position of the reference, along one axis."""
+    share = tl.div_rn(position + 0.5, size * 1.0)
     return tl.minimum((share * extent.to(tl.float32)).to(tl.int32), extent.to(tl.int32) - 1)
 
 
-@triton.jit(do_not_specialize=["slot"])
-def _change(pictures, out, tables, frame, steps, slot, size, ARE_THUMBNAILS: tl.constexpr, BLOCK: tl.constexpr):
-    """One slot of the views, or of those thumbnails that a later slot asks for."""
+@triton.jit(do_not_specialize=["step"])
+def _apply_step(
+    images, out, tables, image_params, step_params, step, size, ARE_REFERENCES: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Applies one step to the views, or to the references that a later step needs."""
     image = tl.program_id(0).to(tl.int64)
-    step = steps + (slot * tl.num_programs(0) + image) * _STEP
-    if ARE_THUMBNAILS:  # noqa: SIM102 - of the compiler the one, of the device the other
-        if tl.load(step + _IS_ASKED) == 0:
+    params = step_params + (step * tl.num_programs(0) + image) * _STEP_COLUMNS
+    if ARE_REFERENCES:  # noqa: SIM102 - the compiler evaluates the outer condition, the device the inner one
+        if tl.load(params + _KEEPS_REFERENCE) == 0:
             return
-    run = tl.load(step + _RUN).to(tl.int32)
+    kind = tl.load(params + _KIND).to(tl.int32)
     pixels = size * size
     cell = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     exists = cell < pixels
     row, column = cell // size, cell % size
     source, filled = cell, exists
-    if run == _MOVED:
-        if ARE_THUMBNAILS:
-            source, filled = _moved(step + _THUMBNAIL_MAP, row, column, size, exists)
+    if kind == _GEOMETRIC:
+        if ARE_REFERENCES:
+            source, filled = _source_in_reference(params + _REFERENCE_MAP, row, column, size, exists)
         else:
-            filled = exists & _is_inside(step + _VIEW_MAP, frame + image * _FRAME, row, column)
-    picture = pictures + image * 3 * pixels
-    red = tl.load(picture + source, mask=filled, other=0).to(tl.int32)
-    green = tl.load(picture + pixels + source, mask=filled, other=0).to(tl.int32)
-    blue = tl.load(picture + 2 * pixels + source, mask=filled, other=0).to(tl.int32)
-    if run == _BY_TABLE:
-        table = tables + image * 3 * _LEVELS
+            filled = exists & _is_inside(params + _VIEW_MAP, image_params + image * _IMAGE_COLUMNS, row, column)
+    planes = images + image * 3 * pixels
+    red = tl.load(planes + source, mask=filled, other=0).to(tl.int32)
+    green = tl.load(planes + pixels + source, mask=filled, other=0).to(tl.int32)
+    blue = tl.load(planes + 2 * pixels + source, mask=filled, other=0).to(tl.int32)
+    if kind == _TABLE:
+        table = tables + image * 3 * _NUM_VALUES
         red = tl.load(table + red).to(tl.int32)
-        green = tl.load(table + _LEVELS + green).to(tl.int32)
-        blue = tl.load(table + 2 * _LEVELS + blue).to(tl.int32)
-    elif run == _COLOR:
-        magnitude = tl.load(step + _MAGNITUDE)
-        dull = gray(red, green, blue)
-        red, green, blue = blend(dull, red, magnitude), blend(dull, green, magnitude), blend(dull, blue, magnitude)
-    elif run == _SHARPNESS:  # noqa: SIM102
-        if not ARE_THUMBNAILS:
-            magnitude = tl.load(step + _MAGNITUDE)
-            # The border stays as it is, and so does a view that is nothing but border.
+        green = tl.load(table + _NUM_VALUES + green).to(tl.int32)
+        blue = tl.load(table + 2 * _NUM_VALUES + blue).to(tl.int32)
+    elif kind == _COLOR:
+        magnitude = tl.load(params + _MAGNITUDE)
+        degenerate = luminance(red, green, blue)
+        red = blend(degenerate, red, magnitude)
+        green = blend(degenerate, green, magnitude)
+        blue = blend(degenerate, blue, magnitude)
+    elif kind == _SHARPNESS:  # noqa: SIM102
+        if not ARE_REFERENCES:
+            magnitude = tl.load(params + _MAGNITUDE)
+            # Border pixels are not filtered.
             inner = exists & (row > 0) & (row < size - 1) & (column > 0) & (column < size - 1)
-            red = _sharpened(red, picture + cell, size, inner, magnitude)
-            green = _sharpened(green, picture + pixels + cell, size, inner, magnitude)
-            blue = _sharpened(blue, picture + 2 * pixels + cell, size, inner, magnitude)
+            red = _sharpen(red, planes + cell, size, inner, magnitude)
+            green = _sharpen(green, planes + pixels + cell, size, inner, magnitude)
+            blue = _sharpen(blue, planes + 2 * pixels + cell, size, inner, magnitude)
     target = out + image * 3 * pixels + cell
     tl.store(target, red.to(tl.uint8), mask=exists)
     tl.store(target + pixels, green.to(tl.uint8), mask=exists)
@@ -268,50 +299,50 @@ def _change(pictures, out, tables, frame, steps, slot, size, ARE_THUMBNAILS: tl.
 
 
 @triton.jit
-def _sharpened(value, at, size, inner, magnitude):
-    """See ``color.sharpness``."""
+def _sharpen(value, address, size, inner, magnitude):
+    """See ``randaugment_ops.sharpness``."""
     total = 4 * value
-    for place in tl.static_range(9):
-        neighbor = at + (place // 3 - 1) * size + (place % 3 - 1)
+    for index in tl.static_range(9):
+        neighbor = address + (index // 3 - 1) * size + (index % 3 - 1)
         total += tl.load(neighbor, mask=inner, other=0).to(tl.int32)
     return tl.where(inner, blend((total + 6) // 13, value, magnitude), value)
 
 
 @triton.jit
-def _is_inside(own_map, own_frame, row, column):
-    """See ``walk.is_inside``."""
-    x = along(own_frame + _X_LINE, column + 0.5)
-    y = along(own_frame + _Y_LINE, row + 0.5)
-    return tl.maximum(tl.abs(_led(own_map, x, y)), tl.abs(_led(own_map + 3, x, y))) < 1
+def _is_inside(image_map, params, row, column):
+    """See ``randaugment.is_inside``."""
+    x = position_on_axis(params + _X_AXIS, column + 0.5)
+    y = position_on_axis(params + _Y_AXIS, row + 0.5)
+    return tl.maximum(tl.abs(_map_row(image_map, x, y)), tl.abs(_map_row(image_map + 3, x, y))) < 1
 
 
 @triton.jit
-def _moved(own_map, row, column, size, exists):
-    """Where a thumbnail's pixels come from, and whether that is inside; see ``walk.move``."""
-    x = tl.floor(_led(own_map, column + 0.5, row + 0.5))
-    y = tl.floor(_led(own_map + 3, column + 0.5, row + 0.5))
+def _source_in_reference(image_map, row, column, size, exists):
+    """Index of the source of each pixel of a reference, and whether it is inside; see ``randaugment.move``."""
+    x = tl.floor(_map_row(image_map, column + 0.5, row + 0.5))
+    y = tl.floor(_map_row(image_map + 3, column + 0.5, row + 0.5))
     inside = exists & (x >= 0) & (x < size) & (y >= 0) & (y < size)
     return tl.where(inside, y * size + x, 0.0).to(tl.int32), inside
 
 
 @triton.jit
-def _led(map_row, x, y):
-    """Where a row of a map leads."""
-    by_x, by_y, shift = tl.load(map_row), tl.load(map_row + 1), tl.load(map_row + 2)
+def _map_row(row, x, y):
+    """Maps positions by one row of an affine map."""
+    by_x, by_y, shift = tl.load(row), tl.load(row + 1), tl.load(row + 2)
     return (by_x.to(tl.float32) * x + shift.to(tl.float32)) + by_y.to(tl.float32) * y
 
 
 @triton.jit
-def _cut_out(views, frame, out, size, BLOCK: tl.constexpr):
-    """Fills the cutout, and goes from planes of bytes to pixels of floats."""
+def _cut_out(views, image_params, out, size, BLOCK: tl.constexpr):
+    """Fills the cutout and converts uint8 planes to float32 channels-last."""
     image = tl.program_id(0).to(tl.int64)
     cell = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     pixels = size * size
     exists = cell < pixels
-    own = frame + image * _FRAME
-    x = along(own + _X_LINE, cell % size + 0.5)
-    y = along(own + _Y_LINE, cell // size + 0.5)
-    edges = own + _CUTOUT
+    params = image_params + image * _IMAGE_COLUMNS
+    x = position_on_axis(params + _X_AXIS, cell % size + 0.5)
+    y = position_on_axis(params + _Y_AXIS, cell // size + 0.5)
+    edges = params + _CUTOUT
     within_x = (x >= tl.load(edges)) & (x < tl.load(edges + 2))
     within_y = (y >= tl.load(edges + 1)) & (y < tl.load(edges + 3))
     seen = exists & ~(within_x & within_y)

@@ -1,6 +1,6 @@
-"""The sampling of views as one Triton kernel: each pixel of a view is computed once and written once.
+"""Bilinear sampling as one Triton kernel: each pixel of a view is computed and written once.
 
-As torch operations the same takes some twenty passes over tensors four times as large as the view.
+PyTorch operations would need about twenty passes over tensors four times as large as the view.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _BLOCK = 512
 
 
 def sample(
-    images: ImageBatch, x_line: Tensor, y_line: Tensor, maps: Tensor | None, size: int, dtype: torch.dtype
+    images: ImageBatch, x_axis: Tensor, y_axis: Tensor, maps: Tensor | None, size: int, dtype: torch.dtype
 ) -> Tensor:
-    """(N, 3, size, size) bilinear samples, see ``sampling.sample_view``: float32 channels-last, or rounded uint8.
+    """Implements :func:`semifine.augment.sampling.sample_view`; float32 views are channels-last.
 
-    Lines and maps may be columns of one array.
+    Axes and maps may be columns of one tensor.
     """
     count = len(images)
     memory_format = torch.channels_last if dtype.is_floating_point else torch.contiguous_format
@@ -31,16 +31,16 @@ def sample(
             images.pixels,
             images.columns,
             images.columns.stride(0),
-            x_line,
-            y_line,
-            x_line.stride(0),
-            x_line if maps is None else maps,
+            x_axis,
+            y_axis,
+            x_axis.stride(0),
+            x_axis if maps is None else maps,
             0 if maps is None else maps.stride(0),
             out,
             *out.stride(),
             size,
             HAS_MAPS=maps is not None,
-            ROUNDS=not dtype.is_floating_point,
+            ROUND=not dtype.is_floating_point,
             OVERSAMPLE=images.oversample,
             BLOCK=_BLOCK,
         )
@@ -52,9 +52,9 @@ def _sample(
     pixels,
     columns,
     column_stride,
-    x_line,
-    y_line,
-    line_stride,
+    x_axis,
+    y_axis,
+    axis_stride,
     maps,
     map_stride,
     out,
@@ -64,7 +64,7 @@ def _sample(
     stride_x,
     size,
     HAS_MAPS: tl.constexpr,
-    ROUNDS: tl.constexpr,
+    ROUND: tl.constexpr,
     OVERSAMPLE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -82,38 +82,38 @@ def _sample(
     green = tl.zeros((BLOCK,), tl.float32)
     blue = tl.zeros((BLOCK,), tl.float32)
     for part in tl.static_range(OVERSAMPLE * OVERSAMPLE):
-        crop_x = along(x_line + image * line_stride, column + (part % OVERSAMPLE + 0.5) / OVERSAMPLE)
-        crop_y = along(y_line + image * line_stride, row + (part // OVERSAMPLE + 0.5) / OVERSAMPLE)
+        crop_x = position_on_axis(x_axis + image * axis_stride, column + (part % OVERSAMPLE + 0.5) / OVERSAMPLE)
+        crop_y = position_on_axis(y_axis + image * axis_stride, row + (part // OVERSAMPLE + 0.5) / OVERSAMPLE)
         x, y = crop_x, crop_y
         if HAS_MAPS:
-            own = maps + image * map_stride
-            x = (tl.load(own) * crop_x + tl.load(own + 2)) + tl.load(own + 1) * crop_y
-            y = (tl.load(own + 3) * crop_x + tl.load(own + 5)) + tl.load(own + 4) * crop_y
+            image_map = maps + image * map_stride
+            x = (tl.load(image_map) * crop_x + tl.load(image_map + 2)) + tl.load(image_map + 1) * crop_y
+            y = (tl.load(image_map + 3) * crop_x + tl.load(image_map + 5)) + tl.load(image_map + 4) * crop_y
         left = tl.minimum(tl.maximum(tl.floor(x - 0.5), 0.0), last_left)
         top = tl.minimum(tl.maximum(tl.floor(y - 0.5), 0.0), last_top)
         x_weight = tl.minimum(tl.maximum(x - 0.5 - left, 0.0), 1.0)
         y_weight = tl.minimum(tl.maximum(y - 0.5 - top, 0.0), 1.0)
         corner = pixels + offset + (top.to(tl.int64) * width + left.to(tl.int64)) * 3
-        red += _mixed(corner, right, down, x_weight, y_weight, exists)
-        green += _mixed(corner + 1, right, down, x_weight, y_weight, exists)
-        blue += _mixed(corner + 2, right, down, x_weight, y_weight, exists)
+        red += _interpolate(corner, right, down, x_weight, y_weight, exists)
+        green += _interpolate(corner + 1, right, down, x_weight, y_weight, exists)
+        blue += _interpolate(corner + 2, right, down, x_weight, y_weight, exists)
     share = 1.0 / (OVERSAMPLE * OVERSAMPLE)
-    at = out + image * stride_image + row * stride_y + column * stride_x
-    _write(at, red * share, exists, ROUNDS)
-    _write(at + stride_channel, green * share, exists, ROUNDS)
-    _write(at + 2 * stride_channel, blue * share, exists, ROUNDS)
+    address = out + image * stride_image + row * stride_y + column * stride_x
+    _write(address, red * share, exists, ROUND)
+    _write(address + stride_channel, green * share, exists, ROUND)
+    _write(address + 2 * stride_channel, blue * share, exists, ROUND)
 
 
 @triton.jit
-def along(line, step):
-    """The coordinate at a step of a line: start, length of a step, lowest, highest."""
-    position = tl.load(line) + tl.load(line + 1) * step
-    return tl.minimum(tl.maximum(position, tl.load(line + 2)), tl.load(line + 3))
+def position_on_axis(axis, step):
+    """Image coordinate of a step on an axis (start, step size, minimum, maximum)."""
+    position = tl.load(axis) + tl.load(axis + 1) * step
+    return tl.minimum(tl.maximum(position, tl.load(axis + 2)), tl.load(axis + 3))
 
 
 @triton.jit
-def _mixed(corner, right, down, x_weight, y_weight, exists):
-    """One channel between four pixels."""
+def _interpolate(corner, right, down, x_weight, y_weight, exists):
+    """Interpolates one channel between four pixels."""
     upper_left = tl.load(corner, mask=exists, other=0).to(tl.float32)
     upper_right = tl.load(corner + right, mask=exists, other=0).to(tl.float32)
     lower_left = tl.load(corner + down, mask=exists, other=0).to(tl.float32)
@@ -124,8 +124,8 @@ def _mixed(corner, right, down, x_weight, y_weight, exists):
 
 
 @triton.jit
-def _write(at, value, exists, ROUNDS: tl.constexpr):
-    if ROUNDS:
-        tl.store(at, (value + 0.5).to(tl.uint8), mask=exists)
+def _write(address, value, exists, ROUND: tl.constexpr):
+    if ROUND:
+        tl.store(address, (value + 0.5).to(tl.uint8), mask=exists)
     else:
-        tl.store(at, value, mask=exists)
+        tl.store(address, value, mask=exists)
