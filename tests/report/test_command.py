@@ -36,5 +36,5 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path, capsys: pytest.
     runs = [str(write_run(tmp_path / name, "supervised", top1=None)) for name in ("a", "b")]
     (tmp_path / "report.html").write_text("Dear Ada")
     assert main(["report", *runs]) == 2
-    assert "is no page of semifine" in capsys.readouterr().err
+    assert "is not a report of semifine" in capsys.readouterr().err
     assert (tmp_path / "report.html").read_text() == "Dear Ada"

@@ -24,7 +24,7 @@ from semifine.config import resolve
 from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog
 from semifine.report import write_page
-from semifine.report.sections.images import RunPhotos
+from semifine.report.photos import RunPhotos
 from semifine.runs.run import Run
 from semifine.training.sample_stats import write_sample_table
 from tests.report.reading import PageReader, read_page
@@ -132,8 +132,8 @@ def test_the_table_holds_the_exact_numbers_of_the_results(page: PageReader, two_
 
 
 def test_one_line_a_run_says_where_its_time_went(page: PageReader) -> None:
-    line = "2 min 10 s in all, 77 % steps, 16 % evaluation, 2 % checkpoints and 5 % start-up"
-    speed = "100 ms a step, 500 images a second and 25 % of the time of steps to make batches"
+    line = "2 min 10 s in total, 77 % steps, 16 % evaluation, 2 % checkpoints and 5 % start-up"
+    speed = "100 ms per step, 500 images per second and 25 % of the step time waiting for batches"
     for label in ("Supervised", "SoC"):
         assert f"{label}: {line}; {speed}." in page.text
 
@@ -193,9 +193,9 @@ def test_a_supervised_run_alone(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "supervised", groups=make_groups(2, 3))
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert_self_contained(page)
-    assert "No run here tracked class transitions, so no clusters were learned." in page.text
-    assert "ordered by their groups (as the data set names them)" in page.text
-    assert "The most confused pairs" in page.text
+    assert "There are no learned clusters, because no run counted class transitions." in page.text
+    assert "ordered by their groups (as defined by the data set)" in page.text
+    assert "Most confused pairs" in page.text
     assert "helped" not in page.text
     assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
 
@@ -214,9 +214,9 @@ def test_without_test_images_truth_groups_and_photos(tmp_path: Path) -> None:
     assert "Best on test" not in table
     assert "Pseudo-label" not in table
     assert "both matrices" not in page.text
-    assert "into 6 clusters (as many as the method forms" in page.text
+    assert "form 6 clusters (the number that the method uses" in page.text
     assert "Validation accuracy" in page.text
-    assert "Hit rate" not in page.text.split("Over training")[1]
+    assert "Hit rate" not in page.text.split("Training curves")[1]
     assert not page.attributes("src")
 
 
@@ -224,22 +224,22 @@ def test_a_run_with_nothing_to_show(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "supervised", top1=None, truth_known=False)
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
-    assert "nothing can be said about its accuracy" in page.text
-    assert "No run here has facts of single unlabeled images" in page.text
-    assert "The runs noted nothing about their data" in page.text
-    assert "no matrix to show" in page.text
+    assert "so its accuracy is unknown" in page.text
+    assert "No run recorded statistics of unlabeled images" in page.text
+    assert "No run recorded checks of its data set" in page.text
+    assert "There is no matrix" in page.text
 
 
 def test_transitions_that_are_all_zero_are_no_clusters(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", transitions=np.zeros((6, 6), np.int64))
     page = read_page(write_page([run], tmp_path / "page.html"))
-    assert "no clusters were learned" in page.text
+    assert "no learned clusters" in page.text
 
 
 def test_two_classes_are_enough(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", names=["a", "b"], transitions=np.array([[0, 3], [4, 0]]))
     page = read_page(write_with_photos([run], tmp_path / "page.html", photos(2)))
-    assert "Alone in their cluster: 2 of 2 classes" in page.text
+    assert "Classes without a cluster: 2 of 2" in page.text
     assert "3 + 4" in page.text
 
 
@@ -265,28 +265,29 @@ def test_wrong_calls_are_user_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is a folder; .*index.html"):
         write_page([write_run(tmp_path / "run")], tmp_path)
     (tmp_path / "letter.html").write_text("Dear Ada")
-    with pytest.raises(UserError, match=r"letter.html exists and is no page of semifine"):
+    with pytest.raises(UserError, match=r"letter.html exists and is not a report of semifine"):
         write_page([tmp_path / "run"], tmp_path / "letter.html")
     assert (tmp_path / "letter.html").read_text() == "Dear Ada"
 
 
 def test_importing_the_report_is_cheap() -> None:
-    heavy = ("torch", "matplotlib", "pyarrow", "PIL", "jinja2", "yaml", "semifine.training")
+    heavy = ("torch", "matplotlib", "pyarrow", "jinja2", "semifine.training")
     code = f"import sys, semifine.report; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_images_worth_a_look_are_those_of_the_facts(page: PageReader, two_runs: list[Path]) -> None:
+def test_images_to_review_are_ranked_by_their_statistics(page: PageReader, two_runs: list[Path]) -> None:
     stats = Run(two_runs[1]).samples()
-    doubtful = np.argsort(-stats["entropy_before"], kind="stable")[:12]
-    section = page.html.split('id="gallery-doubtful"')[1].split("</details>")[0]
-    assert re.findall(r'class="path" title="(.*?)"', section) == [stats["path"][place] for place in doubtful]
+    uncertain = np.argsort(-stats["entropy_before"], kind="stable")[:12]
+    section = page.html.split('id="gallery-uncertain"')[1].split("</details>")[0]
+    assert re.findall(r'class="path" title="(.*?)"', section) == [stats["path"][place] for place in uncertain]
     wrong = np.flatnonzero((stats["truth"] < 12) & ~stats["correct"])
     wrong = wrong[np.argsort(-stats["confidence"][wrong], kind="stable")][:12]
     section = page.html.split('id="gallery-wrong"')[1].split("</details>")[0]
     assert re.findall(r'class="path" title="(.*?)"', section) == [stats["path"][place] for place in wrong]
-    assert "Without photos: The classes of synthetic are no longer those of the run." in page.text
+    assert "No photos: The data of the run in " in page.text
+    assert "has other classes than it learned (gone: class 0, new: " in page.text
 
 
 def test_candidates_stand_in_the_order_of_their_probability(tmp_path: Path) -> None:
@@ -313,11 +314,11 @@ def test_the_list_to_label_next_is_a_file_for_labels(page: PageReader, two_runs:
 
 
 def test_images_of_no_class_and_data_problems_are_told(page: PageReader) -> None:
-    outside = page.text.split("Images of the classes, and of none")[1]
-    assert "SoC of the classes 294 images" in outside
-    assert "SoC of no class 6 images" in outside
+    outside = page.text.split("Unlabeled images of known and of other classes")[1]
+    assert "SoC of known classes 294 images" in outside
+    assert "SoC of other classes 6 images" in outside
     assert "1 image has exact copies in unlabeled (a/1.jpg = b/<1>.jpg)." in page.text
-    assert "5 labeled images a class" in page.text
+    assert "5 labeled images per class" in page.text
     assert "5 to 5" not in page.text
     assert "24 validation images" in page.text
 
@@ -339,11 +340,11 @@ def test_photos_come_from_the_data_of_the_run(tmp_path: Path) -> None:
     alts = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
     assert sum(alt.startswith("Example of") for alt in alts) == 4 * 4
     assert sum(alt.startswith("Unlabeled image") for alt in alts) >= 12
-    assert "Without photos" not in page.text
+    assert "No photos" not in page.text
 
 
 def test_clusters_as_many_as_asked_for(two_runs: list[Path], tmp_path: Path) -> None:
-    page = read_page(write_page(two_runs, tmp_path / "page.html", clusters=4))
-    assert "into 4 clusters (as asked for)" in page.text
+    page = read_page(write_page(two_runs, tmp_path / "page.html", num_clusters=4))
+    assert "form 4 clusters (as requested)" in page.text
     with pytest.raises(UserError, match="12 classes form 1 to 12 clusters, not 13"):
-        write_page(two_runs, tmp_path / "page.html", clusters=13)
+        write_page(two_runs, tmp_path / "page.html", num_clusters=13)

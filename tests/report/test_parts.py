@@ -14,28 +14,37 @@ import pytest
 from PIL import Image
 
 from semifine.methods.registry import method_display, method_names
-from semifine.report.class_order import arrange, choose_k, choose_run, groups_told
+from semifine.report.class_order import choose_k, choose_run, describe_groups, order_classes
 from semifine.report.formatting import (
     MINUS,
     MISSING,
     count,
     decimal,
-    digits_that_tell_apart,
+    distinguishing_digits,
     duration,
-    enumeration,
+    join_words,
     percent,
     points,
-    shortened,
+    shorten,
     three_digits,
 )
 from semifine.report.names import data_labels, run_labels
-from semifine.report.scores import group_runs
-from semifine.report.sections.curves import draw_curves, legend, thinned, ticks_up_to
-from semifine.report.sections.images import BUDGET, SIDE, data_uri, encode_examples
-from semifine.report.sections.matrices import draw_matrices, middle_of_scale, tinted
-from semifine.report.sections.results import result_rows, time_lines
-from semifine.report.sections.settings import flat, is_beside_the_point, settings_rows
-from semifine.report.style import DASHES, HUES, SPARE_HUES, method_styles, run_styles
+from semifine.report.photos import MAX_PHOTOS, SIDE, encode_class_photos, to_data_uri
+from semifine.report.run_settings import flatten, is_seed_or_runtime, settings_rows
+from semifine.report.scores import group_runs, result_rows
+from semifine.report.sections.curves import draw_curves, legend
+from semifine.report.sections.matrices import draw_matrices, matrix_image
+from semifine.report.sections.results import time_lines
+from semifine.report.style import (
+    DASHES,
+    HUES,
+    SPARE_HUES,
+    axis_ticks,
+    downsample,
+    half_color_value,
+    method_styles,
+    run_styles,
+)
 from semifine.runs.run import Run, Series
 from tests.runs.fake_runs import changed_run, make_groups, planted_counts, write_run
 
@@ -49,7 +58,7 @@ def test_words() -> None:
     assert points(-0.5) == f"{MINUS}0.5\u00a0points"
     assert points(-0.01) == "±0.0\u00a0points"
     assert points(4.404, digits=2) == "+4.40\u00a0points"
-    assert [digits_that_tell_apart(4.404, other) for other in (4.6, 4.37, 4.4039, 4.404)] == [1, 2, 4, 1]
+    assert [distinguishing_digits(4.404, other) for other in (4.6, 4.37, 4.4039, 4.404)] == [1, 2, 4, 1]
     assert [three_digits(value) for value in (74.21, 1234.5, 0.01234)] == ["74.2", "1230", "0.0123"]
     assert count(1, "class", "classes") == "1 class"
     assert count(12345, "image") == "12\u202f345 images"
@@ -59,8 +68,8 @@ def test_words() -> None:
         "2\u00a0min 05\u00a0s",
         "1\u00a0h 02\u00a0min",
     ]
-    assert [enumeration(list("abc")[:size]) for size in range(4)] == ["", "a", "a and b", "a, b and c"]
-    assert shortened("a  rather\nlong name", 11) == "a rather l…"
+    assert [join_words(list("abc")[:size]) for size in range(4)] == ["", "a", "a and b", "a, b and c"]
+    assert shorten("a  rather\nlong name", 11) == "a rather l…"
     assert method_display("soc").title == "SoC"
     assert method_display("mine").title == "mine"
 
@@ -119,7 +128,7 @@ def test_labels_name_the_data_where_a_page_has_several(tmp_path: Path) -> None:
         "SoC on synthetic (species\u00a02), seed 0",
         "SoC on synthetic (species\u00a02), seed 1",
     ]
-    assert [entry.label for entry in legend([eight, two, again])] == labels
+    assert [entry.label for entry in legend([eight, two, again], labels)] == labels
     assert [row.label for row in result_rows([eight, two, again])] == labels
     assert [group.label for group in group_runs([eight, two, again])] == [
         "Supervised on synthetic (species\u00a08)",
@@ -143,7 +152,7 @@ def test_data_of_one_name_is_told_apart_by_the_fewest_settings(tmp_path: Path) -
 
 @pytest.mark.parametrize("top", [0.0, 1e-7, 0.9, 1.0, 3.0, 9.1, 15.0, 30.0, 55.0, 93.0, 100.0, 1234.0])
 def test_ticks_go_beyond_the_data(top: float) -> None:
-    ticks = ticks_up_to(top)
+    ticks = axis_ticks(top)
     assert 5 <= len(ticks) <= 7
     assert ticks[0] == 0
     assert ticks[-1] >= top > ticks[-2] or top == 0
@@ -152,41 +161,41 @@ def test_ticks_go_beyond_the_data(top: float) -> None:
 
 
 def test_percentages_end_at_a_hundred() -> None:
-    assert ticks_up_to(93.0) == [0, 25, 50, 75, 100]
+    assert axis_ticks(93.0) == [0, 25, 50, 75, 100]
 
 
 def test_curves_of_the_page_reach_to_a_tick(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path / "run", top1=None))
     run.series["loss"] = Series(np.array([1, 2]), np.array([9.1, 8.9]))
-    loss = next(curve.svg for curve in draw_curves([run]) if curve.title == "Loss")
+    loss = next(curve.svg for curve in draw_curves([run], ["SoC"]) if curve.title == "Loss")
     assert re.findall(r"text-anchor: end.*?>([\d.]+)</text>", loss) == ["0.0", "2.5", "5.0", "7.5", "10.0"]
 
 
 def test_long_series_are_thinned_to_means() -> None:
     long = Series(np.arange(1, 1001), np.arange(1000.0))
-    short = thinned(long, 10)
+    short = downsample(long, 10)
     assert short.steps.tolist() == list(range(100, 1001, 100))
     assert short.values[0] == pytest.approx(49.5)
-    assert thinned(short, 10) is short
+    assert downsample(short, 10) is short
 
 
 def test_a_tint_grows_with_the_value_and_leaves_zero_clear() -> None:
-    picture = tinted(np.array([[0.0, 4.0], [1.0, 0.0]]), (1, 2, 3))
+    picture = matrix_image(np.array([[0.0, 4.0], [1.0, 0.0]]), (1, 2, 3))
     assert picture[0, 1].tolist() == [1, 2, 3, 255]
     assert picture[1, 0, 3] == 128, "by the square root"
     assert picture[0, 0].tolist() == picture[1, 1].tolist() == [128, 128, 128, 50]
-    assert tinted(np.zeros((3, 3)), (1, 2, 3))[0, 1, 3] == 0
+    assert matrix_image(np.zeros((3, 3)), (1, 2, 3))[0, 1, 3] == 0
 
 
 def test_scales_have_whole_numbers_and_say_how_colors_grow(tmp_path: Path) -> None:
     counts = planted_counts(make_groups(2, 3))
     counts[0, 1], counts[1, 0] = 207, 0
     run = Run(write_run(tmp_path / "run", transitions=counts))
-    changes, mistakes = draw_matrices(arrange(run, "SoC"))
+    changes, mistakes = draw_matrices(order_classes(run, "SoC"))
     assert changes.ticks == ("0", "52", "207 changes")
     assert changes.caption.endswith("Colors follow the square root.")
     assert mistakes.caption.endswith("Colors follow the square root.")
-    assert [middle_of_scale(top) for top in (1, 3, 4, 9)] == [None, None, 1, 2]
+    assert [half_color_value(top) for top in (1, 3, 4, 9)] == [None, None, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -194,12 +203,12 @@ def test_scales_have_whole_numbers_and_say_how_colors_grow(tmp_path: Path) -> No
     [
         (["Whip poor Will", "Nighthawk"], ["Will", "Nighthawk"], "the last words of the class names"),
         (["Parus major", "Parus ater"], ["Parus", "Parus"], "the first words of the class names"),
-        (["great tit", "coal tit"], ["Paridae", "Paridae"], "as the data set names them"),
+        (["great tit", "coal tit"], ["Paridae", "Paridae"], "as defined by the data set"),
         (["", "x"], ["", "x"], "the first words of the class names"),
     ],
 )
 def test_how_groups_are_known_is_told(tmp_path: Path, names: list[str], groups: list[str], told: str) -> None:
-    assert groups_told(Run(write_run(tmp_path / "run", names=names, groups=groups))) == told
+    assert describe_groups(Run(write_run(tmp_path / "run", names=names, groups=groups))) == told
 
 
 def test_the_run_with_transitions_is_shown(tmp_path: Path) -> None:
@@ -210,10 +219,10 @@ def test_the_run_with_transitions_is_shown(tmp_path: Path) -> None:
     assert choose_run([baseline, untested, soc]) == 2
     assert choose_run([baseline, untested]) == 0
     assert choose_run([untested]) is None
-    assert arrange(soc, "SoC").kind == "clusters"
-    assert sorted(arrange(soc, "SoC").order) == list(range(6))
-    assert arrange(baseline, "").blocks == [[0, 1, 2], [3, 4, 5]]
-    assert arrange(untested, "").order == list(range(6))
+    assert order_classes(soc, "SoC").kind == "clusters"
+    assert sorted(order_classes(soc, "SoC").order) == list(range(6))
+    assert order_classes(baseline, "").blocks == [[0, 1, 2], [3, 4, 5]]
+    assert order_classes(untested, "").order == list(range(6))
 
 
 def test_the_number_of_clusters(tmp_path: Path) -> None:
@@ -246,7 +255,7 @@ def test_the_number_of_clusters_is_that_of_the_map(tmp_path: Path, method: dict[
 def test_a_picture_is_a_small_square_of_the_middle() -> None:
     image = np.zeros((300, 500, 3), np.uint8)
     image[:, 100:400] = (200, 30, 30)
-    uri = data_uri(image)
+    uri = to_data_uri(image)
     picture = Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/jpeg;base64,"))))
     assert picture.size == (SIDE, SIDE)
     pixels = np.asarray(picture).reshape(-1, 3)
@@ -256,14 +265,14 @@ def test_a_picture_is_a_small_square_of_the_middle() -> None:
 def test_pictures_keep_to_their_budget() -> None:
     image = np.zeros((4, 4, 3), np.uint8)
     many = {label: [image] * 9 for label in range(400)}
-    assert sum(map(len, encode_examples(many, range(400)).values())) == BUDGET
-    assert [len(found) for found in encode_examples(many, range(3)).values()] == [4, 4, 4]
-    assert encode_examples({0: [], 1: [image]}, [0, 1, 2]).keys() == {1}
-    assert encode_examples({}, [0]) == {}
+    assert sum(map(len, encode_class_photos(many, range(400)).values())) == MAX_PHOTOS
+    assert [len(found) for found in encode_class_photos(many, range(3)).values()] == [4, 4, 4]
+    assert encode_class_photos({0: [], 1: [image]}, [0, 1, 2]).keys() == {1}
+    assert encode_class_photos({}, [0]) == {}
 
 
 def test_settings_side_by_side(tmp_path: Path) -> None:
-    assert flat({"method": {"alpha": 5}, "ema": None, "crop": [0.5, 1], "nesterov": True}) == {
+    assert flatten({"method": {"alpha": 5}, "ema": None, "crop": [0.5, 1], "nesterov": True}) == {
         "method.alpha": "5", "ema": MISSING, "crop": "0.5, 1", "nesterov": "yes",
     }  # fmt: skip
     runs = [Run(write_run(tmp_path / method, method)) for method in ("soc", "supervised")]
@@ -275,7 +284,7 @@ def test_settings_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("key", "expected"), [("seed", True), ("device", True), ("on_nonfinite", True), ("lr", False)])
 def test_settings_that_repetitions_of_a_run_may_differ_in(key: str, expected: bool) -> None:
-    assert is_beside_the_point(key) is expected
+    assert is_seed_or_runtime(key) is expected
 
 
 @pytest.mark.parametrize(
@@ -303,9 +312,10 @@ def test_settings_do_not_tell_where_files_lie(tmp_path: Path, value: str, shown:
 def test_the_line_about_time_tells_steps_apart_and_the_memory(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path / "run", settings={"supervised_warmup": 0.5}))
     run.result["peak_gpu_bytes"] = 3_210_000_000
-    (line,) = time_lines([run])
-    assert "100\u00a0ms a step with unlabeled images, 500 images a second" in line
+    (line,) = time_lines([run], ["SoC"])
+    assert "100\u00a0ms per step with unlabeled images, 500 images per second" in line
     assert line.endswith("and at most 3.21\u00a0GB of GPU memory.")
     assert not re.search(r"\d (?:%|s|ms|min|GB)\b", line), "no line ends between a number and its unit"
     baseline = Run(write_run(tmp_path / "other", "supervised", settings={"supervised_warmup": 0.5}))
-    assert "100\u00a0ms a step, 500 images" in time_lines([baseline])[0], "which has no unlabeled images"
+    (line,) = time_lines([baseline], ["Supervised"])
+    assert "100\u00a0ms per step, 500 images" in line, "the supervised method has no unlabeled images"

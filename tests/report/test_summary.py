@@ -10,10 +10,9 @@ import pytest
 
 from semifine.cli.main import main
 from semifine.config import resolve, write_settings
-from semifine.report.scores import Comparison, Score, chance_margin
-from semifine.report.sections.help import HelpBox, view_help
-from semifine.report.sections.results import result_rows
+from semifine.report.scores import Comparison, Score, chance_margin, result_rows
 from semifine.report.sections.summary import Summary, summarize
+from semifine.report.sections.verdicts import VerdictBox, compare_runs
 from semifine.runs.run import Run
 from tests.runs.fake_runs import changed_run, make_groups, planted_counts, write_run
 
@@ -29,9 +28,9 @@ def test_a_clear_difference(tmp_path: Path) -> None:
         {"method": "supervised", "top1": 40.0, "images_per_class": 100},
         {"method": "soc", "top1": 60.0, "images_per_class": 100},
     )
-    assert summary.paragraphs[0].endswith("guessing would give 16.7\u202f%.")
+    assert summary.paragraphs[0].endswith("random guessing gives 16.7\u202f%.")
     assert "SoC is 20.0 points above supervised learning" in summary.paragraphs[1]
-    assert [tile.difference for tile in summary.tiles] == ["", "+20.0\u00a0points against supervised"]
+    assert [tile.difference for tile in summary.tiles] == ["", "+20.0\u00a0points vs. supervised"]
 
 
 def test_worse_than_the_baseline_is_said(tmp_path: Path) -> None:
@@ -47,7 +46,7 @@ def test_worse_than_the_baseline_is_said(tmp_path: Path) -> None:
 def test_a_difference_that_chance_explains_stays_open(tmp_path: Path) -> None:
     summary = summary_of(tmp_path, {"method": "supervised", "top1": 58.0}, {"method": "soc", "top1": 61.0})
     assert "differ by +3.0\u00a0points" in summary.paragraphs[1]
-    assert "stays open" in summary.paragraphs[1]
+    assert "inconclusive" in summary.paragraphs[1]
     assert "above" not in summary.paragraphs[1]
 
 
@@ -86,7 +85,7 @@ def test_runs_on_different_data_are_not_compared(tmp_path: Path) -> None:
         "Supervised on synthetic (species\u00a08)",
         "SoC on synthetic (species\u00a02)",
     ]
-    assert "The data \u201csynthetic (species\u00a02)\u201d has" in " ".join(summary.paragraphs)
+    assert "The data set \u201csynthetic (species\u00a02)\u201d has" in " ".join(summary.paragraphs)
 
 
 def test_other_differences_than_the_method_are_named(tmp_path: Path) -> None:
@@ -102,9 +101,12 @@ def test_labels_are_explained_with_groups_where_known(tmp_path: Path) -> None:
     groups = make_groups(3, 4)
     summary = summary_of(tmp_path, {"groups": groups, "transitions": planted_counts(groups)})
     last = summary.paragraphs[-1]
-    assert "SoC keeps 3.2 candidate classes on average" in last
+    assert "SoC keeps 3.2 candidate classes per unlabeled image on average" in last
     assert "for 84.5\u202f% of the images" in last
-    assert "agree with the groups (as the data set names them) by an adjusted Rand index of 1.00" in last
+    assert (
+        "agree with the groups (as defined by the data set), which it never saw, with an adjusted Rand index of 1.00"
+        in last
+    )
 
 
 def test_numbers_of_images_are_said_where_known(tmp_path: Path) -> None:
@@ -112,9 +114,9 @@ def test_numbers_of_images_are_said_where_known(tmp_path: Path) -> None:
     stats.result["images"] = {"labeled": 80, "unlabeled": 4000, "test": 60}
     stats.result["unreadable"] = ["broken.jpg"]
     summary = summarize([stats], result_rows([stats]))
-    assert "6 classes, 80 labeled images and 4\u202f000 unlabeled images to learn from" in summary.paragraphs[0]
+    assert "6 classes, 80 labeled images, 4\u202f000 unlabeled images and 60 test images" in summary.paragraphs[0]
     assert "and 60 test images" in summary.paragraphs[0]
-    assert "1 image could not be read and stayed out." in summary.notes
+    assert "1 image could not be read and was left out." in summary.notes
 
 
 def test_chance_margin_shrinks_with_images() -> None:
@@ -125,18 +127,18 @@ def test_chance_margin_shrinks_with_images() -> None:
     assert chance_margin(nothing_right, 10) > 20, "ten mistakes do not prove that all would be"
 
 
-def boxes_of(tmp_path: Path, *runs: dict[str, Any]) -> tuple[Summary, HelpBox]:
+def boxes_of(tmp_path: Path, *runs: dict[str, Any]) -> tuple[Summary, VerdictBox]:
     stats = [Run(write_run(tmp_path / f"run {place}", **run)) for place, run in enumerate(runs)]
-    return summarize(stats, result_rows(stats)), view_help(stats, result_rows(stats))
+    return summarize(stats, result_rows(stats)), compare_runs(stats, result_rows(stats))
 
 
 @pytest.mark.parametrize(
     ("supervised", "soc", "images", "word", "said"),
     [
-        (0.0, 100 / 15, 15, "open", "With 15 validation images, chance alone gives up to about"),
+        (0.0, 100 / 15, 15, "inconclusive", "On 15 validation images, the 95 % margin of chance is about"),
         (20.0, 60.0, 400, "yes", "SoC is 40.0 points above supervised learning"),
         (60.0, 20.0, 400, "no", "the unlabeled images did not help"),
-        (20.0, 60.0, None, "open", "How much chance alone gives is not known"),
+        (20.0, 60.0, None, "inconclusive", "The margin of chance is unknown"),
     ],
 )
 def test_summary_and_box_agree_on_validation_images(
@@ -148,7 +150,7 @@ def test_summary_and_box_agree_on_validation_images(
     )
     assert box.verdicts[0].word == word
     assert said in summary.paragraphs[1]
-    assert ("stays open" in summary.paragraphs[1]) == (word == "open")
+    assert ("inconclusive" in summary.paragraphs[1]) == (word == "inconclusive")
     if images:
         assert box.verdicts[0].margin.endswith(f" on {images} validation images")
 
@@ -163,13 +165,14 @@ def test_a_difference_is_never_told_as_what_chance_gives(tmp_path: Path) -> None
     (verdict,) = box.verdicts
     assert (verdict.word, verdict.difference) == ("probably", "+4.40\u00a0points")
     assert verdict.margin.startswith("±4.36 ")
-    assert "barely larger than chance" in verdict.sentence
+    assert "significant at the 5 % level, but not at the 1 % level" in verdict.sentence
     assert "SoC is 4.40 points above" in summary.paragraphs[1]
     assert "probably helped" in summary.paragraphs[1]
 
 
 @pytest.mark.parametrize(
-    ("margins", "word"), [(0.99, "open"), (1.01, "probably"), (1.3, "probably"), (1.33, "yes"), (-1.01, "probably not")]
+    ("margins", "word"),
+    [(0.99, "inconclusive"), (1.01, "probably"), (1.3, "probably"), (1.33, "yes"), (-1.01, "probably not")],
 )
 def test_what_barely_exceeds_chance_is_no_more_than_probable(margins: float, word: str) -> None:
     baseline = Score("supervised", "Supervised", "black", "test", [50.0], images=10_000)
@@ -216,7 +219,7 @@ def test_test_images_that_only_the_result_counts(tmp_path: Path) -> None:
     """A run folder may have lost classes.safetensors, and with it the confusion matrix."""
     stats = [Run(write_run(tmp_path / method, method, top1=60.0)) for method in ("supervised", "soc")]
     stats = [changed_run(run, confusion=None, result={**run.result, "images": {"test": 1000}}) for run in stats]
-    assert view_help(stats, result_rows(stats)).verdicts[0].margin.endswith("on 1\u202f000 test images")
+    assert compare_runs(stats, result_rows(stats)).verdicts[0].margin.endswith("on 1\u202f000 test images")
     assert "and 1\u202f000 test images" in summarize(stats, result_rows(stats)).paragraphs[0]
 
 
@@ -234,9 +237,9 @@ def test_the_command_of_the_box_trains_a_supervised_run(
     )  # fmt: skip
     run = Run(write_run(tmp_path / "my runs" / "soc's"))
     write_settings(settings, run.path / "settings.yaml")
-    box = view_help([run], result_rows([run]))
+    box = compare_runs([run], result_rows([run]))
     (advice,) = box.advice
-    assert advice.text.startswith("SoC: no supervised run")
+    assert advice.text.startswith("SoC: this report has no supervised run")
     assert advice.text.endswith("Train one:")
     monkeypatch.chdir(tmp_path)
     program, *arguments = shlex.split(advice.command)
@@ -256,4 +259,4 @@ def test_own_photos_go_by_their_name_not_their_path(tmp_path: Path) -> None:
     }
     for data, name in names.items():
         named = changed_run(run, data=data)
-        assert f"The data \u201c{name}\u201d has" in summarize([named], result_rows([named])).paragraphs[0]
+        assert f"The data set \u201c{name}\u201d has" in summarize([named], result_rows([named])).paragraphs[0]

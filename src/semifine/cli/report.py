@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
 
     paths = list({path.resolve(): path for path in options.runs}.values())  # one that is named twice counts once
     out = options.out or _folder_for_page(paths) / "report.html"
-    page = write_page(paths, out, title=options.title, clusters=options.clusters)
+    page = write_page(paths, out, title=options.title, num_clusters=options.clusters)
     print(f"Report: {page}")
     if options.figures:
         from semifine.report.figures import write_figures

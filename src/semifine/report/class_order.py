@@ -1,4 +1,4 @@
-"""Which run's classes a page shows, and how they are put side by side."""
+"""Chooses the run whose classes a report shows, and orders the classes by cluster or group."""
 
 from __future__ import annotations
 
@@ -13,78 +13,84 @@ from semifine.runs.run import Run
 
 
 @dataclass(frozen=True)
-class Arrangement:
-    """The blocks of classes of one run that stand together, and the classes that stand alone."""
+class ClassOrder:
+    """The classes of one run in blocks, followed by the classes without a block."""
 
     run: Run
     label: str
     blocks: list[list[int]]
-    alone: list[int]
+    singles: list[int]
     kind: str
-    """``clusters`` that the run has learned, else the ``groups`` of the data, else ``none``."""
+    """``clusters`` that the run has learned, ``groups`` of the data set, or ``none``."""
     k: int = 0
     reason: str = ""
+    """Why there are k clusters."""
 
     @cached_property
     def order(self) -> list[int]:
-        return [member for members in self.blocks for member in members] + self.alone
+        """All class ids, block by block."""
+        return [member for members in self.blocks for member in members] + self.singles
 
 
 def has_transitions(run: Run) -> bool:
+    """Whether the run counted at least one class transition."""
     return run.transitions is not None and bool(run.transitions.any())
 
 
 def choose_run(runs: Sequence[Run]) -> int | None:
-    """The place of the first run with transitions, else of the last one with a confusion matrix."""
-    tracked = [place for place, run in enumerate(runs) if has_transitions(run)]
-    tested = [place for place, run in enumerate(runs) if run.confusion is not None]
+    """Returns the index of the first run with transitions, otherwise of the last run with a confusion matrix."""
+    tracked = [index for index, run in enumerate(runs) if has_transitions(run)]
+    tested = [index for index, run in enumerate(runs) if run.confusion is not None]
     return next(iter(tracked + tested[::-1]), None)
 
 
-def arrange(run: Run, label: str, wanted: int | None = None) -> Arrangement:
-    """By learned clusters where there are transitions, by groups where those are known, else as they come.
+def order_classes(run: Run, label: str, k: int | None = None) -> ClassOrder:
+    """Orders classes by learned clusters, otherwise by the groups of the data set, otherwise by class id.
 
-    ``wanted`` is a number of clusters to take instead of the one that ``choose_k`` finds.
+    Args:
+        run: A finished run.
+        label: Name of the run in the report.
+        k: Number of clusters; by default the one that :func:`choose_k` returns.
     """
     if has_transitions(run):
         assert run.transitions is not None
-        if wanted is not None and not 1 <= wanted <= run.num_classes:
-            raise UserError(f"{run.num_classes} classes form 1 to {run.num_classes} clusters, not {wanted}.")
-        k, reason = (wanted, "as asked for") if wanted else choose_k(run)
-        blocks, alone = drop_unlinked(class_clusters(run.transitions, k), run.transitions)
-        return Arrangement(run, label, blocks, alone, "clusters", k, reason)
+        if k is not None and not 1 <= k <= run.num_classes:
+            raise UserError(f"{run.num_classes} classes form 1 to {run.num_classes} clusters, not {k}.")
+        k, reason = (k, "as requested") if k else choose_k(run)
+        blocks, singles = drop_unlinked(class_clusters(run.transitions, k), run.transitions)
+        return ClassOrder(run, label, blocks, singles, "clusters", k, reason)
     if run.class_groups is not None:
         members: dict[str, list[int]] = {}
-        for place, group in enumerate(run.class_groups):
-            members.setdefault(group, []).append(place)
-        return Arrangement(run, label, list(members.values()), [], "groups")
-    return Arrangement(run, label, [], list(range(run.num_classes)), "none")
+        for class_id, group in enumerate(run.class_groups):
+            members.setdefault(group, []).append(class_id)
+        return ClassOrder(run, label, list(members.values()), [], "groups")
+    return ClassOrder(run, label, [], list(range(run.num_classes)), "none")
 
 
 def choose_k(run: Run) -> tuple[int, str]:
-    """As many clusters as there are groups; else as many as SoC forms for an image it is sure of."""
+    """Returns a number of clusters and the reason: the number of groups, or SoC's number at full confidence."""
     groups = len(set(run.class_groups or ()))
     if 1 < groups < run.num_classes:
-        return groups, "as many as there are groups, to compare them"
-    k = _finest(run.num_classes, run.settings.get("method"))
+        return groups, "the number of groups"
+    k = _k_at_full_confidence(run.num_classes, run.settings.get("method"))
     if 1 < k < run.num_classes:
-        return k, "as many as the method forms for an image that it is sure of"
-    return _finest(run.num_classes, {}), "as many as the paper\u2019s method forms for an image that it is sure of"
+        return k, "the number that the method uses at full confidence"
+    return _k_at_full_confidence(run.num_classes, {}), "the number that the paper\u2019s method uses at full confidence"
 
 
-def groups_told(run: Run) -> str:
-    """How the groups are known: words of the class names say less than a taxonomy."""
+def describe_groups(run: Run) -> str:
+    """Returns where the groups come from, because words of class names are less reliable than a taxonomy."""
     words = [name.split() for name in run.class_names]
-    for place, which in ((0, "first"), (-1, "last")):
-        if run.class_groups == tuple(own[place] if own else "" for own in words):
+    for index, which in ((0, "first"), (-1, "last")):
+        if run.class_groups == tuple(name[index] if name else "" for name in words):
             return f"the {which} words of the class names"
-    return "as the data set names them"
+    return "as defined by the data set"
 
 
-def _finest(num_classes: int, method: Any) -> int:
-    """The number of clusters at full confidence by a method's map; by the paper's where its settings have none."""
-    from semifine.soft_labels.granularity import Granularity
+def _k_at_full_confidence(num_classes: int, method: Any) -> int:
+    """Returns the largest k of a method's granularity map. Settings that the method lacks have the paper's values."""
+    from semifine.soft_labels.granularity import Granularity  # imports torch, which is slow
 
     settings = method if isinstance(method, dict) else {}
-    own = {field.name: settings[field.name] for field in fields(Granularity) if field.name in settings}
-    return Granularity(num_classes, **own).k_max if num_classes > 1 else 1
+    given = {field.name: settings[field.name] for field in fields(Granularity) if field.name in settings}
+    return Granularity(num_classes, **given).k_max if num_classes > 1 else 1

@@ -1,4 +1,4 @@
-"""Names of runs and data sets in the report, and runs that differ in their seed alone."""
+"""Labels of runs and data sets, as short as possible and unique within a report."""
 
 from __future__ import annotations
 
@@ -8,91 +8,91 @@ from pathlib import Path
 
 from semifine.methods.registry import method_display
 from semifine.report.formatting import MISSING, NO_BREAK_SPACE
-from semifine.report.sections.settings import SettingRow, flat, settings_rows
+from semifine.report.run_settings import SettingRow, flatten, settings_rows
 from semifine.runs.run import Run
 
 
-def by_data(runs: Sequence[Run]) -> list[list[int]]:
-    """Places of the runs that share their data with its settings; only those may be compared."""
-    return _places_by(_data_and_settings(run) for run in runs)
+def group_by_data(runs: Sequence[Run]) -> list[list[int]]:
+    """Returns the indices of runs with the same data set and data settings. Only such runs are compared."""
+    return _indices_by_key(_data_and_settings(run) for run in runs)
 
 
 def data_name(run: Run) -> str:
-    """``semi_cub``, or of one's own photos the folder's or table's name: a page is shown to others."""
+    """Returns the name of a data set, such as ``semi_cub``, or the name of the user's folder or table."""
     source, _, root = run.data.partition(":")
     return Path(root).name if root and source in ("folder", "table") else source
 
 
 def data_labels(runs: Sequence[Run]) -> list[str]:
-    """The name of each run's data; with what differs, ``synthetic (genera 4)``, where several go by one name."""
+    """Returns the data name of each run; equal names are extended by settings, as in ``synthetic (genera 4)``."""
     labels = [data_name(run) for run in runs]
-    for namesakes in _places_by(labels):
-        rows = settings_rows([runs[place] for place in namesakes])
-        telling = _telling([row for row in rows if row.key.startswith("data.")])
-        for column, place in enumerate(namesakes):
-            own = [(row.key.removeprefix("data."), row.values[column]) for row in telling]
-            words = ", ".join(f"{key}{NO_BREAK_SPACE}{value}" for key, value in own if value != MISSING)
-            labels[place] += f" ({words})" if words else ""
+    for indices in _indices_by_key(labels):
+        rows = settings_rows([runs[index] for index in indices])
+        distinguishing = _distinguishing_rows([row for row in rows if row.key.startswith("data.")])
+        for column, index in enumerate(indices):
+            values = [(row.key.removeprefix("data."), row.values[column]) for row in distinguishing]
+            words = ", ".join(f"{key}{NO_BREAK_SPACE}{value}" for key, value in values if value != MISSING)
+            labels[index] += f" ({words})" if words else ""
     return labels
 
 
-def _telling(rows: Sequence[SettingRow]) -> list[SettingRow]:
-    """The first rows that tell apart as many columns as all rows together."""
-    telling: list[SettingRow] = []
-    apart = 1
+def _distinguishing_rows(rows: Sequence[SettingRow]) -> list[SettingRow]:
+    """Returns the first rows that separate as many columns as all rows together."""
+    chosen: list[SettingRow] = []
+    separated = 1
     for row in rows:
-        columns = set(zip(*(known.values for known in (*telling, row)), strict=True))
-        if len(columns) > apart:
-            telling.append(row)
-            apart = len(columns)
-    return telling
+        columns = set(zip(*(other.values for other in (*chosen, row)), strict=True))
+        if len(columns) > separated:
+            chosen.append(row)
+            separated = len(columns)
+    return chosen
 
 
 def _data_and_settings(run: Run) -> Hashable:
     data = run.settings.get("data")
-    return run.data, tuple(sorted(flat(data).items())) if isinstance(data, dict) else ()
+    return run.data, tuple(sorted(flatten(data).items())) if isinstance(data, dict) else ()
 
 
-def _places_by(keys: Iterable[Hashable]) -> list[list[int]]:
-    """The places of equal keys, in the order of their first."""
-    places: dict[Hashable, list[int]] = {}
-    for place, key in enumerate(keys):
-        places.setdefault(key, []).append(place)
-    return list(places.values())
+def _indices_by_key(keys: Iterable[Hashable]) -> list[list[int]]:
+    """Returns the indices of equal keys, in the order of first occurrence."""
+    indices: dict[Hashable, list[int]] = {}
+    for index, key in enumerate(keys):
+        indices.setdefault(key, []).append(index)
+    return list(indices.values())
 
 
 def is_baseline(method: str) -> bool:
-    """Whether other methods are measured against this one."""
+    """Whether other methods are compared with this one."""
     return method_display(method).group == "baseline"
 
 
 def is_reference(method: str) -> bool:
-    """Whether the method gives unlabeled images no labels to train on: the baseline or the oracle."""
+    """Whether the method makes no pseudo-labels: the supervised baseline or the oracle."""
     return method_display(method).group in ("baseline", "reference")
 
 
 def is_soc(method: str) -> bool:
-    """Whether this is the paper's own method, which figures show first."""
+    """Whether this is the paper's method, which figures show first."""
     return method_display(method).group == "soc"
 
 
 def method_labels(runs: Sequence[Run]) -> list[str]:
-    """``SoC``; where the runs have several data sets, ``SoC on semi_cub``."""
-    are_several = len(by_data(runs)) > 1
+    """Returns the method of each run, as in ``SoC``, or ``SoC on semi_cub`` if the runs have several data sets."""
+    has_several = len(group_by_data(runs)) > 1
     return [
-        method_display(run.method).title + (f" on {data}" if are_several else "")
+        method_display(run.method).title + (f" on {data}" if has_several else "")
         for run, data in zip(runs, data_labels(runs), strict=True)
     ]
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
-    """The method's label; with several seeds ``SoC, seed 1``; where that is not enough, with the folder's name."""
+    """Returns a unique label of each run: the method, with the seed or the folder name if needed."""
     methods = method_labels(runs)
     seeds = [(method, run.seed) for method, run in zip(methods, runs, strict=True)]
     labels = []
-    for method, own, run in zip(methods, seeds, runs, strict=True):
+    for method, with_seed, run in zip(methods, seeds, runs, strict=True):
         label = method
-        if seeds.count(own) > 1:
+        if seeds.count(with_seed) > 1:
             label += f" ({run.name})"
         elif methods.count(method) > 1:
             label += f", seed {run.seed}"
@@ -101,6 +101,11 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
 
 
 def labels_over_seeds(methods: Sequence[str], firsts: Sequence[str]) -> list[str]:
-    """Of sets of runs: the method's label where one set has it, else the label of the set's first run."""
-    sets = Counter(methods)
-    return [method if sets[method] == 1 else first for method, first in zip(methods, firsts, strict=True)]
+    """Returns a label for each set of runs: its method label if unique, otherwise the label of its first run.
+
+    Example:
+        >>> labels_over_seeds(["SoC", "SoC", "FixMatch"], ["SoC (a)", "SoC (b)", "FixMatch"])
+        ['SoC (a)', 'SoC (b)', 'FixMatch']
+    """
+    number = Counter(methods)
+    return [method if number[method] == 1 else first for method, first in zip(methods, firsts, strict=True)]

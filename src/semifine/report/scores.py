@@ -1,4 +1,4 @@
-"""Accuracy of each method over its seeds, and comparisons with the supervised baseline."""
+"""Numbers of each run, accuracy of each method over its seeds, and comparisons with the supervised baseline."""
 
 from __future__ import annotations
 
@@ -8,30 +8,81 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from semifine.report.formatting import digits_that_tell_apart
+from semifine.report.formatting import MISSING, decimal, distinguishing_digits, duration, percent
 from semifine.report.names import is_baseline, is_reference, labels_over_seeds, method_labels, run_labels
-from semifine.report.sections.results import Row
-from semifine.report.sections.settings import flat, is_beside_the_point
+from semifine.report.run_settings import repetition_key
 from semifine.report.style import run_styles
-from semifine.runs.analysis import Z_975
+from semifine.runs.analysis import Z_975, agreement_with_groups
 from semifine.runs.run import Run
 
-Settings = tuple[tuple[str, str], ...]
+# --- Numbers of one run ---
+
+
+@dataclass(frozen=True)
+class ResultCell:
+    """A number, formatted and as in the files of the run."""
+
+    text: str
+    value: float | None
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """The numbers of one run."""
+
+    label: str
+    method: str
+    """Label that all runs of the method on the same data share."""
+    hue: str
+    seed: int
+    cells: dict[str, ResultCell]
+
+
+def result_rows(runs: Sequence[Run]) -> list[ResultRow]:
+    """Returns one row per run, in the order of the runs."""
+    styles = run_styles([run.method for run in runs])
+    return [
+        ResultRow(label, method, hue, run.seed, _result_cells(run))
+        for run, label, method, (hue, _) in zip(runs, run_labels(runs), method_labels(runs), styles, strict=True)
+    ]
+
+
+def _result_cells(run: Run) -> dict[str, ResultCell]:
+    result, unlabeled = run.result, run.unlabeled
+    numbers: dict[str, float | None] = {
+        "top1": result.get("top1"),
+        "top5": result.get("top5"),
+        "val": (result.get("val") or {}).get("top1"),
+        "selected_on_val": (result.get("selected_on_val") or {}).get("top1"),
+        "best_on_test": (result.get("best_on_test") or {}).get("top1"),
+        "pseudo_label_accuracy": unlabeled.get("pseudo_label_accuracy"),
+        "candidate_hit_rate": unlabeled.get("candidate_hit_rate"),
+    }
+    cells = {key: ResultCell(percent(value), value) for key, value in numbers.items()}
+    size, seconds = unlabeled.get("candidates"), result.get("seconds")
+    agreement = agreement_with_groups(run.transitions, run.class_groups)
+    cells["candidates"] = ResultCell(decimal(size, 1), size)
+    cells["agreement"] = ResultCell(decimal(agreement), agreement)
+    cells["seconds"] = ResultCell(MISSING if seconds is None else duration(seconds), seconds)
+    return cells
+
+
+# --- Accuracy over seeds ---
 
 
 @dataclass(frozen=True)
 class Score:
-    """Top-1 of runs that differ in nothing but their seed."""
+    """Top-1 accuracy of runs that differ only in their seed."""
 
     method: str
     label: str
     hue: str
     split: str
-    """``test`` or ``validation``: the images that the accuracy is of."""
+    """Images that the accuracy is measured on: ``test`` or ``validation``."""
     values: list[float] = field(default_factory=list)
     seeds: set[int] = field(default_factory=set)
     images: int = 0
-    """How many images the accuracy is of; 0 where the run did not note it."""
+    """Number of these images; 0 if the run did not record it."""
 
     @property
     def mean(self) -> float:
@@ -39,92 +90,97 @@ class Score:
 
     @property
     def spread(self) -> float:
-        """The standard deviation over runs; 0 where there is one run, which shows none."""
+        """Standard deviation over runs; 0 for a single run."""
         return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
 
 
-def collect_scores(runs: Sequence[Run], rows: Sequence[Row]) -> list[Score]:
-    """Scores on test images, or on validation images where no run has test images, in the order of the runs."""
-    tested = any(row.cells["top1"].value is not None for row in rows)
-    split, key = ("test", "top1") if tested else ("validation", "val")
-    scores: dict[Settings, Score] = {}
-    firsts: list[Row] = []
+def collect_scores(runs: Sequence[Run], rows: Sequence[ResultRow]) -> list[Score]:
+    """Returns scores on test images, or on validation images if no run has test images, in the order of the runs."""
+    is_tested = any(row.cells["top1"].value is not None for row in rows)
+    split, key = ("test", "top1") if is_tested else ("validation", "val")
+    scores: dict[object, Score] = {}
+    firsts: list[ResultRow] = []
     for run, row in zip(runs, rows, strict=True):
         value = row.cells[key].value
         if value is None:
             continue
-        computed = what_was_computed(run)
-        if computed not in scores:
-            scores[computed] = Score(run.method, row.label, row.hue, split, images=images_of(run, split))
+        repetition = repetition_key(run)
+        if repetition not in scores:
+            scores[repetition] = Score(run.method, row.label, row.hue, split, images=count_images(run, split))
             firsts.append(row)
-        scores[computed].values.append(value)
-        scores[computed].seeds.add(run.seed)
+        scores[repetition].values.append(value)
+        scores[repetition].seeds.add(run.seed)
     labels = labels_over_seeds([row.method for row in firsts], [row.label for row in firsts])
     return [replace(score, label=label) for score, label in zip(scores.values(), labels, strict=True)]
 
 
-def images_of(run: Run, split: str) -> int:
-    """How many ``test`` or ``validation`` images the run has; 0 where it did not note it."""
-    noted = (run.result.get("images") or {}).get({"validation": "val"}.get(split, split))
-    if noted is None and split == "test" and run.confusion is not None:
+def count_images(run: Run, split: str) -> int:
+    """Returns the number of ``test`` or ``validation`` images of a run; 0 if the run did not record it."""
+    recorded = (run.result.get("images") or {}).get({"validation": "val"}.get(split, split))
+    if recorded is None and split == "test" and run.confusion is not None:
         return int(run.confusion.sum())
-    return int(noted or 0)
+    return int(recorded or 0)
 
 
 def find_baseline(scores: Sequence[Score]) -> Score | None:
+    """Returns the score of the supervised baseline, if there is one."""
     return next((score for score in scores if is_baseline(score.method)), None)
 
 
-def what_was_computed(run: Run) -> Settings:
-    """Everything that runs must share to be repetitions of each other."""
-    settings = flat(run.settings)
-    kept = sorted((key, value) for key, value in settings.items() if not is_beside_the_point(key))
-    return (("", run.method), *kept)
+# --- Comparison with the baseline ---
 
-
-MARGINS_TO_BE_SURE = 2.576 / Z_975
-"""What chance gives in one of 100 cases, in margins: those that it gives in one of 20."""
+# 99 % quantile of a difference, relative to the 95 % quantile.
+STRICT_MARGIN = 2.576 / Z_975
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the summary and the box "Does the unlabeled data help?" both tell."""
+    """A method compared with the supervised baseline.
+
+    Example:
+        >>> baseline = Score("supervised", "Supervised", "black", "test", [50.0], images=1000)
+        >>> soc = Score("soc", "SoC", "blue", "test", [60.0], images=1000)
+        >>> comparison = Comparison(soc, baseline)
+        >>> comparison.difference, round(comparison.margin, 1), comparison.verdict
+        (10.0, 4.3, 'yes')
+    """
 
     score: Score
     baseline: Score
 
     @property
     def difference(self) -> float:
+        """Difference of the mean accuracies, in points."""
         return self.score.mean - self.baseline.mean
 
     @property
     def images(self) -> int:
-        """How many images both accuracies are of, at least; 0 where that is not known."""
+        """Number of images that both accuracies are measured on, at least; 0 if it is unknown."""
         return min(self.score.images, self.baseline.images)
 
     @property
     def margin(self) -> float | None:
-        """What chance alone may give, in points; None where the number of images is not known."""
+        """95 % margin of chance in points; None if the number of images is unknown."""
         return chance_margin((self.score, self.baseline), self.images) if self.images else None
 
     @property
-    def verdict(self) -> Literal["yes", "probably", "open", "probably not", "no"]:
-        """Whether the unlabeled images helped; no more than probably where the difference barely exceeds chance."""
+    def verdict(self) -> Literal["yes", "probably", "inconclusive", "probably not", "no"]:
+        """Whether the unlabeled images helped, with 99 % confidence (``yes``, ``no``) or with 95 % (``probably``)."""
         if self.margin is None or abs(self.difference) <= self.margin:
-            return "open"
-        is_sure = abs(self.difference) > MARGINS_TO_BE_SURE * self.margin
+            return "inconclusive"
+        is_certain = abs(self.difference) > STRICT_MARGIN * self.margin
         if self.difference > 0:
-            return "yes" if is_sure else "probably"
-        return "no" if is_sure else "probably not"
+            return "yes" if is_certain else "probably"
+        return "no" if is_certain else "probably not"
 
     @property
     def digits(self) -> int:
-        """Decimals with which the difference is not told as the margin that it exceeds, or the other way round."""
-        return 1 if self.margin is None else digits_that_tell_apart(abs(self.difference), self.margin)
+        """Number of decimals that shows difference and margin as different numbers."""
+        return 1 if self.margin is None else distinguishing_digits(abs(self.difference), self.margin)
 
 
 def compare(scores: Sequence[Score]) -> list[Comparison]:
-    """Every method that uses unlabeled images against the baseline; none without a baseline."""
+    """Compares every method that uses unlabeled images with the baseline. Returns an empty list without a baseline."""
     baseline = find_baseline(scores)
     if baseline is None:
         return []
@@ -132,10 +188,10 @@ def compare(scores: Sequence[Score]) -> list[Comparison]:
 
 
 def chance_margin(scores: Sequence[Score], images: int) -> float:
-    """Difference in points that equally good methods show in one of 20 cases, on this many images.
+    """Returns the difference in points that two equally good methods exceed with a probability of 5 %.
 
-    The methods see the same images, so the true margin is a little smaller: this one errs on the careful side.
-    How much seeds differ counts where there are several; with one seed each it cannot be known.
+    Both methods see the same images, so the true margin is slightly smaller. The variance over seeds is included if
+    there are several seeds; it is unknown for a single one.
     """
     from_images = sum(_variance(score.mean, images) for score in scores)
     from_seeds = sum(score.spread**2 / len(score.values) for score in scores)
@@ -143,17 +199,20 @@ def chance_margin(scores: Sequence[Score], images: int) -> float:
 
 
 def _variance(accuracy: float, images: int) -> float:
-    """Of an accuracy in percent over so many images.
+    """Returns the variance of an accuracy in percent.
 
-    Two right and two wrong answers are added (Agresti and Coull): 0 % of 15 images does not mean 0 % of all.
+    Adds two correct and two wrong predictions (Agresti and Coull), because 0 % of 15 images does not mean 0 % of all.
     """
     share = (accuracy * images / 100 + 2) / (images + 4)
     return 100**2 * share * (1 - share) / (images + 4)
 
 
+# --- Runs in figures ---
+
+
 @dataclass(frozen=True)
 class RunGroup:
-    """The runs, what they are called together, and how they are drawn."""
+    """Runs that differ only in their seed, with their common label and line style."""
 
     label: str
     hue: str
@@ -166,16 +225,16 @@ class RunGroup:
 
 
 def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
-    """One group for each set of settings, in the order of the runs."""
+    """Groups runs that differ only in their seed, in the order of the runs."""
     members: dict[object, list[int]] = {}
-    for place, run in enumerate(runs):
-        members.setdefault(what_was_computed(run), []).append(place)
+    for index, run in enumerate(runs):
+        members.setdefault(repetition_key(run), []).append(index)
     groups = list(members.values())
-    firsts = [places[0] for places in groups]
-    styles = run_styles([runs[place].method for place in firsts])
+    firsts = [indices[0] for indices in groups]
+    styles = run_styles([runs[index].method for index in firsts])
     methods, names = method_labels(runs), run_labels(runs)
-    labels = labels_over_seeds([methods[place] for place in firsts], [names[place] for place in firsts])
+    labels = labels_over_seeds([methods[index] for index in firsts], [names[index] for index in firsts])
     return [
-        RunGroup(label, hue, dash, [runs[place] for place in places])
-        for label, (hue, dash), places in zip(labels, styles, groups, strict=True)
+        RunGroup(label, hue, dash, [runs[index] for index in indices])
+        for label, (hue, dash), indices in zip(labels, styles, groups, strict=True)
     ]

@@ -1,8 +1,9 @@
-"""Colors, line styles and SVG drawing of the report."""
+"""Colors, line styles, axes and SVG output of the report's drawings."""
 
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,12 +12,17 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+import numpy as np
+from numpy.typing import NDArray
+
 from semifine.methods.registry import method_display
+from semifine.runs.run import Series
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# name -> (on a light ground, on a dark ground)
+# name -> (on a light background, on a dark background)
 HUES = {
     "black": ("#1b1b1b", "#f0f0f0"),
     "blue": ("#0072b2", "#4fb0f0"),
@@ -26,26 +32,30 @@ HUES = {
     "purple": ("#cc79a7", "#e39cc4"),
     "sky": ("#56b4e9", "#8fd0f5"),
 }
-
 SPARE_HUES = ("vermilion", "green", "orange", "purple", "sky")
 DASHES = ("-", "--", "-.", ":")
 DASH_ARRAYS = {"-": "none", "--": "6 3", "-.": "6 3 1.5 3", ":": "1.5 3"}
 
+# RGB values between light and dark, for images on both backgrounds.
+BLUE, RED = (33, 136, 207), (222, 98, 30)
 
 Style = tuple[str, str]
 """A hue and a line style."""
 
 
+# --- Line styles of methods ---
+
+
 def run_styles(methods: Sequence[str]) -> list[Style]:
-    """Hue and line style of each run; further runs of the same method differ in the line style."""
+    """Returns hue and line style of each run. Further runs of a method differ in the line style."""
     firsts = method_styles(methods)
     taken = set(firsts.values())
     styles = []
-    for place, method in enumerate(methods):
+    for index, method in enumerate(methods):
         style = firsts[method]
-        if repeat := methods[:place].count(method):
+        if repeat := methods[:index].count(method):
             hue, dash = style
-            others = [(hue, other) for other in _from(DASHES, DASHES.index(dash) + repeat)]
+            others = [(hue, other) for other in _rotate(DASHES, DASHES.index(dash) + repeat)]
             style = next((other for other in others if other not in taken), others[0])
         taken.add(style)
         styles.append(style)
@@ -53,18 +63,18 @@ def run_styles(methods: Sequence[str]) -> list[Style]:
 
 
 def method_styles(methods: Collection[str]) -> dict[str, Style]:
-    """The style of each method's first run: known methods keep theirs, others take what those leave."""
+    """Returns the style of each method's first run. Methods without a color take a free style."""
     displays = {method: method_display(method) for method in methods}
-    styles = {method: (own.color, own.line_style) for method, own in displays.items() if own.color}
-    for method in sorted(set(methods) - set(styles)):  # sorted, so that the order of the runs does not matter
+    styles = {method: (display.color, display.line_style) for method, display in displays.items() if display.color}
+    for method in sorted(set(methods) - set(styles)):  # sorted: independent of the order of the runs
         styles[method] = _free_style(method, set(styles.values()))
     return styles
 
 
 def _free_style(method: str, taken: Collection[Style]) -> Style:
-    """Of a method of one's own: a hue that no other method on the page has, else a free pair of hue and line style."""
-    # A checksum, because the color must not change from page to page without need.
-    hues = _from(SPARE_HUES, crc32(method.encode()))
+    """Returns a style with a hue that no other method in the report has, or else a free pair of hue and line style."""
+    # The checksum gives a method the same color in every report, if that color is free.
+    hues = _rotate(SPARE_HUES, crc32(method.encode()))
     styles = [(hue, dash) for dash, hue in product(DASHES, hues)]
     taken_hues = {hue for hue, _ in taken}
     new_hues = [style for style in styles if style[0] not in taken_hues]
@@ -72,29 +82,82 @@ def _free_style(method: str, taken: Collection[Style]) -> Style:
     return next(iter(new_hues + free), styles[0])
 
 
-def _from(choices: Sequence[str], start: int) -> list[str]:
-    """The choices in their order, beginning at one of them and going round."""
+def _rotate(choices: Sequence[str], start: int) -> list[str]:
     start %= len(choices)
     return [*choices[start:], *choices[:start]]
 
 
 def css_variables(dark: bool) -> str:
-    """The hues as declarations ``--hue-blue: #0072b2;``."""
+    """Returns the hues as CSS declarations such as ``--hue-blue: #0072b2;``."""
     return " ".join(f"--hue-{name}: {shades[dark]};" for name, shades in HUES.items())
 
 
-# Drawn with these, shown with the page's own colors; no hue of the palette comes near them.
+# --- Axes and color scales ---
+
+COLOR_NOTE = "Colors follow the square root"
+
+
+def downsample(series: Series, limit: int) -> Series:
+    """Reduces a series to at most ``limit`` points by averaging neighbors. The last step stays where it is."""
+    if len(series) <= limit:
+        return series
+    parts = np.array_split(np.arange(len(series)), limit)
+    return Series(
+        steps=np.array([series.steps[part[-1]] for part in parts]),
+        values=np.array([series.values[part].mean() for part in parts]),
+    )
+
+
+def axis_ticks(top: float) -> list[float]:
+    """Returns five to seven round ticks from 0 to the first one that is not below ``top``. page.js does the same.
+
+    Example:
+        >>> axis_ticks(93.0)
+        [0.0, 25.0, 50.0, 75.0, 100.0]
+    """
+    top = top if top > 0 else 1.0
+    power = 10.0 ** math.floor(math.log10(top / 3))
+    step = max(factor * power for factor in (0.5, 1, 2, 2.5, 5) if factor * power < top / 3)
+    return [index * step for index in range(math.ceil(top / step - 1e-9) + 1)]
+
+
+def set_y_axis(axes: Axes) -> None:
+    """Lets the y axis start at 0 and end at a round tick above the data."""
+    ticks = axis_ticks(axes.dataLim.ymax)
+    axes.set_ylim(0, ticks[-1])
+    axes.set_yticks(ticks)
+
+
+def color_by_value(values: NDArray[np.float64], color: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """Returns an RGBA image, (..., 4), whose opacity is the square root of the value relative to the largest one.
+
+    A few large counts would hide all others on a linear scale. Zero is transparent.
+    """
+    image = np.empty((*values.shape, 4), np.uint8)
+    image[..., :3] = color
+    image[..., 3] = np.round(255 * np.sqrt(values / max(float(values.max()), 1e-12)))
+    return image
+
+
+def half_color_value(top: float) -> int | None:
+    """Returns the integer with half the color of ``top``; None if rounding would shift it too far."""
+    return round(top / 4) if top >= 4 else None
+
+
+# --- SVG ---
+
+# Drawn with these colors, which no hue comes close to, and replaced by the colors of the page.
 INK = "#010101"
 FAINT = "#020202"
 _PAGE_COLORS = {INK: "currentColor", FAINT: "var(--faint)"} | {
     light: f"var(--hue-{name})" for name, (light, _) in HUES.items()
 }
 
-# The browser knows the prefix anyway; other readers of the drawing need its name.
+# Browsers know the prefix; other readers of an SVG need its namespace.
 _XLINK = "http://www.w3.org/1999/xlink"
 
 _RC = {
-    "svg.fonttype": "none",  # text stays text: small, sharp, and in the page's font
+    "svg.fonttype": "none",  # keeps text as text, in the font of the page
     "svg.hashsalt": "semifine",  # the same runs give the same bytes
     "text.parse_math": False,  # a class may be called $x$
     "font.size": 9.0,
@@ -104,11 +167,11 @@ _RC = {
 
 @contextmanager
 def drawing(style: Mapping[str, Any] = _RC) -> Iterator[None]:
-    """matplotlib in one style, by default that of the page, whatever its user has configured."""
-    import matplotlib
+    """Context in which matplotlib uses the given style and ignores the user's configuration."""
+    import matplotlib  # slow, and a summary of runs needs no drawing
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # The browser has the letters that matplotlib's own font lacks.
+        # The browser has glyphs that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
         matplotlib.rcdefaults()
         parameters: Any = matplotlib.rcParams  # its typed keys differ between releases
@@ -117,39 +180,39 @@ def drawing(style: Mapping[str, Any] = _RC) -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure without a ground of its own, in inches."""
-    from matplotlib.figure import Figure
+    """Returns an empty figure with a transparent background. Sizes are in inches."""
+    from matplotlib.figure import Figure  # slow, see ``drawing``
 
     return Figure(figsize=(width, height), layout="constrained", facecolor="none")
 
 
 def to_svg(figure: Figure, label: str) -> str:
-    """An ``<svg>`` element; ``label`` says in words what the figure shows."""
+    """Returns the figure as an ``<svg>`` element. ``label`` describes its content for screen readers."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return _embeddable(buffer.getvalue(), label)
 
 
 def _embeddable(svg: str, label: str) -> str:
-    """Without prolog, metadata, fixed colors and fonts, unused ids and the size in points."""
-    from markupsafe import escape
+    """Removes prolog, metadata, fixed colors and fonts, unused ids and the size in points."""
+    from markupsafe import escape  # imported with jinja2
 
     start = svg.index("<svg")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[start:], flags=re.DOTALL)
     used = set(re.findall(r"#([\w-]+)", svg))
-    # Only inside of tags: a class name that looks like a color or an id stays what it is.
-    svg = re.sub(r"<[^>]+>", lambda tag: _adapted(tag[0], used), svg)
+    # Changes tags only, so that class names that look like a color or an id stay as they are.
+    svg = re.sub(r"<[^>]+>", lambda tag: _adapt_tag(tag[0], used), svg)
     view_box = re.search(r'viewBox="[^"]+"', svg)
     assert view_box is not None
     opening = f'<svg role="img" aria-label="{escape(label)}" {view_box[0]} xmlns:xlink="{_XLINK}">'
     return opening + svg[svg.index(">") + 1 :]
 
 
-def _adapted(tag: str, used_ids: set[str]) -> str:
-    """One tag with the page's colors and font, and without an id that nothing refers to."""
+def _adapt_tag(tag: str, used_ids: set[str]) -> str:
+    """Returns a tag with the colors and the font of the page, and without an unused id."""
     for drawn, shown in _PAGE_COLORS.items():
         tag = tag.replace(drawn, shown)
-    # Releases of matplotlib write the font as one property or as several; the size is what the page keeps.
+    # Releases of matplotlib write the font as one property or as several. Only the size is kept.
     tag = re.sub(r"font: (?:[^;\"]*?)([\d.]+)px [^;\"]*", r"font-size: \1px", tag)
     tag = re.sub(r"font-family: [^;\"]*;? ?", "", tag)
     return re.sub(r' id="([\w-]+)"', lambda found: found[0] if found[1] in used_ids else "", tag)

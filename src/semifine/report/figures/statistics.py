@@ -1,4 +1,4 @@
-"""Statistics that the figures show: intervals, kernel densities and entropies."""
+"""Statistics of the figures: intervals, kernel densities and entropies."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Floats = NDArray[np.float64]
 def mean_interval(values: Sequence[float]) -> Interval:
     """Returns the mean of independent values with its 95 % interval by Student's t.
 
-    >>> interval = mean_interval([60.0, 62.0, 64.0])
-    >>> f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
-    '62.0 [57.0, 67.0]'
+    Example:
+        >>> interval = mean_interval([60.0, 62.0, 64.0])
+        >>> f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
+        '62.0 [57.0, 67.0]'
     """
     numbers = np.asarray(values, np.float64)
     mean = float(numbers.mean())
@@ -33,21 +34,23 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def wilson_interval(percent: float, images: int) -> Interval:
-    """Returns an accuracy in percent, measured on this many images, with its 95 % interval by Wilson's score.
+    """Returns an accuracy in percent with its 95 % Wilson score interval.
 
-    >>> interval = wilson_interval(75.0, images=40)
-    >>> f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
-    '75.0 [59.8, 85.8]'
+    Example:
+        >>> interval = wilson_interval(75.0, images=40)
+        >>> f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
+        '75.0 [59.8, 85.8]'
     """
     wilson = stats.binomtest(round(percent * images / 100), images).proportion_ci(method="wilson")
     return Interval(percent, 100 * wilson.low, 100 * wilson.high)
 
 
 ROUNDING = 1e-6
+"""Differences of entropies below this value are rounding errors."""
 
 
 def fraction_below_diagonal(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """Returns the fraction of images whose label has lower entropy than the prediction, beyond rounding."""
+    """Returns the fraction of images whose label has a lower entropy than the prediction."""
     return float((np.asarray(after, np.float64) < np.asarray(before, np.float64) - ROUNDING).mean())
 
 
@@ -58,14 +61,14 @@ def entropy_by_k(k: NDArray[Any], after: NDArray[Any]) -> dict[int, Interval]:
 
 CELLS = 200
 REACH = 3.0
-"""Standard deviations of the kernel by which the grid extends beyond the points, so that it holds almost all mass."""
+"""Margin of the grid around the points in standard deviations of the kernel."""
 MIN_WIDTH = 0.02
-"""Spread across a line that points on the line are given, as a fraction of the spread along it."""
+"""Width of points on a line, relative to their spread along the line."""
 
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """A density on a regular grid: ``values`` (m, n) at the points of ``y`` (m,) and ``x`` (n,)."""
+    """A density on a regular grid: ``values``, (m, n), at the points ``y``, (m,), and ``x``, (n,)."""
 
     x: Floats
     y: Floats
@@ -73,15 +76,15 @@ class Density:
 
     @property
     def mass(self) -> float:
-        """The integral over the grid."""
+        """Integral over the grid."""
         return float(self.values.sum() * (self.x[1] - self.x[0]) * (self.y[1] - self.y[0]))
 
 
 def kernel_density(x: Floats, y: Floats, cells: int = CELLS) -> Density:
     """Estimates a density with Gaussian kernels and Scott's bandwidth, as ``scipy.stats.gaussian_kde`` does.
 
-    The points are binned and convolved with the kernel, so 50,000 images take as long as 500;
-    ``gaussian_kde`` visits every pair of a point and a cell. The values agree within 2 % of the maximum.
+    Bins the points and convolves them with the kernel, so the run time does not depend on the number of points, unlike
+    ``gaussian_kde``. The values agree within 2 % of the maximum.
     """
     bandwidth = _covariance(x, y) * len(x) ** (-1 / 3)
     reach = REACH * np.sqrt(np.diag(bandwidth))
@@ -96,14 +99,14 @@ def kernel_density(x: Floats, y: Floats, cells: int = CELLS) -> Density:
 
 
 def mass_levels(density: Density, shares: Sequence[float]) -> list[float]:
-    """Returns for each share the height above which that share of the mass lies."""
+    """Returns the level of each share: the region with a higher density contains that share of the mass."""
     heights = np.sort(density.values.reshape(-1))[::-1]
     mass = np.cumsum(heights) / heights.sum()
     return [float(heights[min(int(np.searchsorted(mass, share)), len(heights) - 1)]) for share in shares]
 
 
 def _covariance(x: Floats, y: Floats) -> Floats:
-    """(2, 2); points on a line get a small width, because they have no density in the plane."""
+    """Returns the covariance, (2, 2). Points on a line get a small width, because they have no density."""
     covariance: Floats = np.cov(x, y) if len(x) > 1 else np.zeros((2, 2))
     widest = float(np.diag(covariance).max()) or 1.0
     is_flat = np.linalg.det(covariance) <= 1e-6 * widest**2
@@ -112,6 +115,6 @@ def _covariance(x: Floats, y: Floats) -> Floats:
 
 
 def _cell_edges(grid: Floats) -> Floats:
-    """Edges of the cells around the grid points."""
+    """Returns the edges of the cells around the grid points."""
     half = (grid[1] - grid[0]) / 2
     return np.append(grid - half, grid[-1] + half)

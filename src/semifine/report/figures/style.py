@@ -1,4 +1,4 @@
-"""One look for all figures: the width of a column, letters that can be read there, colors that all can tell apart."""
+"""Layout of the paper's figures: column widths, font sizes and colors for color-blind readers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMN = 3.35
-"""Inches: a column of a two-column paper."""
+"""Width in inches of a column in a two-column paper."""
 FULL = 6.9
-"""Inches: both columns."""
+"""Width in inches of both columns."""
+DARK = "#1b1b1b"
 GRAY = "#6b7280"
 FAINT = "#d5d9de"
-LINE_LETTERS = 22
-LEGEND_LINE, LEGEND_LETTER = 0.6, 0.062
-"""Inches that a line of a legend takes with its margins, and a letter of its name."""
+MAX_LINE = 22
+"""Characters in a line of a title."""
+LEGEND_LINE, LEGEND_CHARACTER = 0.6, 0.062
+"""Width in inches of a line with its margins in a legend, and of a character."""
 FORMATS = ("png", "pdf")
 SIGNATURE = "Drawn by semifine"
-"""In each file: only files that have it are drawn anew."""
+"""Part of each file. A file without it is never replaced."""
 
 _RC = {
     "font.size": 8.0,
@@ -51,63 +53,68 @@ _RC = {
     "axes.axisbelow": True,
     "lines.linewidth": 1.4,
     "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # letters stay letters in the PDF
+    "pdf.fonttype": 42,  # keeps text as text
     "text.parse_math": False,  # a class may be called $x$
 }
 
 
 def color(hue: str) -> str:
-    """A hue of the palette on white paper."""
+    """Returns a hue of the palette for a white background."""
     return HUES[hue][0]
 
 
-def drawing() -> AbstractContextManager[None]:
-    """matplotlib with this look, whatever its user has configured."""
+def paper_style() -> AbstractContextManager[None]:
+    """Context in which matplotlib uses the layout of the paper and ignores the user's configuration."""
     return style.drawing(_RC)
 
 
 def panels(
     number: int, height: float, width: float | None = None, columns: int | None = None, **more: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side: one has the width of a column, several that of the page.
+    """Returns a figure with panels side by side.
 
-    More than ``columns`` panels go on in further rows, each of this ``height``.
+    Args:
+        number: Number of panels.
+        height: Height of a row in inches.
+        width: Width in inches; by default a column for one panel, otherwise the page.
+        columns: Number of panels per row; by default all.
+        more: Arguments of ``Figure.subplots``.
     """
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # slow, and only figures need it
 
-    beside = min(number, columns or number)
-    rows = -(-number // beside)
+    per_row = min(number, columns or number)
+    rows = -(-number // per_row)
     figure = Figure(figsize=(width or (COLUMN if number == 1 else FULL), rows * height), layout="constrained")
-    axes = figure.subplots(rows, beside, squeeze=False, **more).ravel().tolist()
+    axes = figure.subplots(rows, per_row, squeeze=False, **more).ravel().tolist()
     for spare in axes[number:]:
         spare.remove()
     return figure, axes[:number]
 
 
-def in_lines(label: str) -> str:
-    """What a panel or a bar is called, in lines that have room there."""
-    return textwrap.fill(label, LINE_LETTERS)
+def wrap(label: str) -> str:
+    """Breaks the label of a panel or bar into lines."""
+    return textwrap.fill(label, MAX_LINE)
 
 
 def add_legend(figure: Figure, handles: Sequence[Artist], side: Literal["upper", "lower"]) -> None:
-    """Below or above all panels, with as many names beside each other as have room."""
+    """Adds a legend below or above all panels, with as many columns as fit."""
     longest = max(len(str(handle.get_label())) for handle in handles)
-    beside = int(figure.get_figwidth() / (LEGEND_LINE + LEGEND_LETTER * longest))
-    place: Any = f"outside {side} center"  # too long a list of literals to be checked
-    figure.legend(handles=handles, loc=place, ncols=max(1, min(beside, 5, len(handles))), labelcolor="#1d2126")
+    columns = int(figure.get_figwidth() / (LEGEND_LINE + LEGEND_CHARACTER * longest))
+    location: Any = f"outside {side} center"  # Any, because the stubs list every location as a literal
+    figure.legend(handles=handles, loc=location, ncols=max(1, min(columns, 5, len(handles))), labelcolor="#1d2126")
 
 
-def files_of(folder: Path, name: str) -> list[Path]:
-    """The files of a figure."""
+def figure_files(folder: Path, name: str) -> list[Path]:
+    """Returns the files of a figure."""
     return [folder / f"{name}.{kind}" for kind in FORMATS]
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Writes ``name.png`` and ``name.pdf``, each whole or not at all."""
+    """Writes ``name.png`` and ``name.pdf`` atomically and returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = files_of(folder, name)
+    written = figure_files(folder, name)
     for path, kind in zip(written, FORMATS, strict=True):
-        # Without a date, so that the same runs give the same bytes.
+        # Without a date: the same runs give the same bytes.
         metadata = {"Creator": SIGNATURE, "CreationDate": None} if kind == "pdf" else {"Software": SIGNATURE}
         with atomic_file(path) as partial:
             figure.savefig(partial, format=kind, metadata=metadata)

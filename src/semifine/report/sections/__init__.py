@@ -1,1 +1,1 @@
-"""Sections of the report: the data of each, beside its template."""
+"""Sections of the report. Each module contains the data and the template of its section."""

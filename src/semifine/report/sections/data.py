@@ -1,52 +1,90 @@
-"""What was found to be wrong with the data, and how its images are spread."""
+"""Section: number of images, and problems in the data set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from semifine.report.formatting import count, enumeration
-from semifine.report.names import by_data, data_labels
+from semifine.report.formatting import count, join_words
+from semifine.report.names import data_labels, group_by_data
+from semifine.report.section import ReportData, Section
 from semifine.runs.run import Run
 
 MAX_FILES = 10
 SPLIT_NAMES = {"val": "validation"}
 
+TEMPLATE = """
+<section id="data">
+<h2>Data set</h2>
+{% for data in data_sets %}
+<div class="prose">
+<p><strong>{{ data.name }}</strong>: {{ data.counts }}.</p>
+{% if data.problems %}
+<div class="note" role="note"><ul>{% for problem in data.problems %}<li>{{ problem }}</li>{% endfor %}</ul></div>
+{% else %}
+<p class="small">No problems found: all images are readable, and no image is in both training and test set.</p>
+{% endif %}
+{% if data.copies %}
+<details><summary>Exact copies</summary><ul class="plain-list">
+{% for line in data.copies %}
+<li>{{ line }}</li>
+{% endfor %}
+{% if data.more_copies %}<li>and {{ data.more_copies }} more</li>{% endif %}
+</ul></details>
+{% endif %}
+</div>
+{% else %}
+<p class="empty">No run recorded checks of its data set.</p>
+{% endfor %}
+</section>
+"""
+
 
 @dataclass(frozen=True)
 class DataView:
+    """One data set."""
+
     name: str
     counts: str
     problems: list[str]
     copies: list[str]
-    """Groups of exact copies, each in one line."""
+    """One line per group of exact copies."""
     more_copies: int
 
 
+def context(report: ReportData) -> dict[str, Any]:
+    return {"data_sets": view_data(report.runs)}
+
+
+SECTION = Section({"data": "Data"}, TEMPLATE, context)
+
+
 def view_data(runs: Sequence[Run]) -> list[DataView]:
-    """One entry for each data set; empty where the runs noted nothing."""
+    """Returns one entry per data set with recorded checks."""
     names = data_labels(runs)
-    noted = [[place for place in places if runs[place].data_report] for places in by_data(runs)]
-    return [_view(runs[places[0]], names[places[0]]) for places in noted if places]
+    recorded = [[index for index in indices if runs[index].data_report] for indices in group_by_data(runs)]
+    return [_view(runs[indices[0]], names[indices[0]]) for indices in recorded if indices]
 
 
 def _view(run: Run, name: str) -> DataView:
     report = run.data_report
     numbers = (report.get("splits") or {}).items()
-    splits = [count(number, f"{SPLIT_NAMES.get(name, name)} image") for name, number in numbers if number]
-    spread = report.get("labeled_per_class") or {}
-    counts = f"{count(run.num_classes, 'class', 'classes')}; {enumeration(splits)}"
-    if spread:
-        few, many = spread["min"], spread["max"]
-        labeled = f"{few} to {many} labeled images" if few < many else count(few, "labeled image")
-        counts += f"; {labeled} a class"
+    splits = [count(number, f"{SPLIT_NAMES.get(split, split)} image") for split, number in numbers if number]
+    counts = f"{count(run.num_classes, 'class', 'classes')}; {join_words(splits)}"
+    per_class = report.get("labeled_per_class") or {}
+    if per_class:
+        low, high = per_class["min"], per_class["max"]
+        labeled = f"{low} to {high} labeled images" if low < high else count(low, "labeled image")
+        counts += f"; {labeled} per class"
     truth = report.get("unlabeled_truth") or {}
     if truth.get("other_class"):
-        counts += f"; {count(truth['other_class'], 'unlabeled image')} of no known class"
+        counts += f"; {count(truth['other_class'], 'unlabeled image')} of other classes"
     copies = [" = ".join(map(str, group)) for group in report.get("duplicates") or []]
     problems = [*map(str, report.get("errors") or []), *map(str, report.get("warnings") or [])]
-    aside = [str(path) for path in run.result.get("unreadable") or []]
-    if aside:
-        files = ", ".join(aside[:MAX_FILES]) + (", …" if len(aside) > MAX_FILES else "")
-        problems.append(f"{count(len(aside), 'image')} could not be read and stayed out: {files}.")
+    unreadable = [str(path) for path in run.result.get("unreadable") or []]
+    if unreadable:
+        files = ", ".join(unreadable[:MAX_FILES]) + (", …" if len(unreadable) > MAX_FILES else "")
+        verb = "was" if len(unreadable) == 1 else "were"
+        problems.append(f"{count(len(unreadable), 'image')} could not be read and {verb} left out: {files}.")
     return DataView(name, counts, problems, copies[:MAX_FILES], max(0, len(copies) - MAX_FILES))

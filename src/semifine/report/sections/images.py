@@ -1,117 +1,100 @@
-"""Unlabeled images to review, with photos from the run's data."""
+"""Sections: unlabeled images to review, and the images to label next."""
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.data.catalog import Catalog, Split
-from semifine.errors import UserError
-from semifine.report.class_order import Arrangement
+from semifine.report.class_order import ClassOrder
 from semifine.report.formatting import MISSING, count, decimal, percent
-from semifine.report.names import data_name
+from semifine.report.photos import RunPhotos
+from semifine.report.section import ReportData, Section
 from semifine.runs.analysis import largest_first, rank_for_labeling
 from semifine.runs.run import Run
-
-Examples = Mapping[int, Sequence[NDArray[Any]]]
-
-SIDE = 112  # shown at about half this size, so that it is sharp on dense screens
-BUDGET = 400  # example pictures of classes, about 5 KB each
-MAX_PER_CLASS = 4
-
-
-def encode_examples(examples: Examples, classes: Sequence[int]) -> dict[int, list[str]]:
-    """Data URIs of the first photos of each class; the more classes, the fewer photos of each."""
-    shown = [label for label in classes if len(examples.get(label, ()))][:BUDGET]
-    each = max(1, min(MAX_PER_CLASS, BUDGET // max(1, len(shown))))
-    return {label: [data_uri(image) for image in examples[label][:each]] for label in shown}
-
-
-def data_uri(image: NDArray[Any]) -> str:
-    """The middle square of an (H, W, 3) uint8 image, as JPEG."""
-    from PIL import Image
-
-    height, width = image.shape[:2]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    square = Image.fromarray(np.ascontiguousarray(image[top : top + side, left : left + side]))
-    if side > SIDE:
-        square = square.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    square.save(buffer, "JPEG", quality=85, subsampling=0)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-class RunPhotos:
-    """Photos by class and by path; none, and the reason, where the data cannot be read."""
-
-    def __init__(self, run: Run) -> None:
-        self._catalog: Catalog | None = None
-        self.missing = ""
-        """Why there are no photos; empty where there are."""
-        try:
-            self._catalog = run.catalog
-        except (UserError, OSError) as error:
-            root = run.data.partition(":")[2]
-            self.missing = str(error).replace(root, data_name(run)) if root else str(error)
-
-    def of_classes(self) -> dict[int, list[NDArray[Any]]]:
-        """A few labeled photos of each class."""
-        if self._catalog is None:
-            return {}
-        found: dict[int, list[NDArray[Any]]] = {}
-        for row in self._catalog.rows(Split.LABELED):
-            photos = found.setdefault(int(self._catalog.label[row]), [])
-            if len(photos) < MAX_PER_CLASS:
-                photos += self._read(int(row))
-        return found
-
-    def of_samples(self, paths: Iterable[str]) -> dict[str, str]:
-        """Data URIs of unlabeled photos by path, as far as they can be read."""
-        wanted = {path: self._rows[path] for path in paths if path in self._rows}
-        pixels = {path: self._read(row) for path, row in wanted.items()}
-        return {path: data_uri(found[0]) for path, found in pixels.items() if found}
-
-    @cached_property
-    def _rows(self) -> dict[str, int]:
-        if self._catalog is None:
-            return {}
-        return {str(self._catalog.paths[row]): int(row) for row in self._catalog.rows(Split.UNLABELED)}
-
-    def _read(self, row: int) -> list[NDArray[Any]]:
-        from semifine.data.store_files import try_decode
-
-        assert self._catalog is not None
-        decoded = try_decode(self._catalog.reader, row, SIDE)
-        return [] if isinstance(decoded, str) else [decoded.pixels]
-
 
 MAX_CARDS = 12
 MAX_NEXT = 24
 MAX_IN_FILE = 200
 MAX_OTHERS = 4
-NEEDED = ("path", "prediction", "confidence", "truth", "entropy_before", "entropy_after", "candidates")
+COLUMNS = ("path", "prediction", "confidence", "truth", "entropy_before", "entropy_after", "candidates")
+
+TEMPLATE = """
+{% macro sample_card(card, number=none) %}
+<figure class="sample">
+{% if card.photo %}
+<img src="{{ card.photo }}" alt="Unlabeled image, predicted {{ card.prediction }}" decoding="async">
+{% else %}
+<div class="no-photo" aria-hidden="true"></div>
+{% endif %}
+<figcaption>
+<span class="name">{% if number %}{{ number }}. {% endif %}{{ card.prediction }}
+<span class="group">{{ card.confidence }}</span></span>
+{% if card.truth %}
+<span class="truth {{ "right" if card.is_right else "false" }}">
+{{ "✓" if card.is_right else "✗" }} {{ card.truth }}</span>
+{% endif %}
+{% if card.others %}
+<span class="group">or {{ card.others|join(", ") }}{% if card.more %} and {{ card.more }} more{% endif %}</span>
+{% endif %}
+{% if card.note %}<span class="group">{{ card.note }}</span>{% endif %}
+<span class="path" title="{{ card.path }}"><bdi dir="ltr">{{ card.path }}</bdi></span>
+</figcaption>
+</figure>
+{% endmacro %}
+<section id="images">
+<h2>Images to review</h2>
+{% if samples.galleries %}
+<div class="prose">
+<p>Unlabeled images of <strong>{{ shown.label }}</strong> at the end of training, with the prediction and its confidence
+{%- if samples.galleries|selectattr("key", "equalto", "wrong")|list %}, and the hidden true class{% endif %}.
+{% if samples.no_photos %}<em>No photos: {{ samples.no_photos }}</em>{% endif %}</p>
+</div>
+{% for gallery in samples.galleries %}
+<details class="gallery" id="gallery-{{ gallery.key }}"{{ " open" if loop.first or gallery.key == "wrong" }}>
+<summary>{{ gallery.title }} <span class="note">{{ gallery.explanation }}</span></summary>
+<div class="samples">{% for card in gallery.cards %}{{ sample_card(card) }}{% endfor %}</div>
+</details>
+{% endfor %}
+{% else %}
+<p class="empty">No run recorded statistics of unlabeled images.</p>
+{% endif %}
+</section>
+<section id="next">
+<h2>Label these next</h2>
+{% if samples.next %}
+<div class="prose">
+<p>{{ samples.next.explanation }}
+<a download="label-next.csv" href="{{ samples.csv_uri }}">Download the first {{ samples.in_file }} as a CSV file</a>,
+fill in its column <em>label</em>, and continue training with <code>--labels label-next.csv</code>.</p>
+</div>
+<div class="samples ranked">{% for card in samples.next.cards %}{{ sample_card(card, loop.index) }}{% endfor %}</div>
+{% else %}
+<p class="empty">There are no unlabeled images to choose from.</p>
+{% endif %}
+</section>
+"""
 
 
 @dataclass(frozen=True)
 class SampleCard:
+    """An unlabeled image with its prediction, formatted."""
+
     path: str
-    picture: str | None
+    photo: str | None
+    """Data URI."""
     prediction: str
     confidence: str
     others: list[str]
-    """Candidates beside the prediction."""
+    """Candidate classes besides the prediction."""
     more: int
-    """How many there are beyond those named."""
+    """Number of candidates that are not listed."""
     truth: str | None
     is_right: bool | None
     note: str
@@ -119,6 +102,8 @@ class SampleCard:
 
 @dataclass(frozen=True)
 class Gallery:
+    """Images that share a property."""
+
     key: str
     title: str
     explanation: str
@@ -127,67 +112,82 @@ class Gallery:
 
 @dataclass(frozen=True)
 class SamplesView:
+    """Content of both sections."""
+
     galleries: list[Gallery] = field(default_factory=list)
     next: Gallery | None = None
-    next_file: str = ""
-    """The list as a CSV file, in a data URI."""
+    csv_uri: str = ""
+    """Data URI of the CSV file with the images to label next."""
     in_file: int = 0
     no_photos: str = ""
 
 
-def view_samples(shown: Arrangement, photos: RunPhotos) -> SamplesView:
-    """Everything that the sections about single images show; empty where the run has no facts of them."""
+def context(report: ReportData) -> dict[str, Any]:
+    shown = report.class_order
+    samples = SamplesView() if shown is None else view_samples(shown, RunPhotos(shown.run))
+    return {"shown": shown, "samples": samples}
+
+
+SECTION = Section({"images": "Images", "next": "Label next"}, TEMPLATE, context)
+
+
+def view_samples(shown: ClassOrder, photos: RunPhotos) -> SamplesView:
+    """Returns the content of both sections; empty if the run has no statistics of unlabeled images."""
     run = shown.run
     columns = run.sample_columns()
-    if not set(NEEDED) <= set(columns):
+    if not set(COLUMNS) <= set(columns):
         return SamplesView()
-    samples = run.samples(*NEEDED, *({"changes"} & set(columns)))
-    places = _places(samples, run)
-    following = rank_for_labeling(samples["entropy_after"], samples["prediction"], _cluster_of(shown), MAX_IN_FILE)
-    listed = [place for chosen in places.values() for place in chosen] + following[:MAX_NEXT].tolist()
-    pictures = photos.of_samples(dict.fromkeys(str(samples["path"][place]) for place in listed))
-    maker = _CardMaker(run, samples, pictures)
+    samples = run.samples(*COLUMNS, *({"changes"} & set(columns)))
+    chosen = _choose_samples(samples, run)
+    ranked = rank_for_labeling(samples["entropy_after"], samples["prediction"], _cluster_of_class(shown), MAX_IN_FILE)
+    shown_samples = [index for indices in chosen.values() for index in indices] + ranked[:MAX_NEXT].tolist()
+    encoded = photos.of_samples(dict.fromkeys(str(samples["path"][index]) for index in shown_samples))
+    maker = _CardMaker(run, samples, encoded)
     galleries = [
-        Gallery(key, title, text, [maker.card(place, note) for place in places[key]])
+        Gallery(key, title, text, [maker.card(index, note) for index in chosen[key]])
         for key, title, text, note in GALLERIES
-        if len(places[key])
+        if len(chosen[key])
     ]
-    ranked = [maker.card(place, "entropy") for place in following[:MAX_NEXT]]
-    text = "Images whose label leaves the most open, few of a kind: each one of a cluster on the list lowers the next."
+    cards = [maker.card(index, "entropy") for index in ranked[:MAX_NEXT]]
+    text = (
+        "Images with the highest label entropy. Each listed image lowers the rank of other images of its cluster, so "
+        "that the list is diverse."
+    )
     return SamplesView(
         galleries,
-        Gallery("next", "Label these next", text, ranked) if ranked else None,
-        _as_csv(following, samples, run.class_names),
-        len(following),
+        Gallery("next", "Label these next", text, cards) if cards else None,
+        _csv_uri(ranked, samples, run.class_names),
+        len(ranked),
         photos.missing,
     )
 
 
 GALLERIES = (
-    ("doubtful", "Most doubtful", "The prediction is spread most evenly over the classes.", "doubt"),
-    ("changed", "Most often changed", "The prediction moved from class to class most often in training.", "changes"),
-    ("wrong", "Wrong and confident", "The prediction is surest and yet not the hidden true class.", "confidence"),
-    ("outside", "Of no known class, and confident", "The image shows none of the classes.", "confidence"),
+    ("uncertain", "Most uncertain", "Predictions with the highest entropy.", "uncertainty"),
+    ("changed", "Most often changed", "Images whose predicted class changed most often in training.", "changes"),
+    ("wrong", "Confident errors", "Wrong predictions with the highest confidence.", "confidence"),
+    ("outside", "Confident predictions for other classes", "Images that show none of the classes.", "confidence"),
 )
 
 
-def _places(samples: dict[str, NDArray[Any]], run: Run) -> dict[str, NDArray[np.int64]]:
+def _choose_samples(samples: dict[str, NDArray[Any]], run: Run) -> dict[str, NDArray[np.int64]]:
+    """Returns the indices of the samples in each gallery."""
     truth = samples["truth"]
     known = (truth >= 0) & (truth < run.num_classes)
     changes = samples.get("changes", np.zeros(len(truth)))
     return {
-        "doubtful": largest_first(samples["entropy_before"], MAX_CARDS),
+        "uncertain": largest_first(samples["entropy_before"], MAX_CARDS),
         "changed": largest_first(changes, MAX_CARDS, changes > 0),
         "wrong": largest_first(samples["confidence"], MAX_CARDS, known & (samples["prediction"] != truth)),
         "outside": largest_first(samples["confidence"], MAX_CARDS, truth >= run.num_classes),
     }
 
 
-def _cluster_of(shown: Arrangement) -> NDArray[np.int64]:
-    """(K,) the block of each class; a class alone is a block of its own."""
+def _cluster_of_class(shown: ClassOrder) -> NDArray[np.int64]:
+    """Returns the block of each class, (K,). A class without a block is its own block."""
     cluster = np.arange(shown.run.num_classes) + len(shown.blocks)
-    for place, members in enumerate(shown.blocks):
-        cluster[members] = place
+    for index, members in enumerate(shown.blocks):
+        cluster[members] = index
     return cluster
 
 
@@ -195,24 +195,24 @@ def _cluster_of(shown: Arrangement) -> NDArray[np.int64]:
 class _CardMaker:
     run: Run
     samples: dict[str, NDArray[Any]]
-    pictures: dict[str, str]
+    photos: dict[str, str]
 
-    def card(self, place: int, note: str) -> SampleCard:
+    def card(self, index: int, note: str) -> SampleCard:
         samples, names = self.samples, self.run.class_names
-        path, truth = str(samples["path"][place]), int(samples["truth"][place])
-        prediction = int(samples["prediction"][place])
-        others = [int(label) for label in samples["candidates"][place] if label != prediction]
+        path, truth = str(samples["path"][index]), int(samples["truth"][index])
+        prediction = int(samples["prediction"][index])
+        others = [int(label) for label in samples["candidates"][index] if label != prediction]
         notes = {
-            "doubt": f"entropy {decimal(float(samples['entropy_before'][place]))}",
-            "entropy": f"entropy of the label {decimal(float(samples['entropy_after'][place]))}",
-            "changes": count(float(samples["changes"][place]), "change") if "changes" in samples else MISSING,
+            "uncertainty": f"entropy {decimal(float(samples['entropy_before'][index]))}",
+            "entropy": f"entropy of the label {decimal(float(samples['entropy_after'][index]))}",
+            "changes": count(float(samples["changes"][index]), "change") if "changes" in samples else MISSING,
             "confidence": "",
         }
         return SampleCard(
             path=path,
-            picture=self.pictures.get(path),
+            photo=self.photos.get(path),
             prediction=names[prediction],
-            confidence=percent(100 * float(samples["confidence"][place])),
+            confidence=percent(100 * float(samples["confidence"][index])),
             others=[names[label] for label in others[:MAX_OTHERS]],
             more=max(0, len(others) - MAX_OTHERS),
             truth=None if truth < 0 else names[truth] if truth < len(names) else "none of the classes",
@@ -221,12 +221,12 @@ class _CardMaker:
         )
 
 
-def _as_csv(places: Sequence[int] | NDArray[np.int64], samples: dict[str, NDArray[Any]], names: Sequence[str]) -> str:
-    """``path,label`` with the label to be filled in, as ``--labels`` takes it, and what the model thinks."""
+def _csv_uri(indices: Sequence[int] | NDArray[np.int64], samples: dict[str, NDArray[Any]], names: Sequence[str]) -> str:
+    """Returns a CSV file for ``--labels`` as a data URI. Its column ``label`` is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["path", "label", "prediction", "candidates"])
-    for place in places:
-        candidates = "; ".join(names[int(label)] for label in samples["candidates"][place])
-        writer.writerow([samples["path"][place], "", names[int(samples["prediction"][place])], candidates])
+    for index in indices:
+        candidates = "; ".join(names[int(label)] for label in samples["candidates"][index])
+        writer.writerow([samples["path"][index], "", names[int(samples["prediction"][index])], candidates])
     return "data:text/csv;charset=utf-8," + quote(text.getvalue())

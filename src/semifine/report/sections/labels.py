@@ -1,16 +1,16 @@
-"""Pseudo-labels that each class got over training, against the number of its labeled images."""
+"""Section: pseudo-labels of each class over training, compared with its number of labeled images."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.report.formatting import MISSING, count, percent, shortened
-from semifine.report.sections.matrices import BLUE
-from semifine.report.style import FAINT, HUES, INK, drawing, new_figure, to_svg
+from semifine.report.formatting import MISSING, count, percent, shorten
+from semifine.report.section import ReportData, Section
+from semifine.report.style import BLUE, FAINT, HUES, INK, color_by_value, drawing, new_figure, to_svg
 from semifine.runs.run import ClassLabels, Run
 
 if TYPE_CHECKING:
@@ -20,12 +20,64 @@ if TYPE_CHECKING:
 MAX_NAMED = 60
 MAX_LISTED = 6
 NAME_LENGTH = 26
-LETTERS = 9.0
-"""Points, in a figure of 4.2 inches that a phone shows about as large."""
+FONT_SIZE = 9.0
+"""Points, in a figure 4.2 inches wide, which a phone shows at about this size."""
+
+TEMPLATE = """
+<section id="labels">
+<h2>Pseudo-labels per class</h2>
+{% if class_labels %}
+<div class="prose">
+<p>Accepted pseudo-labels of <strong>{{ shown.label }}</strong> by predicted class, compared with the labeled images of
+the class. A class with a much larger share of pseudo-labels absorbs images of similar classes. A class without
+pseudo-labels no longer learns from unlabeled images.</p>
+</div>
+<div class="figures class-labels">
+  <figure><h3>Over training</h3>{{ class_labels.history|safe }}</figure>
+  <figure><h3>At the end</h3>{{ class_labels.last|safe }}
+  <figcaption>Bars: pseudo-labels. Line: labeled images.</figcaption></figure>
+</div>
+<div class="columns">
+{% for title, shares in (("Most pseudo-labels", class_labels.most), ("Fewest pseudo-labels", class_labels.fewest)) %}
+<div>
+<h3>{{ title }}<span class="note"> relative to labeled images</span></h3>
+<div class="scroll">
+<table>
+<thead>
+<tr>
+<th scope="col">Class</th>
+<th scope="col" class="number">Share of pseudo-labels</th>
+<th scope="col" class="number">Share of labeled images</th>
+</tr>
+</thead>
+<tbody>
+{% for share in shares %}
+<tr>
+<th scope="row">{{ share.name }}</th>
+<td class="number">{{ share.labels }}</td>
+<td class="number">{{ share.labeled }}</td>
+</tr>
+{% endfor %}
+</tbody>
+</table>
+</div>
+</div>
+{% endfor %}
+</div>
+{% if class_labels.never %}
+<p class="small">No pseudo-label between the last two evaluations: {{ class_labels.never|join(", ") }}.</p>
+{% endif %}
+{% else %}
+<p class="empty">No run counted pseudo-labels per class.</p>
+{% endif %}
+</section>
+"""
 
 
 @dataclass(frozen=True)
 class ClassShare:
+    """Shares of one class, formatted."""
+
     name: str
     labels: str
     """Share of the last pseudo-labels."""
@@ -35,18 +87,28 @@ class ClassShare:
 
 @dataclass(frozen=True)
 class ClassLabelsView:
+    """Content of the section."""
+
     history: str
-    """Labels of each class over training, as a drawing."""
+    """Drawing of the pseudo-labels over training."""
     last: str
-    """The last labels beside the labeled images, as a drawing."""
+    """Drawing of the last pseudo-labels and the labeled images."""
     most: list[ClassShare]
     fewest: list[ClassShare]
     never: list[str]
-    """Classes without a single accepted label at the end."""
+    """Classes without an accepted label at the end."""
+
+
+def context(report: ReportData) -> dict[str, Any]:
+    shown = report.class_order
+    return {"shown": shown, "class_labels": None if shown is None else view_class_labels(shown.run)}
+
+
+SECTION = Section({"labels": "Labels"}, TEMPLATE, context)
 
 
 def view_class_labels(run: Run) -> ClassLabelsView | None:
-    """None where the run counted no pseudo-labels."""
+    """Returns the content of the section; None if the run counted no pseudo-labels."""
     labels = run.class_labels
     if labels is None or not labels.accepted.any():
         return None
@@ -56,7 +118,7 @@ def view_class_labels(run: Run) -> ClassLabelsView | None:
     order = np.argsort(share - expected, kind="stable")
     listed = [_share(run, int(label), share, labeled) for label in order]
     never = [run.class_names[label] for label in np.flatnonzero(labels.accepted[-1] == 0)]
-    rows = _rows(run, labels.accepted[-1], labeled)
+    rows = _sort_rows(run, labels.accepted[-1], labeled)
     shares = 100 * labels.accepted / np.maximum(labels.accepted.sum(axis=1, keepdims=True), 1)
     with drawing():
         history, last = _draw_history(rows, labels, shares), _draw_last(rows, shares, labeled)
@@ -70,7 +132,7 @@ def _share(run: Run, label: int, share: NDArray[np.float64], labeled: NDArray[np
 
 @dataclass(frozen=True)
 class _Rows:
-    """The classes from top to bottom, from many labeled images to few, as both figures have them."""
+    """The classes from top to bottom, most labeled images first, in both figures."""
 
     names: list[str]
     order: NDArray[np.int64]
@@ -80,12 +142,12 @@ class _Rows:
         return len(self.names) <= MAX_NAMED
 
     def new_axes(self) -> tuple[Figure, Axes]:
-        """An empty figure with the names at the side, in letters that can be read on a phone."""
+        """Returns an empty figure with the class names on the y axis."""
         size = len(self.names)
         figure = new_figure(4.2, max(2.6, 0.19 * size + 0.9) if self.named else 4.6)
         axes = figure.add_subplot(facecolor="none")
-        names = [shortened(self.names[label], NAME_LENGTH) for label in self.order] if self.named else []
-        axes.set_yticks(range(len(names)), names, fontsize=LETTERS, parse_math=False)
+        names = [shorten(self.names[label], NAME_LENGTH) for label in self.order] if self.named else []
+        axes.set_yticks(range(len(names)), names, fontsize=FONT_SIZE, parse_math=False)
         if not self.named:
             axes.set_ylabel(f"{count(size, 'class', 'classes')}, most labeled images first", color=INK)
         axes.tick_params(colors=INK, color=FAINT, labelcolor=INK, length=0)
@@ -94,17 +156,14 @@ class _Rows:
         return figure, axes
 
 
-def _rows(run: Run, last: NDArray[np.int64], labeled: NDArray[np.int64] | None) -> _Rows:
+def _sort_rows(run: Run, last: NDArray[np.int64], labeled: NDArray[np.int64] | None) -> _Rows:
     return _Rows(list(run.class_names), np.lexsort((-last, -(last if labeled is None else labeled))))
 
 
 def _draw_history(rows: _Rows, labels: ClassLabels, shares: NDArray[np.float64]) -> str:
-    """A row for each class, a column for each evaluation."""
+    """Draws a heat map with a row per class and a column per evaluation."""
     figure, axes = rows.new_axes()
-    picture = np.empty((len(rows.order), len(labels.steps), 4), np.uint8)
-    picture[..., :3] = BLUE
-    picture[..., 3] = np.round(255 * np.sqrt(shares.T[rows.order] / max(float(shares.max()), 1e-12)))
-    axes.imshow(picture, aspect="auto", interpolation="none")
+    axes.imshow(color_by_value(shares.T[rows.order], BLUE), aspect="auto", interpolation="none")
     columns = np.unique(np.linspace(0, len(labels.steps) - 1, min(5, len(labels.steps))).round().astype(int))
     axes.set_xticks(columns, [str(labels.steps[column]) for column in columns])
     axes.set_xlabel("training step", color=INK)
@@ -112,13 +171,13 @@ def _draw_history(rows: _Rows, labels: ClassLabels, shares: NDArray[np.float64])
 
 
 def _draw_last(rows: _Rows, shares: NDArray[np.float64], labeled: NDArray[np.int64] | None) -> str:
-    """A bar for each class, and its share of the labeled images as a line."""
+    """Draws a bar per class, and its share of the labeled images as a line."""
     figure, axes = rows.new_axes()
-    place = np.arange(len(rows.order))
-    axes.barh(place, shares[-1][rows.order], height=0.8, color=HUES["blue"][0])
+    y = np.arange(len(rows.order))
+    axes.barh(y, shares[-1][rows.order], height=0.8, color=HUES["blue"][0])
     if labeled is not None:
         of_labeled = 100 * labeled[rows.order] / max(labeled.sum(), 1)
-        axes.plot(of_labeled, place, color=HUES["vermilion"][0], linewidth=1.8)
-    axes.set_ylim(len(place) - 0.5, -0.5)
+        axes.plot(of_labeled, y, color=HUES["vermilion"][0], linewidth=1.8)
+    axes.set_ylim(len(y) - 0.5, -0.5)
     axes.set_xlabel("% of all", color=INK)
-    return to_svg(figure, f"Last pseudo-labels of {count(len(place), 'class', 'classes')}, and labeled images.")
+    return to_svg(figure, f"Last pseudo-labels of {count(len(y), 'class', 'classes')}, and labeled images.")

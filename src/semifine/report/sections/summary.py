@@ -1,22 +1,60 @@
-"""The results in plain words, with what they do not show."""
+"""Section: the results in words, with their limits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from semifine.report.class_order import groups_told
-from semifine.report.formatting import count, decimal, enumeration, percent, points
-from semifine.report.names import by_data, data_labels, is_reference
-from semifine.report.scores import Comparison, Score, collect_scores, compare, find_baseline, images_of
-from semifine.report.sections.results import Row
-from semifine.report.sections.settings import differences_beyond_method
+from semifine.report.class_order import describe_groups
+from semifine.report.formatting import count, decimal, join_words, percent, points
+from semifine.report.names import data_labels, group_by_data, is_reference
+from semifine.report.run_settings import differences_beyond_method
+from semifine.report.scores import (
+    Comparison,
+    ResultRow,
+    Score,
+    collect_scores,
+    compare,
+    count_images,
+    find_baseline,
+)
+from semifine.report.section import ReportData, Section
 from semifine.runs.run import Run
+
+TEMPLATE = """
+<section id="summary">
+<h2>Summary</h2>
+{% if summary.tiles %}
+<ul class="tiles">
+{% for tile in summary.tiles %}
+  <li class="tile" style="--tile: var(--hue-{{ tile.hue }})">
+    <span class="tile-label">{{ tile.label }}</span>
+    <span class="tile-value">{{ tile.value }}</span>
+    {% if tile.difference %}<span class="tile-difference">{{ tile.difference }}</span>{% endif %}
+    <span class="tile-note">{{ tile.note }}</span>
+  </li>
+{% endfor %}
+</ul>
+{% endif %}
+<div class="prose">
+{% for paragraph in summary.paragraphs %}
+  <p>{{ paragraph }}</p>
+{% endfor %}
+{% if summary.notes %}
+  <div class="note" role="note">
+    <strong>Limits</strong>
+    <ul>{% for note in summary.notes %}<li>{{ note }}</li>{% endfor %}</ul>
+  </div>
+{% endif %}
+</div>
+</section>
+"""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A large number with its name, and how far it is from the baseline."""
+    """A large number with its name and its difference from the baseline."""
 
     label: str
     value: str
@@ -27,30 +65,39 @@ class Tile:
 
 @dataclass(frozen=True)
 class Summary:
+    """Content of the section."""
+
     tiles: list[Tile]
     paragraphs: list[str]
     notes: list[str]
-    """What a careful reader should keep in mind."""
+    """Limits of the results."""
 
 
-def summarize(runs: Sequence[Run], rows: Sequence[Row]) -> Summary:
-    """Words and tiles for all runs; runs on different data are never compared."""
+def context(report: ReportData) -> dict[str, Any]:
+    return {"summary": summarize(report.runs, report.rows)}
+
+
+SECTION = Section({"summary": "Summary"}, TEMPLATE, context)
+
+
+def summarize(runs: Sequence[Run], rows: Sequence[ResultRow]) -> Summary:
+    """Summarizes the runs. Runs on different data sets are not compared."""
     tiles: list[Tile] = []
     paragraphs: list[str] = []
     notes: list[str] = []
-    data_sets, names = by_data(runs), data_labels(runs)
-    for places in data_sets:
-        name = names[places[0]]
-        own_runs, own_rows = [runs[place] for place in places], [rows[place] for place in places]
-        scores = collect_scores(own_runs, own_rows)
+    data_sets, names = group_by_data(runs), data_labels(runs)
+    for indices in data_sets:
+        name = names[indices[0]]
+        data_runs, data_rows = [runs[index] for index in indices], [rows[index] for index in indices]
+        scores = collect_scores(data_runs, data_rows)
         tiles += _tiles(scores)
-        told = (
-            [_data_sentence(own_runs, name), _score_sentence(scores, own_runs[0].num_classes)],
-            [_told(comparison) for comparison in compare(scores)],
-            _label_sentences(own_runs, own_rows),
+        sentences = (
+            [_data_sentence(data_runs, name), _accuracy_sentence(scores, data_runs[0].num_classes)],
+            [_comparison_sentence(comparison) for comparison in compare(scores)],
+            _label_sentences(data_runs, data_rows),
         )
-        paragraphs += [" ".join(sentences) for sentences in told if sentences]
-        notes += _remarks(scores, own_runs, f" on {name}" if len(data_sets) > 1 else "")
+        paragraphs += [" ".join(paragraph) for paragraph in sentences if paragraph]
+        notes += _notes(scores, data_runs, f" on {name}" if len(data_sets) > 1 else "")
     return Summary(tiles, paragraphs, list(dict.fromkeys(notes)))
 
 
@@ -63,7 +110,7 @@ def _tiles(scores: Sequence[Score]) -> list[Tile]:
             note += f", mean of {len(score.values)} runs"
         difference = ""
         if baseline is not None and not is_reference(score.method):
-            difference = f"{points(score.mean - baseline.mean)} against supervised"
+            difference = f"{points(score.mean - baseline.mean)} vs. supervised"
         tiles.append(Tile(score.label, percent(score.mean), difference, note, score.hue))
     return tiles
 
@@ -71,43 +118,41 @@ def _tiles(scores: Sequence[Score]) -> list[Tile]:
 def _data_sentence(runs: Sequence[Run], name: str) -> str:
     run = runs[0]
     images = run.result.get("images") or {}
-    labeled, tested = images.get("labeled"), max(images_of(run, "test") for run in runs)
+    labeled, tested = images.get("labeled"), max(count_images(run, "test") for run in runs)
     unlabeled = images.get("unlabeled") or run.unlabeled.get("images")
-    parts = []
+    parts = [count(run.num_classes, "class", "classes")]
     if labeled:
         parts.append(count(labeled, "labeled image"))
     if unlabeled:
         parts.append(count(unlabeled, "unlabeled image"))
-    words = f"The data \u201c{name}\u201d has {count(run.num_classes, 'class', 'classes')}"
-    words += f", {enumeration(parts)} to learn from" if parts else ""
-    words += f", and {count(tested, 'test image')}" if tested else ", and no test images"
-    return words + "."
+    parts.append(count(tested, "test image") if tested else "no test images")
+    return f"The data set \u201c{name}\u201d has {join_words(parts)}."
 
 
-def _score_sentence(scores: Sequence[Score], num_classes: int) -> str:
+def _accuracy_sentence(scores: Sequence[Score], num_classes: int) -> str:
     if not scores:
-        return "No run has test or validation images, so nothing can be said about its accuracy."
-    reached = enumeration([f"{_with_spread(score)} with {score.label}" for score in scores])
-    sentence = f"At the end of training, top-1 accuracy on {scores[0].split} images is {reached}"
-    return f"{sentence}; guessing would give {percent(100 / num_classes)}."
+        return "No run has test or validation images, so its accuracy is unknown."
+    accuracies = join_words([f"{_with_spread(score)} with {score.label}" for score in scores])
+    sentence = f"At the end of training, top-1 accuracy on {scores[0].split} images is {accuracies}"
+    return f"{sentence}; random guessing gives {percent(100 / num_classes)}."
 
 
 def _with_spread(score: Score) -> str:
     return percent(score.mean) + (f" (±{score.spread:.1f} over runs)" if len(score.values) > 1 else "")
 
 
-def _told(comparison: Comparison) -> str:
-    """Whether the unlabeled images helped."""
+def _comparison_sentence(comparison: Comparison) -> str:
+    """States whether the unlabeled images helped."""
     label, difference, margin = comparison.score.label, comparison.difference, comparison.margin
     digits = comparison.digits
-    if comparison.verdict == "open":
-        chance = "How much chance alone gives is not known"
+    if comparison.verdict == "inconclusive":
+        chance = "The margin of chance is unknown"
         if margin is not None:
             images = count(comparison.images, f"{comparison.score.split} image")
-            chance = f"With {images}, chance alone gives up to about {margin:.{digits}f}"
+            chance = f"On {images}, the 95 % margin of chance is about ±{margin:.{digits}f} points"
         return (
-            f"{label} and supervised learning, which sees the labeled images alone, differ by "
-            f"{points(difference, digits)}. {chance}: whether the unlabeled images helped stays open."
+            f"{label} and supervised learning, which uses only the labeled images, differ by "
+            f"{points(difference, digits)}. {chance}, so it is inconclusive whether the unlabeled images helped."
         )
     side = "above" if difference > 0 else "below"
     helped = {
@@ -117,44 +162,44 @@ def _told(comparison: Comparison) -> str:
         "no": "did not help",
     }[comparison.verdict]
     return (
-        f"{label} is {abs(difference):.{digits}f} points {side} supervised learning, which sees the labeled "
-        f"images alone: here the unlabeled images {helped}."
+        f"{label} is {abs(difference):.{digits}f} points {side} supervised learning, which uses only the labeled "
+        f"images: the unlabeled images {helped}."
     )
 
 
-def _label_sentences(runs: Sequence[Run], rows: Sequence[Row]) -> list[str]:
-    """What soft labels are worth, for the first run that gives any."""
+def _label_sentences(runs: Sequence[Run], rows: Sequence[ResultRow]) -> list[str]:
+    """Describes the quality of the soft labels of the first run that has any."""
     for run, row in zip(runs, rows, strict=True):
         stats = run.unlabeled
         if is_reference(run.method) or "candidate_hit_rate" not in stats or stats["candidates"] <= 1:
             continue
         sentences = [
-            f"For an unlabeled image {row.label} keeps {decimal(stats['candidates'], 1)} candidate classes on "
-            f"average; the true one is among them for {percent(stats['candidate_hit_rate'])} of the images, and the "
-            f"single prediction is right for {percent(stats['pseudo_label_accuracy'])}."
+            f"{row.label} keeps {decimal(stats['candidates'], 1)} candidate classes per unlabeled image on average. "
+            f"The candidates contain the true class for {percent(stats['candidate_hit_rate'])} of the images. The "
+            f"single prediction is correct for {percent(stats['pseudo_label_accuracy'])}."
         ]
         agreement = row.cells["agreement"].value
         if agreement is not None:
             sentences.append(
-                "Without being told any group, it found clusters of classes that agree with the groups "
-                f"({groups_told(run)}) by an adjusted Rand index of {decimal(agreement)} (1: the same, 0: chance)."
+                f"Its clusters of classes agree with the groups ({describe_groups(run)}), which it never saw, with an "
+                f"adjusted Rand index of {decimal(agreement)} (1: identical, 0: random)."
             )
         return sentences
     return []
 
 
-def _remarks(scores: Sequence[Score], runs: Sequence[Run], where: str) -> list[str]:
+def _notes(scores: Sequence[Score], runs: Sequence[Run], where: str) -> list[str]:
     notes = []
     single = [score.label for score in scores if len(score.seeds) == 1]
     if single:
         notes.append(
-            f"{enumeration(single)}: one seed. Another seed gives another number; "
-            "repeat with several before relying on a small difference."
+            f"{join_words(single)}: one seed. Results vary between seeds; repeat with several seeds before relying on "
+            "a small difference."
         )
     different = differences_beyond_method(runs)
     if different:
-        notes.append(f"The runs{where} differ in more than the method: {enumeration(different)}.")
+        notes.append(f"The runs{where} differ in more than the method: {join_words(different)}.")
     left_out = max((len(run.result.get("unreadable") or ()) for run in runs), default=0)
     if left_out:
-        notes.append(f"{count(left_out, 'image')} could not be read and stayed out.")
+        notes.append(f"{count(left_out, 'image')} could not be read and {'was' if left_out == 1 else 'were'} left out.")
     return notes

@@ -1,6 +1,6 @@
 "use strict";
-// Curves that answer the pointer, and a tree of classes that can be cut. Without this script the page shows the same
-// numbers as still drawings.
+// Interactive curves and an interactive class tree. Without this script, the report shows the same numbers as static
+// drawings.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const page = JSON.parse(document.getElementById("page-data").textContent);
@@ -26,7 +26,7 @@
     return found;
   };
 
-  // Five to seven round numbers from 0 to the first that is not below the top, as ticks_up_to in curves.py.
+  // Five to seven round ticks from 0 to the first one that is not below the top, as axis_ticks in style.py.
   const ticksUpTo = (top) => {
     const most = (top > 0 ? top : 1) / 3, power = 10 ** Math.floor(Math.log10(most));
     const step = [5, 2.5, 2, 1, 0.5].map((factor) => factor * power).find((size) => size < most);
@@ -64,8 +64,8 @@
       this.box.querySelector("svg")?.remove();
       const width = Math.max(260, this.box.clientWidth), height = Math.round(Math.min(300, width * 0.62));
       const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" }, this.box);
-      const said = this.curve.lines.map((line) => `${page.runs[line.run].label} ends at ${show(line.values.at(-1))} ${this.curve.unit}`);
-      svg.setAttribute("aria-label", `${this.curve.title} over training steps: ${said.join("; ")}.`);
+      const ends = this.curve.lines.map((line) => `${page.runs[line.run].label} ends at ${show(line.values.at(-1))} ${this.curve.unit}`);
+      svg.setAttribute("aria-label", `${this.curve.title} over training steps: ${ends.join("; ")}.`);
       const { low, high, heights } = this.range();
       const left = 48, right = width - 18, base = height - 38, ceiling = 10;
       this.x = (step) => left + ((step - low) / (high - low || 1)) * (right - left);
@@ -137,7 +137,7 @@
       })];
     }
 
-    // A finger does not hover: where it taps, the values stay until the next tap.
+    // Touch screens have no hover: the values of a tap stay until the next tap.
     press(event) {
       if (!event.isPrimary || event.button !== 0) return;
       this.from = this.at(event);
@@ -196,11 +196,11 @@
     const slider = document.getElementById("tree-k"), panel = document.getElementById("tree-panel");
     const photos = (label) => [...document.querySelectorAll(`#clusters img[data-class="${label}"]`)];
 
-    const open = (first, last, words) => {
+    const open = (first, last, title) => {
       leaves.forEach((leaf, place) => leaf.classList.toggle("chosen", place >= first && place <= last));
       branches.forEach((branch) => branch.classList.toggle("chosen", +branch.dataset.first >= first && +branch.dataset.last <= last));
       const head = document.createElement("h3");
-      head.textContent = words;
+      head.textContent = title;
       const list = document.createElement("div");
       list.className = "classes";
       list.style.setProperty("--photos", "2");
@@ -221,7 +221,7 @@
     const cut = (k) => {
       const kept = leaves.length - k;
       branches.forEach((branch) => branch.classList.toggle("cut", +branch.dataset.step >= kept));
-      const joined = new Array(leaves.length).fill(false); // whether a leaf is in one group with the leaf before
+      const joined = new Array(leaves.length).fill(false); // whether a leaf is in the group of the previous leaf
       branches.slice(0, kept).forEach((branch) => {
         for (let place = +branch.dataset.first + 1; place <= +branch.dataset.last; place++) joined[place] = true;
       });
@@ -237,7 +237,7 @@
     };
 
     branches.forEach((branch) => {
-      const choose = () => open(+branch.dataset.first, +branch.dataset.last, branch.dataset.words);
+      const choose = () => open(+branch.dataset.first, +branch.dataset.last, branch.dataset.title);
       branch.addEventListener("click", choose);
       branch.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(); });
     });
@@ -246,6 +246,6 @@
     document.getElementById("tree-controls").hidden = false;
     cut(+slider.value);
     const strongest = branches[0];
-    if (strongest) open(+strongest.dataset.first, +strongest.dataset.last, strongest.dataset.words);
+    if (strongest) open(+strongest.dataset.first, +strongest.dataset.last, strongest.dataset.title);
   }
 })();

@@ -10,13 +10,16 @@ from PIL import Image
 
 from semifine import UserError
 from semifine.cli.main import main
-from semifine.report.figures.bars import accuracy_interval, draw_cost, draw_results
-from semifine.report.figures.entropies import draw_entropies, draw_entropy_by_k
-from semifine.report.figures.gallery import write_figures
-from semifine.report.figures.matrices import draw_matrices
-from semifine.report.figures.objectives import draw_objectives, known_samples
-from semifine.report.figures.style import drawing
-from semifine.report.figures.training import draw_training
+from semifine.report.figures import write_figures
+from semifine.report.figures.accuracy import accuracy_interval, draw_cost, draw_results, draw_training
+from semifine.report.figures.soft_labels import (
+    draw_entropies,
+    draw_entropy_by_k,
+    draw_matrices,
+    draw_objectives,
+    known_samples,
+)
+from semifine.report.figures.style import paper_style
 from semifine.report.scores import group_runs
 from semifine.runs.run import Run, Series
 from tests.runs.fake_runs import changed_run, make_groups, planted_counts, write_run
@@ -66,7 +69,7 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     assert len(said) == len(NAMES) - 1
     assert "no tables-results: no run has test images" in said
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="file is a file; --figures names a folder"):
+    with pytest.raises(UserError, match="file is a file; give a folder for --figures"):
         write_figures([run], tmp_path / "file")
 
 
@@ -77,7 +80,7 @@ def test_files_of_others_are_not_drawn_over(runs: list[Run], tmp_path: Path) -> 
     mine = again[-1]
     mine.write_bytes(b"a drawing of my own")
     before = again[0].stat().st_mtime_ns
-    with pytest.raises(UserError, match=f"{mine.name} exists and is no figure of semifine"):
+    with pytest.raises(UserError, match=f"{mine.name} exists and is not a figure of semifine"):
         write_figures(runs, tmp_path / "figures")
     assert mine.read_bytes() == b"a drawing of my own"
     assert again[0].stat().st_mtime_ns == before, "nothing is drawn where not all can be"
@@ -86,7 +89,7 @@ def test_files_of_others_are_not_drawn_over(runs: list[Run], tmp_path: Path) -> 
 def test_seeds_become_one_line_and_one_bar(runs: list[Run]) -> None:
     groups = group_runs(runs)
     assert [(group.label, len(group.runs)) for group in groups] == [("Supervised", 1), ("FixMatch", 1), ("SoC", 3)]
-    with drawing():
+    with paper_style():
         figure = draw_training(groups)
         assert figure is not None
         lines = {line.get_label(): line for line in figure.axes[0].lines}
@@ -105,7 +108,7 @@ def test_seeds_become_one_line_and_one_bar(runs: list[Run]) -> None:
 
 def test_cost_shows_the_memory_of_runs_on_a_gpu(runs: list[Run]) -> None:
     on_gpu = [changed_run(run, result={**run.result, "peak_gpu_bytes": 2.5e9}) for run in runs[2:]]
-    with drawing():
+    with paper_style():
         figure = draw_cost(group_runs([runs[0], *on_gpu]))
         alone = draw_cost(group_runs(runs))
     assert figure is not None
@@ -122,7 +125,7 @@ def test_one_run_has_no_error_bar_of_its_cost(runs: list[Run]) -> None:
     seeds = [
         changed_run(run, series={}, result={**run.result, "time": {"steps": 100.0 + run.seed}}) for run in runs[2:]
     ]
-    with drawing():
+    with paper_style():
         figure = draw_cost(group_runs([runs[0], *seeds]))
     assert figure is not None
     assert len(figure.axes[0].patches) == 2
@@ -130,7 +133,7 @@ def test_one_run_has_no_error_bar_of_its_cost(runs: list[Run]) -> None:
 
 
 def test_matrices_have_scales_of_the_counts(runs: list[Run]) -> None:
-    with drawing():
+    with paper_style():
         figure = draw_matrices(runs)
     assert figure is not None
     assert figure.get_supxlabel() == "Colors follow the square root"
@@ -153,7 +156,7 @@ def test_long_names_stay_on_the_paper(runs: list[Run]) -> None:
         "FixMatch on a folder with a rather long name of its own",
         "SoC on synthetic",
     ]
-    with drawing():
+    with paper_style():
         for draw in (draw_training, draw_objectives, draw_entropies, draw_results, draw_cost):
             figure = draw(groups)
             assert figure is not None
@@ -165,7 +168,7 @@ def test_long_names_stay_on_the_paper(runs: list[Run]) -> None:
 
 
 def test_points_of_the_entropy_figure_are_the_images(runs: list[Run]) -> None:
-    with drawing():
+    with paper_style():
         figure = draw_entropies(group_runs(runs))
         by_k = draw_entropy_by_k(group_runs(runs))
     assert figure is not None
@@ -184,7 +187,7 @@ def test_every_group_has_its_panel(tmp_path: Path) -> None:
     """More of them than fit in a row: none is left out."""
     methods = ("soc", "fixmatch", "flexmatch", "pseudo_label", "simmatch", "curriculum", "self_training")
     groups = group_runs([Run(write_run(tmp_path / method, method, unlabeled=60)) for method in methods])
-    with drawing():
+    with paper_style():
         entropies, objectives = draw_entropies(groups), draw_objectives(groups)
     assert entropies is not None
     assert [axes.get_title() for axes in entropies.axes] == [group.label for group in groups]
@@ -195,7 +198,7 @@ def test_every_group_has_its_panel(tmp_path: Path) -> None:
 
 
 def test_hard_labels_can_be_seen_and_are_named(runs: list[Run]) -> None:
-    with drawing():
+    with paper_style():
         figure = draw_entropies(group_runs(runs))
     assert figure is not None
     soc, fixmatch = figure.axes
@@ -207,7 +210,7 @@ def test_hard_labels_can_be_seen_and_are_named(runs: list[Run]) -> None:
 def test_panels_of_training_share_their_steps_and_show_the_last(runs: list[Run]) -> None:
     second_half = Series(np.array([600, 1000]), np.ones(2))
     late = changed_run(runs[2], series={**runs[2].series, "pseudo_label_accuracy": second_half})
-    with drawing():
+    with paper_style():
         figure = draw_training(group_runs([runs[0], late]))
     assert figure is not None
     assert [axes.get_xlim()[0] for axes in figure.axes] == [0, 0]
