@@ -35,7 +35,7 @@ from semifine.runs.folder import RunFolder
 from semifine.training.fabric import create_fabric, training_stream
 from semifine.training.meters import AverageMeter
 from semifine.training.progress import Display
-from semifine.training.step import GraphedStep
+from semifine.training.acceleration import GraphedStep
 from semifine.training.trainer import Trainer
 from semifine.version import code_version
 
@@ -137,7 +137,7 @@ def time_full_step(trainer: Trainer, options: argparse.Namespace) -> float:
 
 def time_bare_step(trainer: Trainer, batch: Batch, options: argparse.Namespace) -> float:
     """Measures the network with the forward passes of the method."""
-    if trainer.train_state.teacher is None or not batch.unlabeled:
+    if trainer.train_state.ema is None or not batch.unlabeled:
         raise SystemExit("step_time.py needs a method with unlabeled images and an EMA network.")
 
     def step(batch: Batch, progress: Progress) -> None:  # noqa: ARG001
@@ -150,7 +150,7 @@ def time_bare_step(trainer: Trainer, batch: Batch, options: argparse.Namespace) 
         trainer.fabric.backward(loss)
         trainer.train_state.optimizer.step()
 
-    run_step = GraphedStep(step, print) if trainer.acceleration.graphs else step
+    run_step = GraphedStep(step, print) if trainer.acceleration.cuda_graphs else step
     noise = batch.clone()
     for view in (*noise.labeled.values(), *noise.unlabeled.values()):
         view.normal_()
@@ -159,7 +159,7 @@ def time_bare_step(trainer: Trainer, batch: Batch, options: argparse.Namespace) 
 
 def as_graph(call: Callable[[], object], trainer: Trainer) -> Callable[[int], object]:
     """Returns the call as a CUDA graph if the run uses CUDA graphs."""
-    if not trainer.acceleration.graphs:
+    if not trainer.acceleration.cuda_graphs:
         return lambda _: call()
     for _ in range(3):
         call()
@@ -191,7 +191,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "images_per_second": images / full * 1e3,
         "peak_memory_gb": peak / 1e9,
         "compiled": trainer.acceleration.compiled,
-        "graphs": trainer.acceleration.graphs,
+        "graphs": trainer.acceleration.cuda_graphs,
         "first_steps_s": wall - full * options.steps / 1e3,
     }
 
@@ -209,7 +209,7 @@ def measure_parts(trainer: Trainer, options: argparse.Namespace) -> dict[str, fl
 
     def optimize() -> None:
         trainer.train_state.optimizer.step()
-        trainer.train_state.average()
+        trainer.train_state.update_ema()
 
     parts["optimizer and EMA"] = time_calls(as_graph(optimize, trainer), options)
     meter = AverageMeter()

@@ -15,7 +15,7 @@ import torch
 
 from semifine.methods.base import Batch
 from semifine.training import fabric
-from semifine.training.evaluate import Assessment
+from semifine.training.evaluate import RunEvaluator
 from semifine.training.fit import fit
 from semifine.training.loader import BatchLoader
 from semifine.training.progress import Display
@@ -50,8 +50,8 @@ def with_bad_images(rank: int, out: Path, on_nonfinite: str) -> None:
 def with_long_evaluations(out: Path) -> None:
     """The first process is busy for longer than the others would wait for it within a step."""
     fabric.STEP_TIMEOUT = PATIENCE
-    evaluate = Assessment.evaluate
-    write_stats = Assessment.write_stats
+    evaluate = RunEvaluator.evaluate
+    write_stats = RunEvaluator.write_stats
 
     def slow(function: Callable[..., Any]) -> Callable[..., Any]:
         def slowly(*arguments: Any) -> Any:
@@ -60,8 +60,8 @@ def with_long_evaluations(out: Path) -> None:
 
         return slowly
 
-    Assessment.evaluate = slow(evaluate)  # type: ignore[method-assign]
-    Assessment.write_stats = slow(write_stats)  # type: ignore[method-assign]
+    RunEvaluator.evaluate = slow(evaluate)  # type: ignore[method-assign]
+    RunEvaluator.write_stats = slow(write_stats)  # type: ignore[method-assign]
     run(out, evaluate_every=STEPS)
 
 

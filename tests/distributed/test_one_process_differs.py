@@ -51,12 +51,12 @@ def test_work_of_the_first_process_that_takes_long_is_waited_for(runs: Path) -> 
 SLOW_SAVE = """
 import sys, time
 from semifine.cli.main import main
-from semifine.training import training_state
-save = training_state.save_checkpoint
+from semifine.training import state
+save = state.save_checkpoint
 def slowly(*arguments):
     time.sleep(14)  # longer than Fabric needs to see that a process of its own has ended
     save(*arguments)
-training_state.save_checkpoint = slowly
+state.save_checkpoint = slowly
 if __name__ == "__main__":
     sys.exit(main())
 """

@@ -64,7 +64,7 @@ class FillsTheDisk(Display):
 
 def test_a_disk_that_runs_full_in_training_costs_nothing_but_time(disk: Path, whole: dict[str, torch.Tensor]) -> None:
     out = disk / "run"
-    with pytest.raises(UserError, match="make room and go on with --resume"):
+    with pytest.raises(UserError, match="free some space and continue with --resume"):
         fit(tiny_settings(), out, display=FillsTheDisk(disk))
     assert (out / "checkpoints" / "last").resolve().name == "step-00000004"
     assert weights(out)
@@ -87,7 +87,7 @@ def test_numbers_and_log_that_cannot_be_written_stop_the_run(
                 (out / name).symlink_to("/dev/full")
                 self.log("Here the disk is full.")
 
-    with pytest.raises(UserError, match=rf"The disk is full \({out}\): make room and go on"):
+    with pytest.raises(UserError, match=rf"The disk is full \({out}\): free some space and continue"):
         fit(settings, out, display=LosesTheFile(quiet=True))
     assert (out / "checkpoints" / "last").resolve().name >= "step-00000004"
     (out / name).unlink()
@@ -124,7 +124,7 @@ def test_no_space_error_while_writing_decoded_images(
 
     cache = tmp_path / "cache"
     with monkeypatch.context() as patch:
-        patch.setattr("semifine.data.store_files.sync_to_disk", refuse)
+        patch.setattr("semifine.data.store.sync_to_disk", refuse)
         assert main([*command, str(cache)]) == 2
     assert f"There is no room left in {cache}" in capsys.readouterr().err
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []

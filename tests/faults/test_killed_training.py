@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from semifine.cli.main import main
 from semifine.runs.folder import locked
-from semifine.training.interruption import catch_stop_signals
+from semifine.training.fabric import catch_stop_signals
 from semifine.training.progress import Display
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,9 @@ def test_a_second_ctrl_c_is_not_waited_for() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_ctrl_c_before_training_starts_has_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_before_training_starts_has_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 

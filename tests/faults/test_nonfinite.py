@@ -16,7 +16,7 @@ from semifine.methods import method_names
 from semifine.methods.base import Batch
 from semifine.training.fit import fit
 from semifine.training.loader import BatchLoader
-from semifine.training.step import copied, restore_unless
+from semifine.training.step import clone_tensors, restore_unless
 from tests.conftest import tiny_settings
 from tests.faults.test_damaged_runs import Notes
 
@@ -118,7 +118,7 @@ def test_what_was_skipped_does_not_stop_a_run_that_goes_on_without_skipping(
 
 
 def test_what_the_first_step_makes_goes_back_to_nothing() -> None:
-    before = copied({"weight": torch.ones(2)})
+    before = clone_tensors({"weight": torch.ones(2)})
     state = {"weight": torch.full((2,), torch.nan), "momentum": torch.full((2,), torch.nan)}
     restore_unless(torch.tensor(True), state, before)
     assert state["weight"].isnan().all()

@@ -96,7 +96,7 @@ def test_the_accuracy_of_the_teacher_is_said_before_training(tmp_path: Path, mon
 
     monkeypatch.setattr(TrainStep, "__call__", noted_step)
     fit(tiny_settings("self_training", iterations=2), tmp_path / "run", display=display)
-    (said,) = [i for i, text in enumerate(display.said) if "learns from a network with" in text]
+    (said,) = [i for i, text in enumerate(display.said) if "frozen network of the method: " in text]
     assert "test top1" in display.said[said]
     assert said < display.said.index("a step")
 

@@ -35,4 +35,4 @@ def test_the_command_prints_for_people_and_programs(tmp_path: Path, capsys: pyte
     assert main(["doctor", "--cache", str(tmp_path)]) == 0
     assert "torch" in capsys.readouterr().out
     assert main(["doctor", "--cache", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["facts"]["timm"]
+    assert json.loads(capsys.readouterr().out)["environment"]["timm"]

@@ -1,106 +1,17 @@
+"""Summary of the evaluations of a run, and changes of clusters between them."""
+
 from __future__ import annotations
 
-import math
-from contextlib import nullcontext
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
-from semifine.methods.base import PseudoLabels
-from semifine.models import forward
-from semifine.models.classifier import create_classifier
-from semifine.training.evaluate import Evaluator, accuracy, confusion_matrix
-from semifine.training.fit import summarize_evaluations
-from semifine.training.meters import AverageMeter, PseudoLabelMeter
-from semifine.training.sample_stats import entropy
-
-
-def test_accuracy_counts_first_and_first_five() -> None:
-    probs = torch.tensor([[0.5, 0.2, 0.1, 0.1, 0.06, 0.04], [0.04, 0.06, 0.1, 0.1, 0.2, 0.5]])
-    assert accuracy(probs, torch.tensor([0, 0])) == {"top1": 50.0, "top5": 50.0}
-    assert accuracy(probs, torch.tensor([1, 1])) == {"top1": 0.0, "top5": 100.0}
-
-
-def test_percentages_are_free_of_rounding() -> None:
-    label = torch.arange(1000)
-    label[561:] = 0
-    assert accuracy(torch.eye(1000), label)["top1"] == 56.1
-
-
-def test_few_classes_have_a_top5_of_all() -> None:
-    assert accuracy(torch.tensor([[0.6, 0.4]]), torch.tensor([1]))["top5"] == 100.0
-
-
-def test_confusion_matrix_rows_are_true_classes() -> None:
-    probs = torch.eye(3)[[0, 1, 1, 2]]
-    expected = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 0, 1]])
-    assert torch.equal(confusion_matrix(probs, torch.tensor([0, 0, 1, 2])), expected)
-
-
-class Images:
-    """Stands in for a AugmentPipeline: row i is image i."""
-
-    def __init__(self, images: torch.Tensor) -> None:
-        self.images = images
-
-    def augment(self, rows: NDArray[np.int64], *_: object) -> dict[str, torch.Tensor]:
-        return {"test": self.images[torch.from_numpy(rows)]}
-
-
-def test_a_cpu_evaluates_few_images_at_a_time_to_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    images = torch.randn(23, 3, 32, 32)
-    network = create_classifier("test_resnet", 5, 32).eval()
-    with torch.no_grad():
-        expected = network(images)
-    sizes: list[int] = []
-    network.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
-    monkeypatch.setattr(forward, "CPU_PIXELS", 4 * 32 * 32)
-    evaluator = Evaluator(Images(images), nullcontext, 10)  # type: ignore[arg-type]
-    outputs = list(evaluator.outputs(network, np.arange(23)))
-    assert [len(output.logits) for output in outputs] == [10, 10, 3]
-    assert sizes == [4, 4, 2, 4, 4, 2, 3]
-    torch.testing.assert_close(torch.cat([output.logits for output in outputs]), expected.logits)
-    torch.testing.assert_close(torch.cat([output.features for output in outputs]), expected.features)
-
-
-@pytest.mark.parametrize(
-    ("device", "side", "at_once"), [("cpu", 224, 8), ("cpu", 32, 392), ("cpu", 4096, 1), ("cuda", 224, 999)]
-)
-def test_a_gpu_takes_all_images_at_once_and_a_cpu_few(device: str, side: int, at_once: int) -> None:
-    assert forward.micro_batch_size(999, side, torch.device(device)) == at_once
-
-
-def test_number_meter_gives_means_and_starts_anew() -> None:
-    meter = AverageMeter()
-    meter.update({"loss": torch.tensor(1.0)})
-    meter.update({"loss": torch.tensor(3.0)})
-    assert meter.read() == {"loss": 2.0}
-    assert meter.read() == {}
-
-
-def test_pseudo_label_meter_leaves_unknown_and_out_of_class_truths_out() -> None:
-    meter = PseudoLabelMeter(truth=torch.tensor([0, 1, -1, 7]), num_classes=3)
-    probs = torch.tensor([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8], [0.1, 0.8, 0.1]])
-    target = torch.tensor([[1.0, 0, 0], [0.7, 0.3, 0], [0, 0, 1.0], [0.3, 0.4, 0.3]])
-    meter.update(PseudoLabels(probs, target, torch.tensor([1.0, 0.0, 1.0, 1.0])), torch.arange(4))
-    numbers = meter.read()
-    assert numbers.pop("entropy_before") == pytest.approx(float(entropy(probs).mean()))
-    assert numbers.pop("entropy_after") == pytest.approx(float(entropy(target).mean()))
-    assert numbers.pop("predicted_classes") == pytest.approx(math.exp(1.5 * math.log(2))), "2, 1 and 1 of 4"
-    assert numbers == {
-        "candidates": 7 / 4,
-        "accepted": 3 / 4,
-        "single_candidate": 2 / 4,
-        "entropy_raised": 1 / 4,
-        "pseudo_label_accuracy": 50.0,
-        "candidate_hit_rate": 100.0,
-        "z_obj1": pytest.approx((0.8 + 0.3) / 2),
-        "accepted_accuracy": 100.0,
-    }
-    assert meter.read() == {}
+from semifine.runs.folder import RunFolder
+from semifine.training.evaluate import ClusterHistory
+from semifine.training.fit import fit, summarize_evaluations
+from semifine.training.progress import Display
+from tests.conftest import tiny_settings
 
 
 def test_results_are_named_for_how_they_were_selected() -> None:
@@ -119,3 +30,86 @@ def test_results_without_validation_or_test_images() -> None:
     assert "selected_on_val" not in summarize_evaluations([{"step": 1, "test_top1": 1.0, "test_top5": 2.0}])
     assert summarize_evaluations([{"step": 1, "val_top1": 1.0, "val_top5": 2.0}])["top1"] is None
     assert summarize_evaluations([]) == {}
+
+
+Facts = dict[str, torch.Tensor]
+
+
+def stats(*clusterings: list[list[int]]) -> Facts:
+    """Clusterings as lists of clusters, whose first class is the medoid."""
+    width = max(map(len, clusterings))
+    classes = sum(map(len, clusterings[0]))
+    clusters = torch.empty(len(clusterings), classes, dtype=torch.int32)
+    medoids = torch.zeros(len(clusterings), width, dtype=torch.int32)
+    for row, clustering in enumerate(clusterings):
+        for number, members in enumerate(clustering):
+            clusters[row, members] = number
+            medoids[row, number] = members[0]
+    return {"clusters": clusters, "medoids": medoids}
+
+
+def plain_changes(before: Facts, now: Facts) -> dict[str, float]:
+    """Class by class: its companions, and its medoid."""
+    count = {"cluster_changes": 0, "medoid_changes": 0}
+    rows, classes = before["clusters"].shape
+    for row in range(rows):
+        for c in range(classes):
+            then_own, now_own = (stats["clusters"][row] == stats["clusters"][row, c] for stats in (before, now))
+            count["cluster_changes"] += not torch.equal(then_own, now_own)
+            then_medoid, now_medoid = (
+                int(stats["medoids"][row, int(stats["clusters"][row, c])]) for stats in (before, now)
+            )
+            count["medoid_changes"] += then_medoid != now_medoid
+    return {name: value / rows for name, value in count.items()}
+
+
+@pytest.mark.parametrize(
+    ("now", "clusters", "medoids"),
+    [
+        ([[0, 1, 2], [3, 4]], 0, 0),
+        ([[3, 4], [0, 1, 2]], 0, 0),  # the same clusters in another order
+        ([[1, 0, 2], [3, 4]], 0, 3),  # another medoid of the same members
+        ([[0, 1], [3, 4, 2]], 5, 1),  # a class went over: both clusters have other members
+        ([[0, 1, 2, 3, 4]], 5, 2),
+    ],
+)
+def test_known_clusters(now: list[list[int]], clusters: int, medoids: int) -> None:
+    begun = [[0, 1, 2], [3, 4]]
+    history = ClusterHistory(stats(begun))
+    assert history.update(stats(begun)) == {}, "there is nothing to compare the first with"
+    assert history.update(stats(now)) == {"cluster_changes": clusters, "medoid_changes": medoids}
+    assert history.update(stats(now)) == {"cluster_changes": 0, "medoid_changes": 0}
+
+
+def test_changes_equal_a_plain_comparison_and_go_on_from_a_checkpoint() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw() -> Facts:
+        medoids = torch.stack([torch.randperm(9, generator=generator)[:4] for _ in range(3)])
+        clusters = torch.randint(4, (3, 9), generator=generator)
+        return {"medoids": medoids, "clusters": clusters.scatter(1, medoids, torch.arange(4).expand(3, 4))}
+
+    before = draw()
+    history = ClusterHistory(before)
+    history.update(before)
+    for _ in range(10):
+        now = draw()
+        resumed = ClusterHistory(now)
+        resumed.load_state_dict(history.state_dict())
+        assert history.update(now) == resumed.take_changes(now) == pytest.approx(plain_changes(before, now))
+        before = now
+
+
+def test_a_run_of_soc_records_them_from_the_second_evaluation_on(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    fit(tiny_settings("soc", evaluate_every=4), folder.path, display=Display(quiet=True))
+    records = [record for record in folder.read_metrics() if record["kind"] == "evaluation"]
+    assert "cluster_changes" not in records[0]
+    assert all(0 <= record["cluster_changes"] <= 6 for record in records[1:])
+    assert any(record["medoid_changes"] for record in records[1:])
+
+
+def test_other_methods_have_none(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    fit(tiny_settings("fixmatch", evaluate_every=6), folder.path, display=Display(quiet=True))
+    assert not any("cluster_changes" in record for record in folder.read_metrics())

@@ -22,12 +22,12 @@ from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier
 from semifine.runs.folder import RunFolder
+from semifine.training.acceleration import EAGER_STEPS, GraphedStep
 from semifine.training.fabric import create_fabric
 from semifine.training.fit import fit
 from semifine.training.init_weights import load_frozen
 from semifine.training.loader import Prefetcher, place_store
 from semifine.training.progress import Display
-from semifine.training.step import WARM_UP, GraphedStep
 from semifine.training.trainer import Trainer
 from tests.conftest import open_dataset, tiny_settings
 
@@ -89,8 +89,8 @@ def trainer_for(folder: Path, name: str = "soc", **more: Any) -> Trainer:
 def trained(trainer: Trainer) -> dict[str, torch.Tensor]:
     """All that steps change: the network, its average, and the method's state."""
     parts = {
-        "network": trainer.train_state.classifier,
-        "average": trainer.train_state.teacher,
+        "network": trainer.train_state.student,
+        "average": trainer.train_state.ema,
         "method": trainer.method,
     }
     return {
@@ -106,7 +106,7 @@ def test_every_place_of_the_store_gives_the_same_views(place: str) -> None:
     store = open_dataset(gpu_settings()).store
     rows = np.arange(40)
     device = torch.device("cuda", 0)
-    expected = AugmentPipeline(store.to(device), AugmentSettings(size=32), seed=0, device=device).make(
+    expected = AugmentPipeline(store.to(device), AugmentSettings(size=32), seed=0, device=device).augment(
         rows, ("weak", "strong", "test"), 3, "s"
     )
     placed, sentence = place_store(store, place, device)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def test_every_place_of_the_store_gives_the_same_views(place: str) -> None:
     assert placed.pixels.is_cuda == (place == "gpu")
     assert not placed.pixels.is_pinned()
     assert placed.pixels is not store.pixels or place == "disk"
-    views = AugmentPipeline(placed, AugmentSettings(size=32), seed=0, device=device).make(
+    views = AugmentPipeline(placed, AugmentSettings(size=32), seed=0, device=device).augment(
         rows, ("weak", "strong", "test"), 3, "s"
     )
     for name, view in expected.items():
@@ -127,16 +127,16 @@ def test_a_run_with_graphs_learns_what_a_run_without_them_learns(
 ) -> None:
     recorded = trainer_for(tmp_path / "graphs", method, iterations=9)
     recorded.run()
-    assert len(replays) == 9 - WARM_UP
+    assert len(replays) == 9 - EAGER_STEPS
     eager = trainer_for(tmp_path / "eager", method, iterations=9, cuda_graphs="off")
     eager.run()
-    assert len(replays) == 9 - WARM_UP
+    assert len(replays) == 9 - EAGER_STEPS
     torch.testing.assert_close(trained(recorded), trained(eager), rtol=0, atol=0)
 
 
 def test_phases_of_a_run_have_their_own_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
     result = run(tmp_path / "graphs", iterations=16, supervised_warmup=0.5)
-    assert len(replays) == 16 - 2 * WARM_UP
+    assert len(replays) == 16 - 2 * EAGER_STEPS
     assert len(set(replays)) == 2
     run(tmp_path / "eager", iterations=16, supervised_warmup=0.5, cuda_graphs="off")
     assert result["iterations"] == 16
@@ -147,10 +147,10 @@ def test_a_graph_reads_the_learning_rate_anew(tmp_path: Path) -> None:
     """With a learning rate of 0 from some step on, the student must stand still."""
     trainer = trainer_for(tmp_path, iterations=20, schedule="half_cosine", horizon=10, ema=0)
     trainer.run()
-    before = {name: value.clone() for name, value in trainer.train_state.classifier.named_parameters()}
+    before = {name: value.clone() for name, value in trainer.train_state.student.named_parameters()}
     trainer.settings = dataclasses.replace(trainer.settings, iterations=30)
     trainer.run()
-    torch.testing.assert_close(dict(trainer.train_state.classifier.named_parameters()), before)
+    torch.testing.assert_close(dict(trainer.train_state.student.named_parameters()), before)
 
 
 def test_a_resumed_run_goes_on_with_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
@@ -170,7 +170,7 @@ def test_a_resumed_run_goes_on_with_graphs(tmp_path: Path, replays: list[torch.c
     assert later.step == 8
     replays.clear()
     later.run()
-    assert len(replays) == 8 - WARM_UP
+    assert len(replays) == 8 - EAGER_STEPS
     torch.testing.assert_close(trained(later), trained(whole), rtol=0, atol=0)
 
 
@@ -214,7 +214,7 @@ def test_prefetched_batches_are_those_of_the_feed(tmp_path: Path) -> None:
     prefetcher = Prefetcher(loader, trainer.fabric.device)
     for step in (0, 1, 2, 7, 8):
         batch, expected = prefetcher.take(step), loader.batch(step)
-        prefetcher.prepare(step + 1)
+        prefetcher.prefetch(step + 1)
         for tensor, same in zip(batch.tensors(), expected.tensors(), strict=True):
             assert torch.equal(tensor, same)
 
@@ -231,7 +231,7 @@ def test_a_network_that_cannot_be_compiled_is_recorded_as_it_is(
     with trainer.display.tee(said.append):
         trainer.run()
     assert sum("cannot be compiled (No Triton)" in text for text in said) == 1
-    assert len(replays) == 6 - WARM_UP
+    assert len(replays) == 6 - EAGER_STEPS
 
 
 def test_a_compiled_run_trains(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_file_from_elsewhere_brings_its_head_only_when_asked(run: Path, tmp_pa
 
 
 def test_folders_and_settings_without_weights_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no weights"):
+    with pytest.raises(UserError, match="contains no weights"):
         start(tmp_path)
     with pytest.raises(UserError, match="no weights file"):
         start(tmp_path / "none.pt")

@@ -154,7 +154,7 @@ def test_a_logger_that_fails_is_left_out_and_training_goes_on(
         def close(self) -> None:
             raise AssertionError("it is left out already")
 
-    monkeypatch.setitem(loggers_module.OPENERS, "tensorboard", lambda *_: Broken())
+    monkeypatch.setitem(loggers_module.LOGGERS, "tensorboard", lambda *_: Broken())
     result = fit(tiny_settings(iterations=6, loggers="tensorboard"), tmp_path / "run")
     assert result["top1"] is not None
     said = [line for line in capsys.readouterr().err.splitlines() if "logger" in line]

@@ -1,9 +1,14 @@
+"""Statistics of unlabeled images and their table."""
+
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
@@ -13,7 +18,14 @@ from semifine.methods.base import DataInfo, PseudoLabels
 from semifine.methods.fixmatch import FixMatch, FixMatchSettings
 from semifine.methods.soc import SoC, SoCSettings
 from semifine.training.evaluate import EntropySweep
-from semifine.training.sample_stats import collect_sample_stats, entropy, sample_stats, summarize
+from semifine.training.sample_stats import (
+    Columns,
+    collect_sample_stats,
+    entropy,
+    sample_stats,
+    summarize,
+    write_sample_table,
+)
 from tests.conftest import open_dataset, tiny_settings
 
 
@@ -112,3 +124,35 @@ def test_a_method_without_clusters_has_no_sweep() -> None:
     info = DataInfo(num_classes=3, num_labeled=3, num_unlabeled=3)
     sweep.update(FixMatch(FixMatchSettings(), info), torch.full((2, 3), 1 / 3))
     assert sweep.table() is None
+
+
+def batch(start: int, target: np.ndarray) -> Columns:
+    index = np.arange(start, start + len(target))
+    return {
+        "index": index,
+        "path": np.array([f"é/{i}.jpg" for i in index], dtype=object),
+        "hit": index % 2 == 0,
+        "candidates": target,
+    }
+
+
+def test_candidates_become_lists_of_classes_the_most_probable_first(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    shares = ((4, 0.5), (1, 1.0), (3, 0.0), (5, 0.2))
+    targets = [random.random((size, 9)) * (random.random((size, 9)) < share) for size, share in shares]
+    starts = np.cumsum([0, *map(len, targets)])
+    batches = [batch(start, target) for start, target in zip(starts, targets, strict=False)]
+    numeric = write_sample_table(tmp_path / "new" / "samples.parquet", iter(batches))
+    table = pq.read_table(tmp_path / "new" / "samples.parquet")
+    expected = [sorted(np.flatnonzero(row), key=lambda i: -row[i]) for target in targets for row in target]
+    assert table.column("candidates").to_pylist() == expected
+    assert table.schema.field("candidates").type == pa.list_(pa.int32())
+    assert table.column("path").to_pylist() == [f"é/{i}.jpg" for i in range(13)]
+    assert numeric is not None
+    assert {name: column.tolist() for name, column in numeric.items()} == table.select(["index", "hit"]).to_pydict()
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["samples.parquet"]
+
+
+def test_without_images_there_is_no_table(tmp_path: Path) -> None:
+    assert write_sample_table(tmp_path / "samples.parquet", iter(())) is None
+    assert not (tmp_path / "samples.parquet").exists()

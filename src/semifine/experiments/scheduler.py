@@ -25,7 +25,7 @@ from semifine.errors import Interrupted, OutOfMemory, UserError
 from semifine.experiments.stages import LABELS, Stage, settings_in
 from semifine.files import write_atomically
 from semifine.runs.folder import RunFolder
-from semifine.training.interruption import catch_stop_signals
+from semifine.training.fabric import catch_stop_signals
 
 # Settings that name other stages or a file of weights. A finished grid may be moved as a whole, so names count alone.
 PLACES = ("weights", "labels", "method.teacher")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from typing import TypeVar
 
 import torch
 from torch import nn
 
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
-def create_ema(student: nn.Module) -> nn.Module:
+
+def create_ema(student: NetworkT) -> NetworkT:
     """A copy of the student that learns only by averaging."""
     return copy.deepcopy(student).requires_grad_(False).eval()
 

@@ -1,1 +1,1 @@
-"""Training: the loop, schedules, averaging, checkpoints, evaluation. The only room that knows Fabric."""
+"""Training: the trainer with its loader, step, evaluation, checkpoints and loggers."""

@@ -1,93 +1,35 @@
-"""Evaluation of a network during and after training."""
+"""Evaluation of a run during and after training: accuracy, clusters, and the files that reports read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from semifine.augment.pipeline import AugmentPipeline
 from semifine.data.catalog import Catalog, Split
+from semifine.inference.evaluate import Evaluator, confusion_matrix
 from semifine.methods.base import Method
-from semifine.models.forward import Output, micro_batch_size
+from semifine.models.classifier import Classifier
 from semifine.runs.checkpoint import save_weights
 from semifine.runs.folder import RunFolder
-from semifine.training.sample_stats import LabelHistory, collect_sample_stats, entropy, summarize, write_sample_table
-
-
-class Evaluator:
-    """Runs a network over rows of the image store, in batches, without gradient."""
-
-    def __init__(
-        self, views: AugmentPipeline, autocast: Callable[[], AbstractContextManager[None]], batch_size: int
-    ) -> None:
-        self._views = views
-        self._autocast = autocast
-        self._batch_size = batch_size
-
-    @torch.inference_mode()
-    def outputs(self, network: torch.nn.Module, rows: NDArray[np.int64]) -> Iterator[Output]:
-        """Logits and features, in float32, of batch after batch, in the order of the rows."""
-        was_training = network.training
-        network.eval()
-        for start in range(0, len(rows), self._batch_size):
-            images = self._views.make(rows[start : start + self._batch_size], ("test",), 0, "evaluation")["test"]
-            # A network that is compiled for the batches of training is not compiled again for these.
-            with self._autocast(), torch.compiler.set_stance("force_eager"):
-                outputs: list[Output] = [network(portion) for portion in _portions(images)]
-            logits = torch.cat([output.logits for output in outputs])
-            yield Output(logits.float(), torch.cat([output.features for output in outputs]).float())
-        network.train(was_training)
-
-    def predict(self, network: torch.nn.Module, rows: NDArray[np.int64]) -> Iterator[Tensor]:
-        """(b, K) probabilities of batch after batch, in the order of the rows."""
-        for output in self.outputs(network, rows):
-            yield torch.softmax(output.logits, dim=1)
-
-    def accuracy(self, network: torch.nn.Module, rows: NDArray[np.int64], label: Tensor) -> dict[str, float]:
-        """Top-1 and top-5 in percent over the rows."""
-        probs = torch.cat(list(self.predict(network, rows)))
-        return accuracy(probs, label.to(probs.device))
-
-
-def _portions(images: Tensor) -> tuple[Tensor, ...]:
-    """(N, 3, S, S) images in the numbers and the layout that suit their device."""
-    if images.device.type == "cpu":
-        images = images.contiguous(memory_format=torch.channels_last)
-    at_once = micro_batch_size(len(images), images.shape[-1], images.device)
-    return torch.split(images, at_once)
-
-
-def accuracy(probs: Tensor, label: Tensor) -> dict[str, float]:
-    """Top-1 and top-5 accuracy in percent; with fewer than five classes top-5 counts them all."""
-    top = probs.topk(min(5, probs.shape[1]), dim=1).indices
-    found = top == label[:, None]
-    first, any_of_five = torch.stack([found[:, 0].sum(), found.any(dim=1).sum()]).tolist()
-    return {"top1": 100 * first / len(label), "top5": 100 * any_of_five / len(label)}
-
-
-def confusion_matrix(probs: Tensor, label: Tensor) -> Tensor:
-    """(K, K) counts: row is the true class, column the predicted one."""
-    num_classes = probs.shape[1]
-    code = label * num_classes + probs.argmax(dim=1)
-    return torch.bincount(code, minlength=num_classes**2).reshape(num_classes, num_classes)
-
+from semifine.training.meters import LabelHistory
+from semifine.training.sample_stats import collect_sample_stats, entropy, summarize, write_sample_table
 
 NEVER = -1
 
 
 class ClusterHistory(nn.Module):
-    """Remembers every clustering as it was at the last evaluation; empty for a method without clusters.
+    """Compares the clusterings of classes with the previous evaluation; empty for methods without clusters.
 
-    Its buffer is part of a checkpoint, so that a resumed run compares with the evaluation before it. It stays on the
-    CPU: an evaluation waits for the device anyway, and a GPU has no deterministic way to sum over clusters.
+    The buffer is part of a checkpoint, so that a resumed run compares with the evaluation before it. It stays on the
+    CPU: an evaluation waits for the device anyway, and scatter_add on a GPU is not deterministic.
+
+    Args:
+        class_stats: The statistics of the method, of which the shape of ``clusters`` matters.
     """
 
     medoid_of: Tensor
@@ -97,10 +39,15 @@ class ClusterHistory(nn.Module):
         shape = class_stats["clusters"].shape if "clusters" in class_stats else (0, 0)
         self.register_buffer("medoid_of", torch.full(shape, NEVER, dtype=torch.int32))
 
-    def take_changes(self, class_stats: Mapping[str, Tensor]) -> dict[str, float]:
-        """Classes whose cluster has other members, and whose medoid is another one, as means over the clusterings.
+    def update(self, class_stats: Mapping[str, Tensor]) -> dict[str, float]:
+        """Returns how many classes changed, as means over the clusterings; empty at the first evaluation.
 
-        Nothing at the first evaluation. ``class_stats`` holds (n, K) ``clusters`` and (n, k) ``medoids``.
+        Args:
+            class_stats: ``clusters`` ``(n, K)`` and ``medoids`` ``(n, k)``.
+
+        Returns:
+            ``cluster_changes``: classes whose cluster has other members. ``medoid_changes``: classes with another
+            medoid.
         """
         if not self.medoid_of.numel():
             return {}
@@ -110,20 +57,20 @@ class ClusterHistory(nn.Module):
         if (before == NEVER).any():
             return {}
         return {
-            "cluster_changes": _mean_classes(_members(before) != _members(now)),
-            "medoid_changes": _mean_classes(before != now),
+            "cluster_changes": _mean_count(_hash_members(before) != _hash_members(now)),
+            "medoid_changes": _mean_count(before != now),
         }
 
 
-def _mean_classes(changed: Tensor) -> float:
-    """(n, K) -> the mean number of classes in a row."""
+def _mean_count(changed: Tensor) -> float:
+    """Returns the mean number of True entries per row of ``(n, K)``."""
     return float(changed.sum(dim=1, dtype=torch.float64).mean())
 
 
-def _members(medoid_of: Tensor) -> Tensor:
-    """(n, K) a number that stands for the members of each class's cluster, whichever of them is the medoid.
+def _hash_members(medoid_of: Tensor) -> Tensor:
+    """Returns a hash ``(n, K)`` of the members of each class's cluster, which does not depend on the medoid.
 
-    It is the sum of 64 random bits a member: two different clusters agree by a chance of 2^-64.
+    The hash is the sum of 64 random bits per member, so two different clusters collide with probability 2^-64.
     """
     num_classes = medoid_of.shape[1]
     generator = torch.Generator().manual_seed(num_classes)
@@ -132,25 +79,25 @@ def _members(medoid_of: Tensor) -> Tensor:
     return sums.gather(1, medoid_of)
 
 
-MAX_K = 50
-"""Numbers of clusters that are tried at most: more would cost much with thousands of classes, and show no more."""
+MAX_NUM_K = 50
+"""Largest number of k in the sweep: more would be expensive with thousands of classes."""
 
 
 class EntropySweep:
-    """Mean and spread over all images; empty for a method without clusters."""
+    """Entropy of the pseudo-labels for each number of clusters k; empty for methods without clusters."""
 
     def __init__(self) -> None:
         self._sums: dict[int, Tensor] = {}
 
     def update(self, method: Method, probs: Tensor) -> None:
-        """Adds a batch of (B, K) probabilities."""
-        for k, target in method.labels_by_k(probs, MAX_K):
+        """Adds a batch of probabilities ``(B, K)``."""
+        for k, target in method.labels_by_k(probs, MAX_NUM_K):
             values = entropy(target.float()).double()
             sums = torch.stack([values.sum(), values.square().sum(), values.new_tensor(len(values))])
             self._sums[k] = self._sums.get(k, 0) + sums
 
     def table(self) -> Tensor | None:
-        """(n, 4): k, mean, standard deviation and number of images; None where there is nothing."""
+        """Returns rows ``(n, 4)`` of k, mean, standard deviation and number of images; None without clusters."""
         rows = []
         for k, sums in sorted(self._sums.items()):
             total, squares, images = sums.tolist()
@@ -159,17 +106,27 @@ class EntropySweep:
         return torch.tensor(rows, dtype=torch.float64) if rows else None
 
 
-class Assessment:
-    """Looks at one network of a run, at evaluations and at the end; training goes on as if it had not."""
+class RunEvaluator:
+    """Evaluates a run during and after training, without any effect on training.
+
+    Args:
+        folder: The run folder.
+        catalog: The images, their labels and hidden labels.
+        evaluator: Runs networks on the stored images.
+        network: The evaluated network of the run.
+        method: The method, for pseudo-labels and statistics of classes.
+        history: Prediction changes during training.
+        clusters: The clusterings at the previous evaluation.
+    """
 
     def __init__(
         self,
         folder: RunFolder,
         catalog: Catalog,
         evaluator: Evaluator,
-        network: nn.Module,
+        network: Classifier,
         method: Method,
-        labels: LabelHistory,
+        history: LabelHistory,
         clusters: ClusterHistory,
     ) -> None:
         self._folder = folder
@@ -177,22 +134,27 @@ class Assessment:
         self._evaluator = evaluator
         self._network = network
         self._method = method
-        self._labels = labels
+        self._history = history
         self._clusters = clusters
 
     def evaluate(self, step: int, keep_sample_stats: bool) -> dict[str, Any]:
-        """The record of an evaluation; ``keep_sample_stats`` leaves the table of all unlabeled images, too."""
+        """Returns the record of an evaluation for ``metrics.jsonl``.
+
+        Args:
+            step: Number of finished steps.
+            keep_sample_stats: Also write the statistics of all unlabeled images to a file of this step.
+        """
         record: dict[str, Any] = {"kind": "evaluation", "step": step, **self.scores(self._network)}
         stats = self._method.class_stats()
         if (transitions := stats.get("transitions")) is not None:
             record |= {"transitions": int(transitions.sum()), "transition_pairs": int((transitions > 0).sum())}
-        record |= self._clusters.take_changes(stats)
+        record |= self._clusters.update(stats)
         if keep_sample_stats:
             record["unlabeled"] = self._write_sample_stats(self._folder.samples_at(step))
         return record
 
-    def scores(self, network: nn.Module) -> dict[str, float]:
-        """Accuracies of any network on the validation and test images that there are, such as ``test_top1``."""
+    def scores(self, network: Classifier) -> dict[str, float]:
+        """Returns the accuracies of any network on the validation and test images, such as ``test_top1``."""
         scores: dict[str, float] = {}
         for split in (Split.VAL, Split.TEST):
             rows = self._catalog.rows(split)
@@ -202,7 +164,7 @@ class Assessment:
         return scores
 
     def write_stats(self) -> dict[str, Any]:
-        """What reports need beyond the metrics: facts of every unlabeled image, and of the classes."""
+        """Writes the statistics of unlabeled images and classes for reports, and returns the means over the images."""
         if not self._method.trains_classifier:
             return {}
         sweep = EntropySweep()
@@ -210,10 +172,9 @@ class Assessment:
         self._write_class_stats(sweep.table())
         return means
 
-    def _write_sample_stats(self, path: Path, see: Callable[[Tensor], None] = lambda _: None) -> dict[str, Any]:
-        """The table of all unlabeled images, and its means; ``see`` is shown the probabilities on the way."""
-        changes = self._labels.changes.cpu().numpy()
-        batches = collect_sample_stats(self._catalog, self._evaluator, self._network, self._method, changes, see)
+    def _write_sample_stats(self, path: Path, on_batch: Callable[[Tensor], None] = lambda _: None) -> dict[str, Any]:
+        changes = self._history.changes.cpu().numpy()
+        batches = collect_sample_stats(self._catalog, self._evaluator, self._network, self._method, changes, on_batch)
         stats = write_sample_table(path, batches)
         return summarize(stats, self._catalog.num_classes) if stats is not None else {}
 

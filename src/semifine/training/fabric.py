@@ -1,13 +1,17 @@
-"""Lightning Fabric for a run: device, precision and processes."""
+"""Lightning Fabric for a run (device, precision, processes), stop signals, and failures of other processes."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -37,7 +41,15 @@ _BUFFER_OPTION = "forward_sync_buffers" if "forward_sync_buffers" in _DDP_OPTION
 for _name in ("lightning_fabric", "lightning.fabric"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
-__all__ = ["Fabric", "create_fabric", "training_stream"]
+__all__ = [
+    "Fabric",
+    "StopRequest",
+    "agree_to_stop",
+    "catch_stop_signals",
+    "create_fabric",
+    "explain_peer_failures",
+    "training_stream",
+]
 
 
 class LongBarrierStrategy(DDPStrategy):
@@ -110,3 +122,101 @@ def training_stream(device: torch.device) -> Iterator[None]:
             yield
     finally:
         default.wait_stream(stream)
+
+
+class StopRequest:
+    """Signal handler that stores the first signal; a second signal raises ``KeyboardInterrupt``."""
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self.signal_number is not None:
+            raise KeyboardInterrupt
+        self.signal_number = number
+
+
+@contextmanager
+def catch_stop_signals() -> Iterator[StopRequest]:
+    """Catches SIGINT and SIGTERM within the context; has no effect outside the main thread.
+
+    Example:
+        >>> with catch_stop_signals() as stop:
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     print(stop.signal_number)
+        15
+    """
+    request = StopRequest()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    try:
+        previous = [signal.signal(number, request) for number in numbers]
+    except ValueError:  # only the main thread may set handlers
+        yield request
+        return
+    try:
+        yield request
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)
+
+
+def agree_to_stop(fabric: Fabric, stop: StopRequest, may_communicate: bool) -> int | None:
+    """Returns the signal that stops the run, the same in all processes, or None.
+
+    Args:
+        fabric: The processes.
+        stop: The signals that this process received.
+        may_communicate: Whether all processes are at a step at which they exchange their signals.
+    """
+    if fabric.world_size == 1:
+        return stop.signal_number
+    if not may_communicate:
+        return None
+    received = torch.tensor(float(stop.signal_number or 0), device=fabric.device)
+    return round(float(fabric.all_reduce(received, reduce_op="max"))) or None  # type: ignore[arg-type]
+
+
+# The errors of communication libraries have no class of their own, but their messages contain one of these words.
+COMMUNICATION_WORDS = ("gloo", "nccl", "connection", "tcpstore")
+PEER_ENDED = "Another process of the run has ended"
+
+
+@contextmanager
+def explain_peer_failures(log: Path, rank: int) -> Iterator[None]:
+    """Replaces communication errors in the context by a ``UserError`` with the reason of the process that failed.
+
+    Args:
+        log: The ``log.jsonl`` that all processes write.
+        rank: Rank of this process.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or not torch.distributed.is_initialized():
+            raise
+        if not any(word in str(error).lower() for word in COMMUNICATION_WORDS):
+            raise
+        raise UserError(
+            f"{PEER_ENDED} ({_reason_of_peer(log, rank)}), so this one ends, too; "
+            "continue with --resume from the last checkpoint."
+        ) from error
+
+
+def _reason_of_peer(log: Path, rank: int) -> str:
+    """Returns the error of the process that failed first.
+
+    Only the last record of each process counts, because earlier records may come from an earlier attempt. Processes
+    that ended because of another one are no reason.
+    """
+    last_records: dict[int, dict[str, str]] = {}
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+            last_records[record["process"]] = record
+        except (ValueError, KeyError, TypeError):  # incomplete line of a process that was killed
+            continue
+    peers = set(range(torch.distributed.get_world_size())) - {rank}
+    for peer, record in last_records.items():
+        if peer in peers and record["kind"] == "error" and not record["text"].startswith(PEER_ENDED):
+            return f"process {peer}: {record['text'].rstrip('.')}"
+    return "it left no reason, as when it is killed from outside"

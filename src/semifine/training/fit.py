@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from semifine.config import RunSettings, read_run_settings, write_settings
 from semifine.config.loading import first_difference
-from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset
 from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_labels, read_labels
@@ -22,57 +18,24 @@ from semifine.devices import describe_hardware, peak_gpu_bytes, process_rank, re
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.files import write_json
 from semifine.methods import method_class
-from semifine.models.classifier import Classifier, check_backbone_name, check_image_size, create_classifier
+from semifine.models.classifier import Classifier, check_backbone_name
 from semifine.models.pretrained import LoadReport
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
-from semifine.training.estimate import (
+from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures
+from semifine.training.init_weights import create_network, load_frozen
+from semifine.training.loggers import Loggers, parse_logger_names
+from semifine.training.profiling import (
     MIN_STEPS_TO_BENCHMARK,
     benchmark_throughput,
     count_effective_images,
     format_memory_estimate,
-    profile_steps,
     format_time_estimate,
+    profile_steps,
 )
-from semifine.training.fabric import Fabric, create_fabric
-from semifine.training.init_weights import load_frozen, load_initial_weights
-from semifine.training.interruption import explain_peer_failures
-from semifine.training.loggers import Loggers, parse_logger_names
 from semifine.training.progress import Display, record_log
 from semifine.training.trainer import Trainer
 from semifine.version import code_version
-
-
-def summarize_evaluations(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
-    """``top1`` and ``top5`` are of the last evaluation; others stand beside them under their own names.
-
-    ``selected_on_val`` is the test accuracy at the best validation accuracy. ``best_on_test`` is the
-    paper's protocol, which looks at the test set to choose: best top-1 and, apart from it, best top-5.
-    """
-    if not evaluations:
-        return {}
-    last = evaluations[-1]
-    result: dict[str, Any] = {"top1": last.get("test_top1"), "top5": last.get("test_top5")}
-    if "val_top1" in last:
-        result["val"] = {"top1": last["val_top1"], "top5": last["val_top5"]}
-    if "val_top1" in last and "test_top1" in last:
-        chosen = max(evaluations, key=lambda record: record["val_top1"])
-        result["selected_on_val"] = {
-            "step": chosen["step"],
-            "top1": chosen["test_top1"],
-            "top5": chosen["test_top5"],
-        }
-    if "test_top1" in last:
-        result["best_on_test"] = {
-            "top1": max(record["test_top1"] for record in evaluations),
-            "top5": max(record["test_top5"] for record in evaluations),
-            "note": "chosen on the test set, as the paper's protocol does; not an honest estimate",
-        }
-    return result
-
-
-# What an attempt leaves, besides its lock and its log, that ended before its run began.
-BEFORE_A_RUN = ("classes.json", "data.json", "environment.json", "weights.json")
 
 
 def fit(
@@ -85,12 +48,30 @@ def fit(
     profile: bool = False,
     started: float | None = None,
 ) -> dict[str, Any]:
-    """Trains, or goes on training, in the folder ``out``, and returns what ``result.json`` holds.
+    """Trains a run, or resumes it, in the folder ``out``.
 
-    ``dataset`` is the data that ``settings`` name, if it is open already.
-    With several processes the first one writes, speaks and returns the result; the others return nothing.
-    ``profile`` watches some steps and leaves their trace in the folder; ``started`` is the moment, on
-    ``time.perf_counter``, from which the time to the first step counts.
+    Args:
+        settings: All settings of the run.
+        out: The run folder.
+        dataset: The data set of the settings, if it is already open.
+        resume: Continue the run in ``out`` if there is one.
+        display: Receives messages and metrics; by default the terminal.
+        profile: Profile some steps and write their trace to ``out``.
+        started: Start of the program on ``time.perf_counter``, from which the time to the first step counts.
+
+    Returns:
+        The content of ``result.json``. With several processes, only the first one returns it; the others return an
+        empty dict.
+
+    Raises:
+        Interrupted: After SIGINT or SIGTERM, when a checkpoint has been saved.
+        UserError: If settings, data, memory or disk space do not allow the run.
+
+    Example:
+        >>> from semifine.config import resolve
+        >>> settings = resolve([{"method.name": "soc", "iterations": 100}])
+        >>> fit(settings, Path("runs/soc"))["top1"]  # doctest: +SKIP
+        52.5
     """
     dataset = dataset or Dataset.open(settings.data, settings.data_settings)
     is_first = process_rank() == 0
@@ -104,32 +85,41 @@ def fit(
             _check_same_settings(settings, folder)
         if resume and folder.result.exists():
             if not newest_checkpoint(folder.checkpoints)[1]:
-                display.log(f"{out} is finished already.")
+                display.log(f"{out} is already finished.")
                 return folder.read_result() if is_first else {}
-            display.log(
-                f"{out} was finished, but its last checkpoint is not whole: it goes on from the newest that is."
-            )
+            display.log(f"{out} was finished, but its last checkpoint is damaged; continuing from the one before.")
         try:
-            with record_log(folder.log, display, process_rank()), explain_peer_failures(folder.log, process_rank()):
+            with (
+                _system_errors_as_user_errors(out),
+                record_log(folder.log, display, process_rank()),
+                explain_peer_failures(folder.log, process_rank()),
+            ):
                 return _fit(settings, folder, dataset, display, started, profile)
         except Interrupted:
             if is_first:
                 raise
-            return {}  # a failure would make the launcher kill the first process, which may still be busy
-        except (RuntimeError, MemoryError) as error:
-            if not (memory := exhausted_memory(error)):
-                raise
-            raise OutOfMemory(
-                memory,
-                "lower --batch-size, --mu or --image-size, choose a smaller --backbone, or store the images elsewhere "
-                f"with --store {'host' if memory == 'GPU' else 'disk'}",
-            ) from error
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise UserError(
-                f"The disk is full ({error.filename or out}): make room and go on with --resume."
-            ) from error
+            return {}  # a failure would make the launcher kill the first process, which may still be saving
+
+
+@contextmanager
+def _system_errors_as_user_errors(out: Path) -> Iterator[None]:
+    """Replaces errors of exhausted memory and of a full disk by a ``UserError`` with the remedy."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not (memory := exhausted_memory(error)):
+            raise
+        raise OutOfMemory(
+            memory,
+            "lower --batch-size, --mu or --image-size, choose a smaller --backbone, or store the images elsewhere "
+            f"with --store {'host' if memory == 'GPU' else 'disk'}",
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise UserError(
+            f"The disk is full ({error.filename or out}): free some space and continue with --resume."
+        ) from error
 
 
 def _fit(
@@ -139,24 +129,31 @@ def _fit(
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
     fabric = create_fabric(settings.train)
     fabric.launch()
-    labels = _labels_of_the_run(settings, folder, fabric)
+
+    # Data
+    labels = _read_extra_labels(settings, folder, fabric)
     _decode_images(dataset, settings, labels, display, near_duplicates=fabric.is_global_zero)
-    fabric.barrier()  # whoever decodes images, the others wait for it
+    fabric.barrier()  # one process decodes the images
+    class_names = dataset.catalog.class_names
     if folder.settings.exists():
-        folder.check_classes(dataset.catalog.class_names)
+        folder.check_classes(class_names)
     for note in (dataset.catalog.describe(), *settings.notes):
         display.log(note)
-    classifier, report = _create_network(settings, folder, dataset.catalog.class_names)
+
+    # Networks
+    classifier, report = create_network(settings, folder, class_names)
     if report:
         display.log(f"weights: {report}")
     display.log(_memory_estimate(settings, classifier, dataset, fabric.device.type))
     image_seconds = _benchmark_image_seconds(settings, classifier, fabric)
-    frozen = _load_frozen(settings, classifier, dataset.catalog.class_names)
+    frozen_path = method_class(settings.method).frozen_network(settings.method_settings)
+    frozen = load_frozen(Path(frozen_path), classifier, class_names, settings.train) if frozen_path else None
+
+    # Training
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
     if fabric.is_global_zero:
-        _begin_folder(settings, folder, dataset, environment, report)
-        freeze_labels(dataset.labels, folder.labels)
+        _write_inputs(settings, folder, dataset, environment, report)
     trainer.resume()
     names = logger_names if fabric.is_global_zero else []
     trainer.loggers = Loggers(names, settings, folder, trainer.step, display.log)
@@ -166,31 +163,19 @@ def _fit(
     )
     if image_seconds is not None:
         display.log(_time_estimate(trainer, image_seconds / fabric.world_size))
-    if trainer.train_state.frozen is not None:
-        display.log(f"learns from a network with {_in_words(trainer.assessment.scores(trainer.train_state.frozen))}")
-    watched = profile and fabric.is_global_zero  # one trace, of the process that speaks
-    with profile_steps(folder.path / "profile", display.log) if watched else nullcontext() as after_step:
+    if frozen is not None:
+        display.log(f"frozen network of the method: {_format_scores(trainer.evaluator.scores(frozen))}")
+    profiled = profile and fabric.is_global_zero
+    with profile_steps(folder.path / "profile", display.log) if profiled else nullcontext() as after_step:
         trainer.run(started, after_step)
+
+    # Result
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes
         return {}
-    with trainer.time.measure("evaluation"):
-        unlabeled = trainer.assessment.write_stats()
-    result = {
-        "method": trainer.method.name,
-        "data": settings.data,
-        "seed": settings.train.seed,
-        "iterations": settings.train.iterations,
-        **summarize_evaluations(trainer.evaluations()),
-        "unlabeled": unlabeled,
-        "num_classes": dataset.catalog.num_classes,
-        "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
-        "unreadable": [path for path, _ in dataset.unreadable],
-        "seconds": round(trainer.time.training, 2),
-        "time": {part: round(seconds, 2) for part, seconds in trainer.time.seconds.items()},
-        "peak_gpu_bytes": peak_gpu_bytes(fabric.device),
-        "environment": environment,
-    }
+    with trainer.timer.measure("evaluation"):
+        unlabeled = trainer.evaluator.write_stats()
+    result = _summarize_run(settings, dataset, trainer, unlabeled, environment)
     write_json(folder.result, result)
     fabric.barrier()
     return result
@@ -199,7 +184,7 @@ def _fit(
 def _decode_images(
     dataset: Dataset, settings: RunSettings, labels: ExtraLabels | None, display: Display, near_duplicates: bool
 ) -> None:
-    """Decodes the images of the data set behind a progress bar."""
+    """Decodes the images of the data set with a progress bar."""
     with display.bar("decoding images", len(dataset.catalog)):
         dataset.open_store(
             settings.train.stored_side,
@@ -212,8 +197,8 @@ def _decode_images(
         )
 
 
-def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:
-    """Somebody may be labeling: all processes, and a resumed run, keep to what there was when the run began."""
+def _read_extra_labels(settings: RunSettings, folder: RunFolder, fabric: Fabric) -> ExtraLabels | None:
+    """Reads the labels of ``--labels`` in the first process; a resumed run uses the labels with which it started."""
     if not settings.train.labels:
         return None
     labels = None
@@ -222,10 +207,10 @@ def _labels_of_the_run(settings: RunSettings, folder: RunFolder, fabric: Fabric)
     return fabric.broadcast(labels)
 
 
-def _begin_folder(
+def _write_inputs(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, environment: dict[str, Any], report: LoadReport | None
 ) -> None:
-    """Only now, when nothing of what was asked for is wrong, does the folder become that of a run."""
+    """Writes the inputs of the run; from ``settings.yaml`` on, the folder is a run folder."""
     write_json(folder.environment, environment)
     write_json(folder.classes, {"names": dataset.catalog.class_names, "groups": dataset.catalog.class_groups})
     if dataset.report:
@@ -233,73 +218,122 @@ def _begin_folder(
     if report:
         write_json(folder.weights, report.as_dict())
     write_settings(settings, folder.settings)
+    freeze_labels(dataset.labels, folder.labels)
 
 
-def _create_network(
-    settings: RunSettings, folder: RunFolder, class_names: Sequence[str]
-) -> tuple[Classifier, LoadReport | None]:
-    train = settings.train
-    torch.manual_seed(seed_for("weights", train))
-    method = method_class(settings.method)
-    num_classes = len(class_names) if method.trains_classifier else 0
-    heads = partial(method.heads, settings.method_settings)
-    classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
-    check_image_size(classifier, train.backbone, train.image_size)
-    if newest_checkpoint(folder.checkpoints)[0] is not None:
-        return classifier, None  # the checkpoint will fill it; the file that the run began with may be gone by now
-    return classifier, load_initial_weights(classifier, train, class_names)
+def _summarize_run(
+    settings: RunSettings,
+    dataset: Dataset,
+    trainer: Trainer,
+    unlabeled: dict[str, Any],
+    environment: dict[str, Any],
+) -> dict[str, Any]:
+    """Returns the content of ``result.json``."""
+    return {
+        "method": trainer.method.name,
+        "data": settings.data,
+        "seed": settings.train.seed,
+        "iterations": settings.train.iterations,
+        **summarize_evaluations(trainer.evaluations()),
+        "unlabeled": unlabeled,
+        "num_classes": dataset.catalog.num_classes,
+        "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
+        "unreadable": [path for path, _ in dataset.unreadable],
+        "seconds": round(trainer.timer.training, 2),
+        "time": {phase: round(seconds, 2) for phase, seconds in trainer.timer.seconds.items()},
+        "peak_gpu_bytes": peak_gpu_bytes(trainer.fabric.device),
+        "environment": environment,
+    }
+
+
+def summarize_evaluations(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Summarizes the evaluations of a run.
+
+    Returns:
+        ``top1`` and ``top5``: test accuracy at the last evaluation. ``val``: validation accuracy at the last
+        evaluation. ``selected_on_val``: test accuracy at the best validation accuracy. ``best_on_test``: the best top-1
+        and, separately, the best top-5 test accuracy, which is the paper's protocol.
+
+    Example:
+        >>> summarize_evaluations([{"step": 10, "val_top1": 50.0, "val_top5": 90.0}])
+        {'top1': None, 'top5': None, 'val': {'top1': 50.0, 'top5': 90.0}}
+    """
+    if not evaluations:
+        return {}
+    last = evaluations[-1]
+    result: dict[str, Any] = {"top1": last.get("test_top1"), "top5": last.get("test_top5")}
+    if "val_top1" in last:
+        result["val"] = {"top1": last["val_top1"], "top5": last["val_top5"]}
+    if "val_top1" in last and "test_top1" in last:
+        selected = max(evaluations, key=lambda record: record["val_top1"])
+        result["selected_on_val"] = {
+            "step": selected["step"],
+            "top1": selected["test_top1"],
+            "top5": selected["test_top5"],
+        }
+    if "test_top1" in last:
+        result["best_on_test"] = {
+            "top1": max(record["test_top1"] for record in evaluations),
+            "top5": max(record["test_top5"] for record in evaluations),
+            "note": "selected on the test set, as in the paper's protocol; not an unbiased estimate",
+        }
+    return result
+
+
+# Estimates before training
+
+
+def _memory_estimate(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
+    train, precision = settings.train, resolve_precision(settings.train.precision, device)
+    estimate = format_memory_estimate(
+        classifier,
+        train.image_size,
+        _images_per_step(settings),
+        has_ema=bool(train.ema),
+        bytes_per_value=4 if precision == "fp32" else 2,
+        stored_bytes=dataset.store.nbytes,
+    )
+    return f"{estimate}; precision {precision}"
 
 
 def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
-    """Seconds that an image takes; None in a process that says nothing, and for a short run."""
+    """Measures the seconds per image in the first process; returns None in the others and for a short run."""
     train = settings.train
     if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK:
         return None
-    images = -(-_learning_images(settings) // fabric.world_size)
+    images = -(-_images_per_step(settings) // fabric.world_size)
     return benchmark_throughput(classifier, train.image_size, images, fabric.device, fabric.autocast)
 
 
 def _time_estimate(trainer: Trainer, image_seconds: float) -> str:
     first, last = trainer.step, trainer.settings.iterations
-    labeled_only = max(0, trainer.batches.loader.supervised_steps - first)
+    labeled_steps = max(0, trainer.batches.loader.supervised_steps - first)
     views = len(trainer.method.unlabeled_views)
-    images = count_effective_images(labeled_only, last - first - labeled_only, trainer.settings, views)
+    images = count_effective_images(labeled_steps, last - first - labeled_steps, trainer.settings, views)
     return format_time_estimate(images * image_seconds, last - first)
 
 
-def _learning_images(settings: RunSettings) -> int:
-    """Images a step from which the network learns."""
+def _images_per_step(settings: RunSettings) -> int:
+    """Number of images per step with a gradient."""
     train = settings.train
     return train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabeled_views))
 
 
-def _memory_estimate(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
-    train, precision = settings.train, resolve_precision(settings.train.precision, device)
-    sentence = format_memory_estimate(
-        classifier,
-        train.image_size,
-        _learning_images(settings),
-        has_average=bool(train.ema),
-        number_bytes=4 if precision == "fp32" else 2,
-        stored_bytes=dataset.store.nbytes,
-    )
-    return f"{sentence}; precision {precision}"
-
-
-def _load_frozen(settings: RunSettings, classifier: Classifier, classes: tuple[str, ...]) -> Classifier | None:
-    path = method_class(settings.method).frozen_network(settings.method_settings)
-    return load_frozen(Path(path), classifier, classes, settings.train) if path else None
-
-
-def _in_words(scores: dict[str, float]) -> str:
+def _format_scores(scores: dict[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.1f} %" for name, value in scores.items()) or "unknown accuracy"
 
 
+# Checks of the run folder
+
+FILES_BEFORE_SETTINGS = ("classes.json", "data.json", "environment.json", "weights.json")
+"""Files of a run that was stopped before ``settings.yaml`` was written."""
+
+
 def _check_folder(out: Path, resume: bool) -> None:
-    """A folder that holds anything is only touched to resume the run in it."""
+    """Raises ``UserError`` unless ``out`` is new, or holds a run to resume."""
     if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; --out names a folder for the run.")
-    if not out.exists() or _has_only_an_attempt(out):
+        raise UserError(f"{out} is a file; choose a folder with --out.")
+    if not out.exists() or _has_no_run(out):
         return
     if not RunFolder(out).settings.exists():
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
@@ -307,20 +341,20 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
 
 
-def _has_only_an_attempt(out: Path) -> bool:
-    """Whether a run that begins there harms nothing: files of our names are ours beside the log of an attempt."""
+def _has_no_run(out: Path) -> bool:
+    """Returns whether the folder is empty, or contains only the files of a run that stopped before it started."""
     log = RunFolder(out).log.name
-    half_written = {path.name for path in out.glob(".*.partial")}
+    partial = {path.name for path in out.glob(".*.partial")}
     names = {path.name for path in out.iterdir()} - {LOCK}
-    return not names or (log in names and names <= {log, *BEFORE_A_RUN, *half_written})
+    return not names or (log in names and names <= {log, *FILES_BEFORE_SETTINGS, *partial})
 
 
 def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
-    """A resumed run must be the run that was begun."""
+    """Raises ``UserError`` if a setting differs that may not change when a run is resumed."""
     difference = first_difference(read_run_settings(folder.settings), settings)
     if difference:
         key, before, now = difference
         raise UserError(
-            f"The run in {folder.path} was begun with {key} = {before}, not {now}; "
-            "a resumed run keeps its settings: leave the option out, or choose another --out."
+            f"The run in {folder.path} was started with {key} = {before}, not {now}; "
+            "a resumed run keeps its settings: omit the option, or choose another --out."
         )

@@ -1,78 +1,109 @@
-"""Initial weights of a run, and networks that were trained before."""
+"""The network of a run with its initial weights, and the trained networks that methods use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+import torch
 from safetensors import safe_open
 
-from semifine.config import TrainSettings
+from semifine.config import RunSettings, TrainSettings
+from semifine.config.train_settings import seed_for
 from semifine.errors import UserError
-from semifine.models.classifier import Classifier, create_classifier, normalization
+from semifine.methods import method_class
+from semifine.models.classifier import Classifier, check_image_size, create_classifier, normalization
 from semifine.models.pretrained import LoadReport, load_imagenet_weights, load_weights_file
-from semifine.runs.checkpoint import WEIGHTS, check_weights
+from semifine.runs.checkpoint import WEIGHTS, check_weights, newest_checkpoint
 from semifine.runs.folder import RunFolder
 from semifine.runs.run import Run
+
+
+def create_network(
+    settings: RunSettings, folder: RunFolder, class_names: Sequence[str]
+) -> tuple[Classifier, LoadReport | None]:
+    """Creates the classifier of a run.
+
+    Returns:
+        The classifier, and a report of the weights that were loaded. The report is None for random weights, and for a
+        run with a checkpoint, which needs no initial weights.
+    """
+    train = settings.train
+    torch.manual_seed(seed_for("weights", train))
+    method = method_class(settings.method)
+    num_classes = len(class_names) if method.trains_classifier else 0
+    heads = partial(method.heads, settings.method_settings)
+    classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
+    check_image_size(classifier, train.backbone, train.image_size)
+    if newest_checkpoint(folder.checkpoints)[0] is not None:
+        return classifier, None
+    return classifier, load_initial_weights(classifier, train, class_names)
 
 
 def load_initial_weights(
     classifier: Classifier, settings: TrainSettings, class_names: Sequence[str]
 ) -> LoadReport | None:
-    """Fills the classifier as the settings ask; None when its weights stay fresh."""
+    """Loads the weights that the settings name; returns None if the weights stay random."""
     if settings.weights is None:
         if settings.weights_head == "keep":
-            raise UserError("--weights-head keep takes the classifier of a file: name one with --weights.")
+            raise UserError("--weights-head keep needs a weights file: set --weights.")
         return load_imagenet_weights(classifier, settings.backbone) if settings.pretrained else None
     path = find_weights(Path(settings.weights))
     if path.name == WEIGHTS:
         check_weights(path.parent)
     keep_head = settings.weights_head == "keep"
-    if settings.weights_head == "auto" and classes_of(path) == list(class_names):
-        keep_head = classifier.num_classes > 0 and has_classifier(path)
+    if settings.weights_head == "auto" and _class_names_of(path) == list(class_names):
+        keep_head = classifier.num_classes > 0 and _has_classifier(path)
     return load_weights_file(classifier, path, keep_head)
 
 
 def find_weights(path: Path) -> Path:
-    """The file itself, or the evaluated model of a run or a checkpoint whose folder is given."""
+    """Returns the weights file at a path: a file, a run folder or a checkpoint folder."""
     if not path.is_dir():
         return path
     for file in (RunFolder(path).checkpoints / "last" / WEIGHTS, path / WEIGHTS):
         if file.is_file():
             return file
-    raise UserError(f"The folder {path} holds no weights: it is neither a run with a checkpoint nor a checkpoint.")
+    raise UserError(f"The folder {path} contains no weights: it is neither a run with a checkpoint nor a checkpoint.")
 
 
-def has_classifier(path: Path) -> bool:
-    """Whether one of our files of weights has a classifier; a network that was only pre-trained has none."""
+def _has_classifier(path: Path) -> bool:
+    """Returns whether a weights file of semifine has a classifier; networks of self-supervised runs have none."""
     with safe_open(path, "pt") as tensors:
         return "head.weight" in tensors.keys()  # noqa: SIM118
 
 
-def classes_of(path: Path) -> list[str] | None:
-    """The class names of the run that a file of weights lies in; None for a file from elsewhere."""
+def _class_names_of(path: Path) -> list[str] | None:
+    """Returns the class names of the run that a weights file belongs to, or None for other files."""
     if path.name != WEIGHTS or path.parent.parent.name != "checkpoints":
         return None
     folder = RunFolder(path.parent.parent.parent)
     return folder.read_class_names() if folder.classes.is_file() else None
 
 
-def load_frozen(path: Path, like: Classifier, classes: tuple[str, ...], settings: TrainSettings) -> Classifier:
-    """A trained classifier of the same classes that a new student learns from, frozen.
+def load_frozen(path: Path, like: Classifier, class_names: tuple[str, ...], settings: TrainSettings) -> Classifier:
+    """Loads the trained network that a method uses, without gradient.
 
-    A run folder may have any backbone, as long as it wants images of the student's colors; a weights file must
-    be of the student's own.
+    Args:
+        path: A run folder, with any backbone of the same normalization, or a weights file for the run's own backbone.
+        like: The network of the run.
+        class_names: The classes of the run.
+        settings: The training settings of the run.
     """
     if path.is_dir():
         run = Run(path)
-        if run.class_names != classes:
-            raise UserError(f"The run in {path} learned other classes than those of the data.")
+        if run.class_names != class_names:
+            raise UserError(f"The run in {path} has other classes than the data; choose another run.")
         network = run.load_network()
         if not network.num_classes:
-            raise UserError(f"{path} holds no classifier of these {len(classes)} classes to learn from.")
+            raise UserError(f"{path} contains no classifier of these {len(class_names)} classes; choose another run.")
     else:
-        network = create_classifier(settings.backbone, len(classes), settings.image_size).eval()
+        network = create_classifier(settings.backbone, len(class_names), settings.image_size).eval()
         load_weights_file(network, path, keep_head=True)
     if normalization(network) != normalization(like):
-        raise UserError(f"The network in {path} expects other image colors than '{settings.backbone}' does.")
+        raise UserError(
+            f"The network in {path} needs another normalization of images than '{settings.backbone}'; "
+            "choose a run with the same backbone."
+        )
     return network.requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Numbers of a run in the tools that people watch: TensorBoard, Weights & Biases, MLflow."""
+"""Loggers of metrics: TensorBoard, Weights & Biases and MLflow."""
 
 from __future__ import annotations
 
@@ -15,34 +15,48 @@ from semifine.errors import UserError
 from semifine.files import write_json
 from semifine.runs.folder import RunFolder
 
-PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
+NAMES = ("tensorboard", "wandb", "mlflow")
+"""Names of the loggers, which are also the names of their packages."""
 
 
 class Logger(Protocol):
-    """One tool; numbers that it has already, from before a resume, are not sent again."""
+    """An experiment tracker. After a resume, it does not log the same step twice."""
 
-    def log(self, step: int, numbers: Mapping[str, float]) -> None: ...
+    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
     def close(self) -> None: ...
 
 
 def parse_logger_names(text: str) -> list[str]:
-    """The names in ``--loggers``: ``auto`` is TensorBoard where it is installed, ``none`` nothing."""
+    """Returns the names in ``--loggers``; ``auto`` means TensorBoard if it is installed.
+
+    Example:
+        >>> parse_logger_names("none")
+        []
+    """
     if text == "none":
         return []
     if text == "auto":
         return ["tensorboard"] if find_spec("tensorboard") else []
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in PACKAGES:
-            raise UserError(f"loggers must be auto, none or some of {', '.join(PACKAGES)}, not '{name}'.")
-        if not find_spec(PACKAGES[name]):
+        if name not in NAMES:
+            raise UserError(f"loggers must be auto, none, or names from {', '.join(NAMES)}, not '{name}'.")
+        if not find_spec(name):
             raise UserError(f"The logger '{name}' is not installed: pip install 'semifine[{name}]'.")
     return list(dict.fromkeys(names))
 
 
 class Loggers:
-    """All loggers of a run. One that fails is left out, because a run is worth more than its curves elsewhere."""
+    """All loggers of a run. A logger that fails is removed, and training continues.
+
+    Args:
+        names: Names of the loggers.
+        settings: All settings of the run, which the loggers record.
+        folder: The run folder.
+        step: Number of finished steps.
+        log: Receives a message if a logger fails.
+    """
 
     def __init__(
         self, names: list[str], settings: RunSettings, folder: RunFolder, step: int, log: Callable[[str], None]
@@ -50,46 +64,47 @@ class Loggers:
         self._log = log
         self._open: dict[str, Logger] = {}
         for name in names:
-            self._try(name, partial(self._begin, name, settings, folder, step))
+            self._try(name, partial(self._start, name, settings, folder, step))
 
-    def _begin(self, name: str, settings: RunSettings, folder: RunFolder, step: int) -> None:
-        self._open[name] = OPENERS[name](settings, folder, step)
+    def _start(self, name: str, settings: RunSettings, folder: RunFolder, step: int) -> None:
+        self._open[name] = LOGGERS[name](settings, folder, step)
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Sends the numbers of a record of metrics.jsonl, named like ``train/loss``."""
-        numbers = {
+        """Logs the numbers of a record of ``metrics.jsonl`` under names such as ``train/loss``."""
+        metrics = {
             f"{record['kind']}/{name}": float(value)
             for name, value in record.items()
             if isinstance(value, int | float) and name not in ("step", "kind")
         }
         for name, logger in list(self._open.items()):
-            self._try(name, partial(logger.log, record["step"], numbers))
+            self._try(name, partial(logger.log, record["step"], metrics))
 
     def close(self) -> None:
+        """Closes all loggers."""
         for name, logger in list(self._open.items()):
             self._try(name, logger.close)
         self._open.clear()
 
-    def _try(self, name: str, do: Callable[[], Any]) -> None:
+    def _try(self, name: str, call: Callable[[], Any]) -> None:
         try:
-            do()
-        except Exception as error:  # other people's programs, often with a network behind them
+            call()
+        except Exception as error:  # third-party code, often with a network connection
             self._open.pop(name, None)
             reason = " ".join(str(error).split()) or type(error).__name__
-            self._log(f"The logger '{name}' failed and is left out from now on: {reason}")
+            self._log(f"The logger '{name}' failed and is not used any more: {reason}")
 
 
 class TensorBoardLogger:
-    """Event files in RUN/tensorboard."""
+    """Writes event files to ``RUN/tensorboard``."""
 
     def __init__(self, settings: RunSettings, folder: RunFolder, step: int) -> None:  # noqa: ARG002
-        from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard import SummaryWriter  # optional dependency
 
-        # What an interrupted run wrote after its last checkpoint is purged when TensorBoard reads the files.
+        # TensorBoard ignores what an interrupted run wrote after its last checkpoint.
         self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1 if step else None)
 
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        for name, value in numbers.items():
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
@@ -98,70 +113,70 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """A run of Weights & Biases; WANDB_PROJECT, WANDB_MODE and the like say where."""
+    """Logs to Weights & Biases; configured by environment variables such as WANDB_PROJECT and WANDB_MODE."""
 
     def __init__(self, settings: RunSettings, folder: RunFolder, step: int) -> None:  # noqa: ARG002
-        import wandb
+        import wandb  # optional dependency
 
-        known = _read_ids(folder)
-        known.setdefault("wandb", uuid.uuid4().hex[:8])
-        write_json(folder.loggers, known)
+        ids = _read_ids(folder)
+        ids.setdefault("wandb", uuid.uuid4().hex[:8])
+        write_json(folder.loggers, ids)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "semifine"),
             name=folder.path.resolve().name,
-            id=known["wandb"],
+            id=ids["wandb"],
             resume="allow",
             dir=str(folder.path),
             config=settings.as_dict(),
         )
         self._next = int(self._run.step)
 
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
         if step >= self._next:
-            self._run.log(dict(numbers), step=step)
+            self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
         self._run.finish()
 
 
 class MlflowLogger:
-    """A run of MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where."""
+    """Logs to MLflow; configured by MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME."""
 
     def __init__(self, settings: RunSettings, folder: RunFolder, step: int) -> None:  # noqa: ARG002
-        from mlflow.tracking import MlflowClient
+        from mlflow.tracking import MlflowClient  # optional dependency
 
         self._client = MlflowClient()
-        known = _read_ids(folder)
-        if "mlflow" not in known:
-            known["mlflow"] = self._begin(settings, folder)
-            write_json(folder.loggers, known)
-        self._id = known["mlflow"]
-        self._sent: dict[str, int] = {}
+        ids = _read_ids(folder)
+        if "mlflow" not in ids:
+            ids["mlflow"] = self._create_run(settings, folder)
+            write_json(folder.loggers, ids)
+        self._id = ids["mlflow"]
+        self._last_step: dict[str, int] = {}
 
-    def _begin(self, settings: RunSettings, folder: RunFolder) -> str:
+    def _create_run(self, settings: RunSettings, folder: RunFolder) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "semifine")
         experiment = self._client.get_experiment_by_name(name)
-        number = experiment.experiment_id if experiment else self._client.create_experiment(name)
-        run_id = str(self._client.create_run(number, run_name=folder.path.resolve().name).info.run_id)
+        experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(name)
+        run_id = str(self._client.create_run(experiment_id, run_name=folder.path.resolve().name).info.run_id)
         for key, value in settings.as_dict().items():
-            inner = value.items() if isinstance(value, dict) else [("", value)]
-            for part, number in inner:
-                self._client.log_param(run_id, f"{key}.{part}" if part else key, number)
+            nested = value.items() if isinstance(value, dict) else [("", value)]
+            for name, setting in nested:
+                self._client.log_param(run_id, f"{key}.{name}" if name else key, setting)
         return run_id
 
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        for name, value in numbers.items():
-            if name not in self._sent:
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            if name not in self._last_step:
                 history = self._client.get_metric_history(self._id, name)
-                self._sent[name] = max((metric.step for metric in history), default=-1)
-            if step > self._sent[name]:
+                self._last_step[name] = max((metric.step for metric in history), default=-1)
+            if step > self._last_step[name]:
                 self._client.log_metric(self._id, name, value, step=step)
 
     def close(self) -> None:
         self._client.set_terminated(self._id)
 
 
-OPENERS: dict[str, Callable[[RunSettings, RunFolder, int], Logger]] = {
+LOGGERS: dict[str, Callable[[RunSettings, RunFolder, int], Logger]] = {
     "tensorboard": TensorBoardLogger,
     "wandb": WandbLogger,
     "mlflow": MlflowLogger,
@@ -169,5 +184,5 @@ OPENERS: dict[str, Callable[[RunSettings, RunFolder, int], Logger]] = {
 
 
 def _read_ids(folder: RunFolder) -> dict[str, str]:
-    """By which names the tools know this run, so that a resumed one goes on there."""
+    """Returns the ids of this run in the trackers, so that a resumed run continues there."""
     return dict(json.loads(folder.loggers.read_text(encoding="utf-8"))) if folder.loggers.is_file() else {}

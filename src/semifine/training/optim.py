@@ -1,4 +1,4 @@
-"""Optimizer and learning-rate schedule."""
+"""Optimizer and learning rate schedule."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from torch.optim import SGD
 
 from semifine.config import TrainSettings
 
-STEPS = (0.6, 0.8)
-"""Shares of the horizon at which the schedule of MoCo v1 divides the learning rate by ten."""
-
-FLOOR = 1e-3
-"""What PyContrast's cosine leaves of the learning rate."""
+STEP_MILESTONES = (0.6, 0.8)
+"""Fractions of the horizon at which the ``steps`` schedule, from MoCo v1, divides the learning rate by ten."""
+COSINE_FLOOR = 1e-3
+"""Final value of the ``half_cosine_floor`` schedule, from PyContrast."""
+EXEMPT_NAMES = {"bn": ("bn",), "bn+bias": ("bn", "bias"), "none": ()}
+"""Parameters whose name contains one of these strings have no weight decay, as in the published code."""
 
 
 def learning_rate_factor(step: int, settings: TrainSettings) -> float:
-    """What the learning rate is multiplied with at a step.
+    """Returns the factor of the learning rate at a step.
 
-    ``cos716`` is t/W for t < W, then max(0, cos(7/16 pi (t - W) / (T - W))), ending at 0.195;
-    ``half_cosine`` ends at 0, ``half_cosine_floor`` at a thousandth; ``steps`` divides by ten at 60 % and at 80 %. T is
-    the horizon, W its warm-up share.
+    After a linear warmup of W steps, with the horizon T: ``cos716`` is max(0, cos(7/16 pi (t - W) / (T - W))), which
+    ends at 0.195; ``half_cosine`` ends at 0 and ``half_cosine_floor`` at 0.001; ``steps`` divides by ten at 60 % and at
+    80 % of the horizon.
+
+    Example:
+        >>> settings = TrainSettings(iterations=100, schedule="steps")
+        >>> [round(learning_rate_factor(step, settings), 4) for step in (0, 60, 80)]
+        [1.0, 0.1, 0.01]
     """
     horizon = settings.horizon or settings.iterations
     warmup = round(settings.warmup * horizon)
@@ -36,25 +42,22 @@ def learning_rate_factor(step: int, settings: TrainSettings) -> float:
     if settings.schedule == "half_cosine":
         return half_cosine
     if settings.schedule == "half_cosine_floor":
-        return FLOOR + (1 - FLOOR) * half_cosine
+        return COSINE_FLOOR + (1 - COSINE_FLOOR) * half_cosine
     if settings.schedule == "steps":
-        return 0.1 ** sum(done >= share for share in STEPS)
+        return 0.1 ** sum(done >= milestone for milestone in STEP_MILESTONES)
     return 1.0
 
 
-EXEMPT_NAMES = {"bn": ("bn",), "bn+bias": ("bn", "bias"), "none": ()}
-
-
 def create_optimizer(network: nn.Module, settings: TrainSettings, *, fused: bool) -> SGD:
-    """SGD; parameters whose name contains an exempt word (as the published codes choose them) do not decay."""
-    exempt_words = EXEMPT_NAMES[settings.decay_exempt]
-    decaying: list[nn.Parameter] = []
-    exempt: list[nn.Parameter] = []
+    """Returns SGD with two parameter groups: with weight decay and, if ``decay_exempt`` selects any, without."""
+    exempt_names = EXEMPT_NAMES[settings.decay_exempt]
+    decay: list[nn.Parameter] = []
+    no_decay: list[nn.Parameter] = []
     for name, parameter in network.named_parameters():
-        (exempt if any(word in name for word in exempt_words) else decaying).append(parameter)
-    groups: list[dict[str, Any]] = [{"params": decaying, "weight_decay": settings.weight_decay}]
-    if exempt:
-        groups.append({"params": exempt, "weight_decay": 0.0})
+        (no_decay if any(part in name for part in exempt_names) else decay).append(parameter)
+    groups: list[dict[str, Any]] = [{"params": decay, "weight_decay": settings.weight_decay}]
+    if no_decay:
+        groups.append({"params": no_decay, "weight_decay": 0.0})
     return SGD(
         groups,
         lr=settings.lr,
@@ -65,12 +68,13 @@ def create_optimizer(network: nn.Module, settings: TrainSettings, *, fused: bool
 
 
 def make_learning_rate_tensor(device: torch.device, optimizer: Any) -> None:
-    """The learning rate as a tensor of the device, where a CUDA graph can read it anew at each replay."""
+    """Makes the learning rate a tensor on the device, so that a CUDA graph reads its current value at each replay."""
     for group in optimizer.param_groups:
         group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
 
 
 def set_learning_rate(optimizer: Any, learning_rate: float) -> None:
+    """Sets the learning rate of all parameter groups, in place if it is a tensor."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(learning_rate)

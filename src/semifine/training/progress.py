@@ -1,4 +1,4 @@
-"""Progress of a run on the terminal and in its log."""
+"""Progress of a run: warnings, the dashboard on the terminal, and ``log.jsonl``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import contextlib
 import json
 import logging
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -33,92 +32,65 @@ from semifine.errors import Interrupted
 from semifine.version import code_version
 
 EARLY = 0.1
-"""Share of the steps in which a network that has learned nothing yet may look ill."""
+"""Fraction of the steps during which collapsed predictions are normal."""
 FEW_CLASSES = 0.2
-"""Share of the classes below which predictions count as collapsed; a balanced run has nearly all."""
-MUCH_WAITING = 0.5
-"""Share of the time that making batches may take before it is worth a word."""
+"""Fraction of the classes below which predictions count as collapsed; a balanced run predicts nearly all classes."""
+LONG_WAIT = 0.5
+"""Fraction of the time from which on making batches is a problem."""
 
 
-def find_warnings(step: int, total: int, num_classes: int, numbers: Mapping[str, float], skipped: int) -> list[str]:
-    """One sentence for each thing that is wrong now; empty when all is well."""
+def find_warnings(step: int, total: int, num_classes: int, metrics: Mapping[str, float], skipped: int) -> list[str]:
+    """Returns one sentence for each problem that the metrics show.
+
+    Args:
+        step: Number of finished steps.
+        total: Number of steps of the run.
+        num_classes: Number of classes.
+        metrics: The metrics of the last steps.
+        skipped: Number of steps skipped because of a non-finite loss.
+
+    Example:
+        >>> find_warnings(500, 1000, 100, {"predicted_classes": 3.0}, skipped=0)
+        ['predictions collapse: only about 3 of 100 classes are predicted.']
+    """
     found = []
-    settled = step >= EARLY * total
-    spread = numbers.get("predicted_classes")
-    if settled and spread is not None and spread < max(1.5, FEW_CLASSES * num_classes) and num_classes > 2:
-        found.append(f"predictions collapse: only about {spread:.0f} of {num_classes} classes are predicted.")
-    if settled and numbers.get("accepted") == 0:
-        found.append("no pseudo-label passes the threshold: unlabeled images teach nothing.")
+    is_late = step >= EARLY * total
+    predicted = metrics.get("predicted_classes")
+    if is_late and predicted is not None and predicted < max(1.5, FEW_CLASSES * num_classes) and num_classes > 2:
+        found.append(f"predictions collapse: only about {predicted:.0f} of {num_classes} classes are predicted.")
+    if is_late and metrics.get("accepted") == 0:
+        found.append("no pseudo-label passes the threshold: unlabeled images have no effect.")
     if skipped:
         found.append(f"the loss was not finite in {skipped} steps, which were skipped.")
-    waiting = numbers.get("data_wait", 0.0)
-    if waiting > MUCH_WAITING:
-        found.append(f"{100 * waiting:.0f} % of the time goes into making batches.")
+    waiting = metrics.get("data_wait", 0.0)
+    if waiting > LONG_WAIT:
+        found.append(f"{100 * waiting:.0f} % of the time is spent on making batches.")
     return found
-
-
-Phase = Literal["start_up", "steps", "evaluation", "saving"]
-
-
-class PhaseTimer:
-    """Seconds by part, those before a resume included; what is booked on no other part goes into steps.
-
-    The host's clock is read and no GPU waited for: of the steps that the host is ahead, some are booked late.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[Phase, float] = {"start_up": 0.0, "steps": 0.0, "evaluation": 0.0, "saving": 0.0}
-        self._since = time.perf_counter()
-        self._taken = 0.0
-
-    def start_steps(self, started: float | None) -> None:
-        """All since the moment ``started``, on ``time.perf_counter``, was start-up."""
-        self._since = time.perf_counter() if started is None else started
-        self._book("start_up")
-        self._taken = self.seconds["steps"]
-
-    @contextmanager
-    def measure(self, part: Phase) -> Iterator[None]:
-        """What passes in the context goes into the part."""
-        self._book("steps")
-        yield
-        self._book(part)
-
-    def lap(self) -> float:
-        """Seconds of steps since the last time."""
-        self._book("steps")
-        seconds, self._taken = self.seconds["steps"] - self._taken, self.seconds["steps"]
-        return seconds
-
-    @property
-    def training(self) -> float:
-        """All but the start-up."""
-        return sum(self.seconds.values()) - self.seconds["start_up"]
-
-    def _book(self, part: Phase) -> None:
-        now = time.perf_counter()
-        self.seconds[part] += now - self._since
-        self._since = now
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 32
-# The name in metrics.jsonl, what it is called here, and how it is written.
+# Name in metrics.jsonl, title and format of each row of the dashboard.
 ROWS = (
     ("loss", "loss", "{:.3f}"),
     ("val_top1", "validation top-1", "{:.1f} %"),
     ("test_top1", "test top-1", "{:.1f} %"),
-    ("pseudo_label_accuracy", "pseudo-labels right", "{:.1f} %"),
-    ("candidate_hit_rate", "truth among candidates", "{:.1f} %"),
-    ("candidates", "candidate classes", "{:.1f}"),
-    ("accepted", "labels that train", "{:.0%}"),
-    ("predicted_classes", "classes predicted", "{:.1f}"),
-    ("images_per_second", "images a second", "{:.0f}"),
+    ("pseudo_label_accuracy", "pseudo-label accuracy", "{:.1f} %"),
+    ("candidate_hit_rate", "candidates contain truth", "{:.1f} %"),
+    ("candidates", "candidates per image", "{:.1f}"),
+    ("accepted", "accepted pseudo-labels", "{:.0%}"),
+    ("predicted_classes", "predicted classes", "{:.1f}"),
+    ("images_per_second", "images per second", "{:.0f}"),
 )
 
 
 class Dashboard:
-    """Keeps the numbers of a run and shows them; rich asks for its look several times a second."""
+    """Live view of a run in the terminal: progress bar, curves and warnings.
+
+    Args:
+        total: Number of steps of the run.
+        done: Number of steps finished before.
+    """
 
     def __init__(self, total: int, done: int) -> None:
         self._progress = Progress(
@@ -133,33 +105,39 @@ class Dashboard:
         self._values: dict[str, list[float]] = {}
         self._warnings: Sequence[str] = ()
 
-    def step(self, done: int) -> None:
+    def set_step(self, done: int) -> None:
+        """Moves the progress bar."""
         self._progress.update(self._task, completed=done)
 
-    def add(self, numbers: Mapping[str, Any]) -> None:
-        """The newest numbers, of training or of an evaluation."""
+    def add(self, metrics: Mapping[str, Any]) -> None:
+        """Appends metrics of training or of an evaluation to the curves."""
         for name, _, _ in ROWS:
-            if name in numbers:
-                self._values.setdefault(name, []).append(float(numbers[name]))
+            if name in metrics:
+                self._values.setdefault(name, []).append(float(metrics[name]))
 
-    def warn(self, warnings: Sequence[str]) -> None:
-        """What is wrong now; replaces what was before."""
+    def set_warnings(self, warnings: Sequence[str]) -> None:
+        """Replaces the warnings."""
         self._warnings = warnings
 
     def __rich__(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
-        for name, title, form in ROWS:
+        for name, title, format_spec in ROWS:
             if name in self._values:
                 values = self._values[name]
-                table.add_row(title, Text(sparkline(values), style="cyan"), form.format(values[-1]))
-        alarms = [Text(f"! {warning}", style="bold yellow") for warning in self._warnings]
-        return Group(self._progress, table, *alarms)
+                table.add_row(title, Text(sparkline(values), style="cyan"), format_spec.format(values[-1]))
+        warnings = [Text(f"! {warning}", style="bold yellow") for warning in self._warnings]
+        return Group(self._progress, table, *warnings)
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """The values as blocks of eight heights, from the lowest to the highest; many are averaged."""
+    """Draws values as blocks of eight heights; more values than ``width`` are averaged in groups.
+
+    Example:
+        >>> sparkline([0, 1, 2, 3])
+        '▁▃▆█'
+    """
     if len(values) > width:
-        edges = [place * len(values) // width for place in range(width + 1)]
+        edges = [column * len(values) // width for column in range(width + 1)]
         parts = [values[start:end] for start, end in pairwise(edges)]
         values = [sum(part) / len(part) for part in parts]
     finite = [value for value in values if abs(value) < float("inf")]
@@ -169,7 +147,11 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
 
 
 class Display:
-    """Progress bars and a dashboard on a terminal, plain lines elsewhere, nothing when quiet."""
+    """Output on stderr: progress bars and a dashboard on a terminal, plain lines otherwise.
+
+    Args:
+        quiet: Print nothing.
+    """
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet)
@@ -181,7 +163,7 @@ class Display:
 
     @contextmanager
     def tee(self, sink: Callable[[str], None]) -> Iterator[None]:
-        """Also sends all messages to ``sink`` within the context, even when quiet."""
+        """Within the context, also sends all messages to ``sink``, even if the display is quiet."""
         before, self._sink = self._sink, sink
         try:
             yield
@@ -189,6 +171,7 @@ class Display:
             self._sink = before
 
     def log(self, text: str) -> None:
+        """Prints a message."""
         self._record(text)
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -198,7 +181,7 @@ class Display:
 
     @contextmanager
     def bar(self, title: str, total: int | None) -> Iterator[Display]:
-        """A progress bar for the time of the context."""
+        """Shows a progress bar within the context."""
         columns = (
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=30),
@@ -214,13 +197,18 @@ class Display:
                 self._progress = None
 
     def advance(self, done: int) -> None:
-        """Moves the bar of the current context."""
+        """Moves the progress bar."""
         if self._progress is not None:
             self._progress.update(self._task, completed=done)
 
     @contextmanager
     def training(self, total: int, done: int) -> Iterator[Display]:
-        """The dashboard for the time of the context, where there is a terminal to show it."""
+        """Shows the dashboard within the context if stderr is a terminal.
+
+        Args:
+            total: Number of steps of the run.
+            done: Number of steps finished before.
+        """
         if not self.console.is_terminal or self.console.quiet:
             yield self
             return
@@ -231,20 +219,21 @@ class Display:
             finally:
                 self._dashboard = None
 
-    def log_metrics(self, step: int, numbers: dict[str, Any], warnings: Sequence[str] = ()) -> None:
-        """The numbers of the log; a new warning is recorded, and said where there is no dashboard to show it."""
+    def log_metrics(self, step: int, metrics: dict[str, Any], warnings: Sequence[str] = ()) -> None:
+        """Shows metrics and warnings on the dashboard; without a dashboard, prints each kind of warning once."""
         if self._dashboard is not None:
-            self._dashboard.step(step)
-            self._dashboard.add(numbers)
-            self._dashboard.warn(warnings)
-        tell = self.log if self._dashboard is None else self._record
+            self._dashboard.set_step(step)
+            self._dashboard.add(metrics)
+            self._dashboard.set_warnings(warnings)
+        log = self.log if self._dashboard is None else self._record
         for warning in warnings:
-            kind = warning.partition(":")[0].lstrip("0123456789 ")  # the same warning with other numbers
+            kind = warning.partition(":")[0].lstrip("0123456789 ")  # warnings of one kind differ in their numbers
             if kind not in self._warned:
                 self._warned.add(kind)
-                tell(f"warning, step {step}: {warning}")
+                log(f"warning, step {step}: {warning}")
 
     def log_evaluation(self, record: dict[str, Any], total: int) -> None:
+        """Prints the accuracies of an evaluation."""
         if self._dashboard is not None:
             self._dashboard.add(record)
         parts = [
@@ -256,31 +245,37 @@ class Display:
 
 
 class RunLog:
-    """Appends one JSON object a line; processes of a run share the file."""
+    """Appends JSON lines to ``log.jsonl``, which all processes of a run share.
 
-    def __init__(self, path: Path, process: int) -> None:
+    Args:
+        path: The file.
+        rank: Rank of this process.
+    """
+
+    def __init__(self, path: Path, rank: int) -> None:
         self._path = path
-        self._process = process
+        self._rank = rank
 
     def write(self, kind: str, text: str) -> None:
+        """Appends a record."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, "process": self._process, "kind": kind, "text": text}, ensure_ascii=False)
+        line = json.dumps({"time": now, "process": self._rank, "kind": kind, "text": text}, ensure_ascii=False)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab+") as file:
-            if file.tell() and not self._ends_a_line(file):
-                line = "\n" + line  # the line before was cut short when a process or the disk ended
+            if file.tell() and not self._ends_with_newline(file):
+                line = "\n" + line  # the previous line is incomplete: its process was killed, or the disk was full
             file.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
     @staticmethod
-    def _ends_a_line(file: Any) -> bool:
+    def _ends_with_newline(file: Any) -> bool:
         file.seek(-1, os.SEEK_END)
         return bool(file.read(1) == b"\n")
 
 
 @contextlib.contextmanager
-def record_log(path: Path, display: Display, process: int) -> Iterator[None]:
-    """For the time of the context what the first process says, and what any warns of and raises, goes to the log."""
-    log = RunLog(path, process)
+def record_log(path: Path, display: Display, rank: int) -> Iterator[None]:
+    """Within the context, writes the messages of the first process and the warnings and errors of all to ``path``."""
+    log = RunLog(path, rank)
     log.write("start", f"semifine {code_version()}, process id {os.getpid()}")
     show, handler = warnings.showwarning, _LogHandler(log)
 
@@ -291,11 +286,11 @@ def record_log(path: Path, display: Display, process: int) -> Iterator[None]:
     warnings.showwarning = show_and_log  # type: ignore[assignment]
     logging.getLogger().addHandler(handler)
     try:
-        with display.tee(lambda text: log.write("message", text)) if process == 0 else contextlib.nullcontext():
+        with display.tee(lambda text: log.write("message", text)) if rank == 0 else contextlib.nullcontext():
             yield
         log.write("end", "finished")
     except BaseException as error:
-        with contextlib.suppress(OSError):  # a full disk, say, is itself what ended the run
+        with contextlib.suppress(OSError):  # the error itself may be a full disk
             log.write("stopped" if isinstance(error, Interrupted) else "error", str(error) or type(error).__name__)
         raise
     finally:
@@ -304,11 +299,11 @@ def record_log(path: Path, display: Display, process: int) -> Iterator[None]:
 
 
 class _LogHandler(logging.Handler):
-    """Warnings of libraries that speak through Python's logging."""
+    """Writes warnings of the ``logging`` module to the log."""
 
     def __init__(self, log: RunLog) -> None:
         super().__init__(logging.WARNING)
-        self._sink = log
+        self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._sink.write("warning", record.getMessage())
+        self._log.write("warning", record.getMessage())

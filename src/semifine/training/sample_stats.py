@@ -1,59 +1,66 @@
-"""Per-sample statistics of the unlabeled images, and their table."""
+"""Statistics of the pseudo-label of each unlabeled image, and the table that holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from semifine.config import TrainSettings
 from semifine.data.catalog import Catalog, PathColumn, Split
-from semifine.distributed import all_gather, last_occurrence
 from semifine.files import atomic_file
+from semifine.inference.evaluate import Evaluator
 from semifine.methods.base import Method, PseudoLabels
+from semifine.models.classifier import Classifier
 
-SMALL = 0.1
-"""Of the images trained on since the evaluation before. A look at an image costs about a quarter of training on it, a
-row of the table about 70 bytes: a run becomes about 3 % longer at most, and 50,000 steps leave about 70 MB at most."""
-
-if TYPE_CHECKING:
-    from semifine.training.evaluate import Evaluator
-
-
-def keep_sample_stats(settings: TrainSettings, unlabeled: int, learns_from_unlabeled: bool) -> bool:
-    """As the settings say; ``auto``: where there are few unlabeled images beside those of the steps in between."""
-    if settings.keep_sample_stats != "auto":
-        return settings.keep_sample_stats == "every"
-    images_a_step = settings.batch_size * (1 + settings.mu * learns_from_unlabeled)
-    return unlabeled <= SMALL * settings.evaluation_interval * images_a_step
-
+MAX_COST = 0.1
+"""Largest number of unlabeled images, relative to the training images between two evaluations, for which the statistics
+are kept at every evaluation. A prediction costs about a quarter of a training image and a row of the table about 70
+bytes, so a run takes at most 3 % longer and 50,000 steps write at most 70 MB."""
+LEMMA_SIZE = 11
+"""Number of candidates up to which Lemma 1 of the paper proves that selection never raises the entropy."""
 
 Columns = dict[str, NDArray[Any]]
 
-LEMMA_SIZE = 11
-"""Up to so many candidates, selection is proven never to raise the entropy (Lemma 1 of the paper)."""
+
+def keep_sample_stats(settings: TrainSettings, unlabeled: int, learns_from_unlabeled: bool) -> bool:
+    """Returns whether the statistics are kept at every evaluation; ``auto`` means if they cost little.
+
+    Args:
+        settings: The training settings.
+        unlabeled: Number of unlabeled images.
+        learns_from_unlabeled: Whether the method trains on unlabeled images.
+    """
+    if settings.keep_sample_stats != "auto":
+        return settings.keep_sample_stats == "every"
+    images_per_step = settings.batch_size * (1 + settings.mu * learns_from_unlabeled)
+    return unlabeled <= MAX_COST * settings.evaluation_interval * images_per_step
 
 
 @torch.no_grad()
 def collect_sample_stats(
     catalog: Catalog,
     evaluator: Evaluator,
-    network: torch.nn.Module,
+    network: Classifier,
     method: Method,
     changes: NDArray[np.int64],
-    see: Callable[[Tensor], None] = lambda _: None,
+    on_batch: Callable[[Tensor], None] = lambda _: None,
 ) -> Iterator[Columns]:
-    """Columns of facts for batch after batch of the unlabeled images.
+    """Yields the columns of the table for each batch of unlabeled images, computed on test views.
 
-    The network is the evaluated one, on the test view; the labels are those that the method would give.
-    ``changes`` (M,) says how often the prediction of each image changed in training; ``see`` is shown the
-    (B, K) probabilities of each batch.
+    Args:
+        catalog: The images and their hidden labels.
+        evaluator: Runs the network.
+        network: The evaluated network.
+        method: Gives the pseudo-labels.
+        changes: ``(M,)`` number of prediction changes of each unlabeled image in training.
+        on_batch: Called with the probabilities ``(B, K)`` of each batch.
     """
     rows = catalog.rows(Split.UNLABELED)
     paths = PathColumn(catalog.paths)
@@ -62,7 +69,7 @@ def collect_sample_stats(
         part = rows[start : start + len(probs)]
         truth = torch.from_numpy(catalog.truth[part]).to(probs.device)
         pseudo = method.pseudo_labels(probs)
-        see(probs)
+        on_batch(probs)
         yield {
             "index": np.arange(start, start + len(part)),
             "path": paths.take(part).array.astype(object),
@@ -74,10 +81,21 @@ def collect_sample_stats(
 
 
 def sample_stats(pseudo: PseudoLabels, truth: Tensor) -> dict[str, Tensor]:
-    """What became of each image, as columns of length B.
+    """Returns the statistics of a batch of pseudo-labels as columns ``(B,)``.
 
-    ``truth`` is -1 where unknown, K or more out of class. z_obj1 = p_y [y in C] and z_obj2 = |C| are the
-    paper's two objectives; ``hit`` says whether the candidates C hold the true class y.
+    ``z_obj1`` = p_y [y in C] and ``z_obj2`` = |C| are the paper's two objectives for the candidates C and the true
+    class y; ``hit`` is whether C contains y.
+
+    Args:
+        pseudo: The pseudo-labels.
+        truth: ``(B,)`` true classes; -1 if unknown, K or more if out of class.
+
+    Example:
+        >>> probs = torch.tensor([[0.7, 0.2, 0.1]])
+        >>> pseudo = PseudoLabels(probs, target=torch.tensor([[0.78, 0.22, 0.0]]), accepted=torch.ones(1))
+        >>> stats = sample_stats(pseudo, torch.tensor([1]))
+        >>> stats["hit"].tolist(), stats["z_obj2"].tolist()
+        ([True], [2])
     """
     probs, target = pseudo.probs.float(), pseudo.target.float()
     num_classes = probs.shape[1]
@@ -104,20 +122,25 @@ def sample_stats(pseudo: PseudoLabels, truth: Tensor) -> dict[str, Tensor]:
 
 
 def entropy(probs: Tensor) -> Tensor:
-    """-sum p log p over the last dimension, with 0 log 0 = 0."""
+    """Returns -sum p log p over the last dimension, with 0 log 0 = 0.
+
+    Example:
+        >>> entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
+        tensor([0.6931, 0.0000])
+    """
     plogp: Tensor = torch.special.xlogy(probs, probs)
     return -plogp.sum(dim=-1)
 
 
 def is_raised(before: Any, after: Any) -> Any:
-    """Where the selection made a label less certain than the prediction, beyond rounding."""
+    """Returns where the entropy increased by more than rounding."""
     return after > before + 1e-6
 
 
 def summarize(stats: Columns, num_classes: int) -> dict[str, Any]:
-    """Means over the unlabeled set; those that need a truth over the in-class images whose truth is known.
+    """Returns means over the unlabeled images; accuracies are over in-class images whose true class is known.
 
-    Where some images are known to be out of class, ``in_class`` and ``out_of_class`` tell them apart.
+    If some images are known to be out of class, ``in_class`` and ``out_of_class`` hold the means of both groups.
     """
     known = (stats["truth"] >= 0) & (stats["truth"] < num_classes)
     outside = stats["truth"] >= num_classes
@@ -153,12 +176,15 @@ def _means(stats: Columns, known: NDArray[np.bool_]) -> dict[str, float]:
 
 
 def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None:
-    """Writes batch after batch, and returns the numeric columns whole; None when there is no batch.
+    """Writes batches of columns to a Parquet file.
 
-    The (B, K) labels in the column ``candidates`` become lists of class ids, the most probable first.
+    The labels ``(B, K)`` in the column ``candidates`` become lists of class ids, the most probable first.
+
+    Returns:
+        The numeric columns of all batches, or None if there are no batches.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow as pa  # slow: only needed at evaluations
+    import pyarrow.parquet as pq  # slow: only needed at evaluations
 
     path.parent.mkdir(parents=True, exist_ok=True)
     first = next(batches, None)
@@ -178,7 +204,7 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
 
 
 def _offsets_and_classes(target: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The classes above 0 in the rows of (B, K) labels, one row after the other, and (B + 1,) where each row begins.
+    """Converts labels ``(B, K)`` to lists of the classes above 0, as ``(B + 1,)`` offsets and the classes of all rows.
 
     The most probable class of a row comes first, equally probable ones in the order of the classes.
     """
@@ -186,47 +212,3 @@ def _offsets_and_classes(target: NDArray[np.float32]) -> tuple[NDArray[np.int32]
     order = np.argsort(-target, axis=1, kind="stable")
     classes = order[np.arange(target.shape[1]) < sizes[:, None]]
     return np.append(0, sizes.cumsum()).astype(np.int32), classes.astype(np.int32)
-
-
-NEVER = -1
-
-
-class LabelHistory(nn.Module):
-    """How often the prediction of each image changed, and how many labels each class got; the same on all ranks.
-
-    Its buffers are part of a checkpoint, so that a resumed run counts on. Nothing flows back from it.
-    """
-
-    last: Tensor
-    changes: Tensor
-    predicted: Tensor
-    accepted: Tensor
-
-    def __init__(self, num_samples: int, num_classes: int) -> None:
-        super().__init__()
-        self.register_buffer("last", torch.full((num_samples,), NEVER))
-        self.register_buffer("changes", torch.zeros(num_samples, dtype=torch.int64))
-        self.register_buffer("predicted", torch.zeros(num_classes))
-        self.register_buffer("accepted", torch.zeros(num_classes))
-
-    @torch.no_grad()
-    def update(self, pseudo: PseudoLabels, index: Tensor) -> None:
-        """Adds the labels of a step's unlabeled images; the host does not wait."""
-        index = all_gather(index)
-        prediction = all_gather(pseudo.probs.argmax(dim=1))
-        accepted = all_gather(pseudo.accepted.float())
-        before = self.last[index]
-        changed = (before != NEVER) & (before != prediction)
-        place = last_occurrence(index)  # of an image that occurs twice in a batch, the later counts
-        self.changes.index_copy_(0, index, (self.changes[index] + changed)[place])
-        self.last.index_copy_(0, index, prediction[place])
-        is_class = (prediction[:, None] == torch.arange(len(self.predicted), device=index.device)).float()
-        self.predicted.add_(is_class.sum(dim=0))
-        self.accepted.add_((is_class * accepted[:, None]).sum(dim=0))
-
-    def pop_class_counts(self) -> dict[str, list[int]]:
-        """Labels that each class got since the last time: all predictions, and those that trained the network."""
-        counts = torch.stack([self.predicted, self.accepted]).round().long().tolist()
-        self.predicted.zero_()
-        self.accepted.zero_()
-        return dict(zip(("predicted", "accepted"), counts, strict=True))

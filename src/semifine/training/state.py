@@ -1,4 +1,4 @@
-"""The training state: networks, average and optimizer, and what a checkpoint holds."""
+"""Networks, EMA and optimizer of a run, and the checkpoints that hold them."""
 
 from __future__ import annotations
 
@@ -22,53 +22,52 @@ from semifine.runs.checkpoint import (
     load_training_state,
     load_weights,
     newest_checkpoint,
-    point_last_at,
+    repair_last_link,
     save_checkpoint,
 )
 from semifine.runs.folder import RunFolder
-from semifine.training.compile import Acceleration, compile_network
+from semifine.training.acceleration import Acceleration, compile_network
 from semifine.training.fabric import Fabric
 from semifine.training.meters import AverageMeter, PseudoLabelMeter
 from semifine.training.optim import create_optimizer
-from semifine.training.progress import Phase
+from semifine.training.profiling import Phase
 
 
 @dataclass(frozen=True)
 class TrainState:
-    """The networks of a run, on its device, ready to be trained."""
+    """The networks and the optimizer of a run, on its device."""
 
-    classifier: nn.Module
-    teacher: nn.Module | None
-    """The average of the classifier's weights, where the run keeps one."""
-    ema: float
-    evaluated: nn.Module
-    """The one of the two whose accuracy is reported."""
-    frozen: nn.Module | None
+    student: Classifier
+    ema: Classifier | None
+    """Exponential moving average of the student's weights; None if the run has none."""
+    ema_decay: float
+    evaluated: Classifier
+    """The student or its EMA: the network whose accuracy is reported."""
     networks: Networks
+    """The networks as a method calls them; its student is wrapped for mixed precision and several processes."""
     optimizer: Any
 
-    def average(self) -> None:
-        """Takes the classifier's weights into the average."""
-        if self.teacher is not None:
-            update_ema(self.teacher, self.classifier, self.ema)
+    def update_ema(self) -> None:
+        if self.ema is not None:
+            update_ema(self.ema, self.student, self.ema_decay)
 
-    def state(self) -> dict[str, Tensor]:
-        """Every tensor that a step changes: of the networks, and the optimizer's momentum, once there is any."""
-        networks = {"student": self.classifier, "teacher": self.teacher}
-        state = {
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns all tensors that a step changes: parameters, buffers, and the momentum after the first step."""
+        networks = {"student": self.student, "ema": self.ema}
+        tensors = {
             f"{owner}.{name}": value
             for owner, network in networks.items()
             if network is not None
             for name, value in (*network.named_parameters(), *network.named_buffers())
         }
         for parameter, memory in self.optimizer.state_dict()["state"].items():
-            state |= {f"{parameter}.{name}": value for name, value in memory.items() if isinstance(value, Tensor)}
-        return state
+            tensors |= {f"{parameter}.{name}": value for name, value in memory.items() if isinstance(value, Tensor)}
+        return tensors
 
-    def unevaluated(self) -> dict[str, nn.Module]:
-        """The network beside the evaluated one, where there are two, by its name in a checkpoint."""
-        both = {"student": self.classifier, "teacher": self.teacher}
-        return {name: net for name, net in both.items() if net is not None and net is not self.evaluated}
+    def other_networks(self) -> dict[str, nn.Module]:
+        """Returns the network that is not evaluated, if there is one, by its name in a checkpoint."""
+        networks = {"student": self.student, "ema": self.ema}
+        return {name: net for name, net in networks.items() if net is not None and net is not self.evaluated}
 
 
 def create_train_state(
@@ -80,39 +79,59 @@ def create_train_state(
     fabric: Fabric,
     log: Callable[[str], None],
 ) -> TrainState:
+    """Creates the EMA and the optimizer, and moves everything to the device.
+
+    Args:
+        classifier: The student with its initial weights. It is changed in place.
+        frozen: The trained network that the method uses, if any.
+        method: The method.
+        settings: The training settings.
+        acceleration: Whether to compile the student.
+        fabric: Device, precision and processes.
+        log: Receives notes for the user.
+    """
     if method.needs_ema and not settings.ema:
-        raise UserError(f"The method '{method.name}' learns from the averaged model: give --ema above 0.")
+        raise UserError(f"The method '{method.name}' needs the EMA of the weights: set --ema above 0.")
     classifier.to(fabric.device)
-    teacher = create_ema(classifier) if settings.ema else None
-    evaluated = teacher if teacher is not None and method.evaluates_ema else classifier
-    if evaluated is teacher and ema_is_too_slow(settings.ema, settings.iterations):
+    ema = create_ema(classifier) if settings.ema else None
+    evaluated = ema if ema is not None and method.evaluates_ema else classifier
+    if evaluated is ema and ema_is_too_slow(settings.ema, settings.iterations):
         log(
-            f"note: the model that is evaluated averages about {ema_steps(settings.ema)} steps "
-            f"(--ema {settings.ema}), long for a run of {settings.iterations}, and will lag behind; "
-            f"--ema {ema_decay_for(settings.iterations)} would suit."
+            f"note: --ema {settings.ema} averages about {ema_steps(settings.ema)} steps, which is long for a run of "
+            f"{settings.iterations}; the evaluated model will lag behind. "
+            f"--ema {ema_decay_for(settings.iterations)} suits this run."
         )
-    trained: nn.Module = classifier
+    student: nn.Module = classifier
     if settings.sync_bn and fabric.world_size > 1:
-        trained = convert_sync_batchnorm(classifier)  # timm's own: torch's drops the activations in timm's layers
+        student = convert_sync_batchnorm(classifier)  # torch's version drops the activations of timm's layers
     if acceleration.compiled:
-        torch.backends.cudnn.benchmark = not settings.deterministic  # the search takes about as long as compiling
-        compile_network(trained, log)
-    optimizer = create_optimizer(trained, settings, fused=fabric.device.type == "cuda")
-    student, optimizer = fabric.setup(trained, optimizer)
+        torch.backends.cudnn.benchmark = not settings.deterministic  # its search takes about as long as compiling
+        compile_network(student, log)
+    optimizer = create_optimizer(student, settings, fused=fabric.device.type == "cuda")
+    wrapped, optimizer = fabric.setup(student, optimizer)
     frozen = frozen.to(fabric.device) if frozen is not None else None
     return TrainState(
-        classifier=classifier,
-        teacher=teacher,
-        ema=settings.ema,
+        student=classifier,
+        ema=ema,
+        ema_decay=settings.ema,
         evaluated=evaluated,
-        frozen=frozen,
-        networks=Networks(student, teacher, settings.forward, frozen, fabric.autocast),
+        networks=Networks(wrapped, ema, settings.forward, frozen, fabric.autocast),
         optimizer=optimizer,
     )
 
 
-class TrainingState:
-    """The parts of a run that steps change, each with a state of its own."""
+class Checkpointer:
+    """Saves and restores everything that training steps change.
+
+    Args:
+        folder: The run folder.
+        catalog: The images; a run resumes only with the same numbers of labeled and unlabeled images.
+        train_state: Networks and optimizer.
+        method: The method, whose state is in its buffers.
+        histories: Further modules with state, by their names in the checkpoint.
+        meters: Meters with state, by their names in the checkpoint.
+        fabric: Device, precision and processes.
+    """
 
     def __init__(
         self,
@@ -125,7 +144,7 @@ class TrainingState:
         fabric: Fabric,
     ) -> None:
         self._folder = folder
-        self._learner = train_state
+        self._train_state = train_state
         self._method = method
         self._histories = histories
         self._meters = meters
@@ -133,15 +152,20 @@ class TrainingState:
         self._images = {split.name.lower(): len(catalog.rows(split)) for split in (Split.LABELED, Split.UNLABELED)}
 
     def save(self, step: int, seconds: Mapping[Phase, float]) -> None:
-        """All processes must ask, and the first one writes."""
+        """Saves a checkpoint. All processes must call this; the first one writes.
+
+        Args:
+            step: Number of finished steps.
+            seconds: Run time so far by phase.
+        """
         state = {
             "step": step,
             "seconds": dict(seconds),
             "images": self._images,
-            "optimizer": self._learner.optimizer.state_dict(),
+            "optimizer": self._train_state.optimizer.state_dict(),
             "method": self._method.state_dict(),
             **{name: history.state_dict() for name, history in self._histories.items()},
-            **{name: network.state_dict() for name, network in self._learner.unevaluated().items()},
+            **{name: network.state_dict() for name, network in self._train_state.other_networks().items()},
             "meters": {name: meter.state_dict() for name, meter in self._meters.items()},
             "loss_scale": self._fabric.strategy.precision.state_dict(),
             "random": torch.get_rng_state(),
@@ -149,45 +173,47 @@ class TrainingState:
         if self._fabric.device.type == "cuda":
             state["random_cuda"] = torch.cuda.get_rng_state(self._fabric.device)
         if self._fabric.is_global_zero:
-            save_checkpoint(self._folder.checkpoints, step, self._learner.evaluated.state_dict(), state)
+            save_checkpoint(self._folder.checkpoints, step, self._train_state.evaluated.state_dict(), state)
 
     def restore(self, log: Callable[[str], None]) -> tuple[int, dict[Phase, float]]:
-        """Fills everything from the newest checkpoint that is whole; the steps and seconds until it, 0 without one."""
+        """Restores the newest undamaged checkpoint.
+
+        Returns:
+            The number of finished steps and the run time by phase; 0 and an empty dict without a checkpoint.
+        """
         newest, notes = newest_checkpoint(self._folder.checkpoints)
         for note in notes:
             log(note)
         if newest is None:
             return 0, {}
         weights, state = load_weights(newest), load_training_state(newest)
-        if (then := state.get("images", self._images)) != self._images:
+        if state["images"] != self._images:
             raise UserError(
-                f"The run in {self._folder.path} would go on with other images than it began with (then: {then}, "
-                f"now: {self._images}): bring them back, or begin another run."
+                f"The images of the run in {self._folder.path} have changed (before: {state['images']}, "
+                f"now: {self._images}): restore them, or start another run."
             )
         try:
-            self._fill(weights, state)
+            self._load(weights, state)
         except (RuntimeError, ValueError, KeyError) as error:
             raise UserError(
-                f"The checkpoint {newest} does not fit the run that {self._folder.settings} and the data describe: "
-                "they have changed since it was written."
+                f"The checkpoint {newest} does not match {self._folder.settings} and the data: they have changed since "
+                "it was written. Restore them, or start another run."
             ) from error
         if self._fabric.is_global_zero:
-            point_last_at(newest)
-        seconds = state["seconds"]
-        return state["step"], seconds if isinstance(seconds, dict) else {"steps": seconds}  # runs of before had the sum
+            repair_last_link(newest)
+        return state["step"], state["seconds"]
 
-    def _fill(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
-        self._learner.evaluated.load_state_dict(weights)
-        for name, network in self._learner.unevaluated().items():
+    def _load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        self._train_state.evaluated.load_state_dict(weights)
+        for name, network in self._train_state.other_networks().items():
             network.load_state_dict(state[name])
-        self._learner.optimizer.load_state_dict(state["optimizer"])
+        self._train_state.optimizer.load_state_dict(state["optimizer"])
         self._method.load_state_dict(state["method"])
         for name, history in self._histories.items():
-            if name in state:  # runs of before it was kept go on without
-                history.load_state_dict(state[name])
-        for name, meter_state in state.get("meters", {}).items():
-            self._meters[name].load_state_dict(meter_state, self._fabric.device)
-        if state.get("loss_scale"):  # of fp16 alone
+            history.load_state_dict(state[name])
+        for name, meter in self._meters.items():
+            meter.load_state_dict(state["meters"][name], self._fabric.device)
+        if state["loss_scale"]:  # fp16 only
             self._fabric.strategy.precision.load_state_dict(state["loss_scale"])
         torch.set_rng_state(state["random"])
         if "random_cuda" in state and self._fabric.device.type == "cuda":

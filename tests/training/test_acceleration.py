@@ -1,4 +1,4 @@
-"""A network that cannot be compiled goes on as it is; one line says so."""
+"""torch.compile and CUDA graphs: when they are used, and what happens if they fail."""
 
 from __future__ import annotations
 
@@ -12,10 +12,65 @@ import torch._inductor.compile_fx
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from semifine.training.compile import CompiledCall, compile_network
+from semifine.errors import UserError
+from semifine.methods.fixmatch import FixMatch
+from semifine.training.acceleration import CompiledCall, choose_acceleration, compile_network
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+
+class Restless(FixMatch):
+    """A method whose steps differ."""
+
+    name = "restless"
+    cuda_graph_safe = False
+
+
+def settings(**more: object):
+    return tiny_settings("fixmatch", **more).train
+
+
+def test_a_long_run_on_a_gpu_is_compiled_and_recorded() -> None:
+    chosen = choose_acceleration(settings(iterations=20_000), FixMatch, CUDA, "bf16", 1)
+    assert chosen.compiled
+    assert chosen.cuda_graphs
+    assert chosen.notes == []
+
+
+def test_a_short_run_is_recorded_only() -> None:
+    chosen = choose_acceleration(settings(iterations=500), FixMatch, CUDA, "bf16", 1)
+    assert not chosen.compiled
+    assert chosen.cuda_graphs
+
+
+@pytest.mark.parametrize(
+    ("method", "precision", "world_size", "reason"),
+    [
+        (Restless, "bf16", 1, "differ"),
+        (FixMatch, "fp16", 1, "fp16"),
+        (FixMatch, "bf16", 2, "several processes"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said(method: type, precision: str, world_size: int, reason: str) -> None:
+    chosen = choose_acceleration(settings(iterations=500), method, CUDA, precision, world_size)
+    assert not chosen.cuda_graphs
+    (note,) = chosen.notes
+    assert reason in note
+
+
+def test_off_is_off_and_silent() -> None:
+    wanted = settings(iterations=20_000, compile="off", cuda_graphs="off")
+    chosen = choose_acceleration(wanted, FixMatch, CUDA, "bf16", 1)
+    assert (chosen.compiled, chosen.cuda_graphs, chosen.notes) == (False, False, [])
+
+
+def test_graphs_need_a_gpu() -> None:
+    with pytest.raises(UserError, match="cuda_graphs is on, but the run is on the CPU"):
+        choose_acceleration(settings(cuda_graphs="on"), FixMatch, CPU, "fp32", 1)
+
 
 Break = Callable[[type[Exception]], None]
 
@@ -59,7 +114,9 @@ def test_a_compiler_that_fails_leaves_the_plain_network(kind: type[Exception], b
     compile_network(compiled, said.append)
     torch.testing.assert_close(state_after(compiled, images), state_after(network(), images), rtol=0, atol=0)
     compiled(images)
-    assert said == ["The network cannot be compiled (No working C++ compiler found); training goes on uncompiled."]
+    assert said == [
+        "The network cannot be compiled (No working C++ compiler found); training continues without torch.compile."
+    ]
 
 
 def test_a_backward_pass_that_cannot_be_compiled_is_noticed_before_it_is_needed(
@@ -73,7 +130,7 @@ def test_a_backward_pass_that_cannot_be_compiled_is_noticed_before_it_is_needed(
     images, compiled = torch.randn(5, 4), network()
     compile_network(compiled, said.append)
     torch.testing.assert_close(state_after(compiled, images), state_after(network(), images), rtol=0, atol=0)
-    assert said == ["The network cannot be compiled (No backward); training goes on uncompiled."]
+    assert said == ["The network cannot be compiled (No backward); training continues without torch.compile."]
 
 
 def test_errors_of_a_compiled_network_stay_what_they_are() -> None:

@@ -1,13 +1,21 @@
-"""What a person sees of a run: sparklines, the dashboard, warnings."""
+"""Warnings, the dashboard, and the log of a run."""
 
 from __future__ import annotations
 
 import io
+import json
+import logging
+import warnings
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from semifine.training.progress import Dashboard, Display, find_warnings, sparkline
+from semifine.errors import UserError
+from semifine.training.fit import fit
+from semifine.training.progress import Dashboard, Display, find_warnings, record_log, sparkline
+from tests.conftest import tiny_settings
 
 
 def shown(display: Display) -> io.StringIO:
@@ -52,10 +60,10 @@ def test_a_warning_on_the_dashboard_is_recorded_once() -> None:
 def test_a_warning_goes_when_its_cause_is_gone() -> None:
     dashboard = Dashboard(total=10, done=0)
     console = Console(width=80)
-    dashboard.warn(["no label is accepted."])
+    dashboard.set_warnings(["no label is accepted."])
     with console.capture() as before:
         console.print(dashboard)
-    dashboard.warn([])
+    dashboard.set_warnings([])
     with console.capture() as after:
         console.print(dashboard)
     assert "no label is accepted" in before.get()
@@ -66,10 +74,10 @@ def test_without_a_terminal_each_warning_is_said_once(capsys: pytest.CaptureFixt
     display = Display()
     with display.training(total=10, done=0):
         for step in (1, 2, 3):
-            warnings = [f"{50 + step} % of the time goes into making batches.", "predictions collapse: about 1 of 6."]
+            warnings = [f"{50 + step} % of the time is spent on making batches.", "predictions collapse: about 1 of 6."]
             display.log_metrics(step, {"loss": 1.0, "images_per_second": 1.0}, warnings)
     assert capsys.readouterr().err.splitlines() == [
-        "warning, step 1: 51 % of the time goes into making batches.",
+        "warning, step 1: 51 % of the time is spent on making batches.",
         "warning, step 1: predictions collapse: about 1 of 6.",
     ]
 
@@ -84,7 +92,7 @@ WELL = {"loss": 1.0, "accepted": 0.5, "predicted_classes": 90.0, "data_wait": 0.
         ({"predicted_classes": 3.2}, 0, ["predictions collapse: only about 3 of 100 classes"]),
         ({"accepted": 0.0}, 0, ["no pseudo-label passes the threshold"]),
         ({}, 2, ["the loss was not finite in 2 steps"]),
-        ({"data_wait": 0.8}, 0, ["80 % of the time goes into making batches"]),
+        ({"data_wait": 0.8}, 0, ["80 % of the time is spent on making batches"]),
         ({"accepted": 0.0, "predicted_classes": 1.0}, 0, ["predictions collapse", "no pseudo-label"]),
     ],
 )
@@ -98,3 +106,54 @@ def test_a_network_that_has_just_begun_may_predict_few_classes() -> None:
     ill = {**WELL, "predicted_classes": 1.0, "accepted": 0.0}
     assert find_warnings(50, 1000, 100, ill, skipped=0) == []
     assert len(find_warnings(100, 1000, 100, ill, skipped=0)) == 2
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_run_logs_what_it_says_even_when_quiet_and_adds_to_it(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    fit(tiny_settings(iterations=4), out, display=Display(quiet=True))
+    first = lines(out / "log.jsonl")
+    assert [first[0]["kind"], first[-1]["kind"]] == ["start", "end"]
+    assert any(line["kind"] == "message" and "from step 0 of 4" in line["text"] for line in first)
+    times = [datetime.fromisoformat(line["time"]) for line in first]
+    assert times == sorted(times)
+    (out / "result.json").unlink()
+    fit(tiny_settings(iterations=4), out, resume=True, display=Display(quiet=True))
+    second = lines(out / "log.jsonl")
+    assert second[: len(first)] == first
+    assert any("from step 4 of 4" in line["text"] for line in second[len(first) :])
+
+
+def test_warnings_and_the_reason_of_the_end_are_logged(tmp_path: Path) -> None:
+    def complain() -> None:
+        with record_log(tmp_path / "log.jsonl", Display(quiet=True), process=1):
+            warnings.warn("this is odd", stacklevel=1)
+            logging.getLogger("some.library").warning("so is %s", "that")
+            raise UserError("The cause.")
+
+    with pytest.warns(UserWarning, match="this is odd"), pytest.raises(UserError):
+        complain()
+    logged = lines(tmp_path / "log.jsonl")
+    assert [line["kind"] for line in logged] == ["start", "warning", "warning", "error"]
+    assert [line["text"] for line in logged[1:]] == ["UserWarning: this is odd", "so is that", "The cause."]
+
+
+def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"time": "20')
+    with record_log(path, Display(quiet=True), process=0):
+        pass
+    cut, *whole = path.read_text().splitlines()
+    assert cut == '{"time": "20'
+    assert [json.loads(line)["kind"] for line in whole] == ["start", "end"]
+
+
+def test_a_mistake_before_the_run_is_logged_and_the_folder_can_be_used_again(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(UserError, match="no weights file"):
+        fit(tiny_settings(iterations=1, weights=str(tmp_path / "none.pth")), out, display=Display(quiet=True))
+    assert "no weights file" in lines(out / "log.jsonl")[-1]["text"]
+    assert fit(tiny_settings(iterations=1), out, display=Display(quiet=True))["iterations"] == 1

@@ -1,7 +1,8 @@
-"""Changes of each image's prediction and labels of each class, against a plain count."""
+"""Meters of training steps, and the history of predictions."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,40 @@ import torch
 from semifine.methods.base import PseudoLabels
 from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
+from semifine.training.meters import AverageMeter, LabelHistory, PseudoLabelMeter
 from semifine.training.progress import Display
-from semifine.training.sample_stats import LabelHistory, keep_sample_stats
+from semifine.training.sample_stats import entropy, keep_sample_stats
 from tests.conftest import tiny_settings
+
+
+def test_number_meter_gives_means_and_starts_anew() -> None:
+    meter = AverageMeter()
+    meter.update({"loss": torch.tensor(1.0)})
+    meter.update({"loss": torch.tensor(3.0)})
+    assert meter.read() == {"loss": 2.0}
+    assert meter.read() == {}
+
+
+def test_pseudo_label_meter_leaves_unknown_and_out_of_class_truths_out() -> None:
+    meter = PseudoLabelMeter(truth=torch.tensor([0, 1, -1, 7]), num_classes=3)
+    probs = torch.tensor([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8], [0.1, 0.8, 0.1]])
+    target = torch.tensor([[1.0, 0, 0], [0.7, 0.3, 0], [0, 0, 1.0], [0.3, 0.4, 0.3]])
+    meter.update(PseudoLabels(probs, target, torch.tensor([1.0, 0.0, 1.0, 1.0])), torch.arange(4))
+    numbers = meter.read()
+    assert numbers.pop("entropy_before") == pytest.approx(float(entropy(probs).mean()))
+    assert numbers.pop("entropy_after") == pytest.approx(float(entropy(target).mean()))
+    assert numbers.pop("predicted_classes") == pytest.approx(math.exp(1.5 * math.log(2))), "2, 1 and 1 of 4"
+    assert numbers == {
+        "candidates": 7 / 4,
+        "accepted": 3 / 4,
+        "single_candidate": 2 / 4,
+        "entropy_raised": 1 / 4,
+        "pseudo_label_accuracy": 50.0,
+        "candidate_hit_rate": 100.0,
+        "z_obj1": pytest.approx((0.8 + 0.3) / 2),
+        "accepted_accuracy": 100.0,
+    }
+    assert meter.read() == {}
 
 
 def labels(prediction: torch.Tensor, accepted: torch.Tensor, num_classes: int) -> PseudoLabels:
