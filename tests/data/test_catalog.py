@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pickle
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from semifine.data.catalog import UNKNOWN, Catalog, PathColumn, Split
+from semifine.data.catalog import UNKNOWN, Catalog, PathColumn, Split, case_variant_notes, normalize_class_name
 from semifine.errors import UserError
 
 from .conftest import MakeCatalog, SaveImage
@@ -51,7 +52,7 @@ def test_truth_revealed_takes_known_classes_only(catalog: Catalog) -> None:
         ("split", [0, 0, 1, 1, 4], "unknown split"),
         ("paths", ["a"], "equal length"),
         ("class_names", ("a", "a"), "differ"),
-        ("class_groups", ("a",), "one class group"),
+        ("class_groups", ("a",), "one entry per class"),
     ],
 )
 def test_broken_promises_are_caught(catalog: Catalog, column: str, value: object, message: str) -> None:
@@ -80,3 +81,17 @@ def test_many_paths_are_small_and_quick(tmp_path: Path) -> None:
     column = PathColumn(f"{tmp_path}/images/{i}.jpg" for i in range(100_000))
     assert len(pickle.dumps(column.array)) < 30_000_000
     assert column[99_999].endswith("99999.jpg")
+
+
+@pytest.mark.parametrize("written", [unicodedata.normalize(form, "fée") for form in ("NFC", "NFD")])
+def test_accents_and_blanks_make_no_other_class(written: str) -> None:
+    assert normalize_class_name(f" {written}\t") == "f\u00e9e"
+
+
+def test_classes_that_differ_in_case_are_named() -> None:
+    assert case_variant_notes(["Wren", "robin", "Robin", "wrens"]) == [
+        "these classes are learned separately, although their names differ only in case: 'robin' and 'Robin'"
+    ]
+    assert case_variant_notes(["wren", "robin"]) == []
+    (note,) = case_variant_notes([*"abcd", *"ABCD"])
+    assert note.endswith("'b' and 'B', 'c' and 'C', …")

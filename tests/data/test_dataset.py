@@ -38,7 +38,7 @@ def test_a_run_says_which_test_images_look_like_training_images(
     )
     fit(settings, tmp_path / "run", display=Display())
     said = " ".join("".join(capsys.readouterr()).split())
-    sentence = "1 image for measuring looks the same as one for training"
+    sentence = "1 validation or test image looks the same as a training image"
     assert said.count(sentence) == 1
     noted = json.loads((tmp_path / "run" / "data.json").read_text())
     assert noted["near_duplicates"] == [["labeled/b/1.png", "test/a/seen before.jpg"]]

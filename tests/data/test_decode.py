@@ -178,7 +178,7 @@ def test_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 def test_only_plain_files_of_a_data_set_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     reader = FileReader(["pipe.jpg"], [tmp_path])
-    with pytest.raises(OSError, match=r"pipe\.jpg is not a plain file"):
+    with pytest.raises(OSError, match=r"pipe\.jpg is not a regular file"):
         reader.read(0)
     assert read_size(reader.file(0)) is None
     assert read_exif(reader.file(0)) is None
@@ -190,7 +190,7 @@ def test_a_pipe_that_somebody_names_is_read(tmp_path: Path, save_image: SaveImag
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(image.read_bytes()))
     writer.start()
-    found = decode.decode_or_reason(str(pipe), 8)
+    found = decode.try_decode_file(str(pipe), 8)
     writer.join()
     assert not isinstance(found, str)
     assert found.shape == (8, 10, 3)
@@ -230,11 +230,11 @@ def test_photos_of_phones_are_read(tmp_path: Path) -> None:
 
 def test_a_missing_reader_for_photos_of_phones_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    decode._learn_heif.cache_clear()
+    decode._register_heif.cache_clear()
     (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
     with pytest.raises(OSError, match=r"pip install 'semifine\[heic\]'"):
         FileReader([str(tmp_path / "a.heic")]).read(0)
-    decode._learn_heif.cache_clear()
+    decode._register_heif.cache_clear()
 
 
 def test_the_first_picture_of_an_animation_is_taken(tmp_path: Path) -> None:

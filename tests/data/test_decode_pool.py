@@ -13,29 +13,32 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from semifine.data import decode_pool
-from semifine.data.decode import decode_or_reason
-from semifine.data.decode_pool import Reasons, decode_in_processes, processes_can_share
-from semifine.data.decode_worker import Packed
+from semifine.data.decode import try_decode_file
+from semifine.data.decode_pool import PackedImages, Reasons, decode_in_processes, pack_images, supports_processes
 from semifine.errors import UserError
 
-pytestmark = pytest.mark.skipif(not processes_can_share(), reason="this system has no memory for processes to share")
-SIDE, LEFT_ALONE = 16, 40 * 30
+pytestmark = pytest.mark.skipif(not supports_processes(), reason="this system has no memory for processes to share")
+SIDE, FULL_SIZE_PIXELS = 16, 40 * 30
 WORKERS = 2
 Taken = tuple[list[np.ndarray | None], Reasons]
 
-decode = partial(decode_in_processes, shorter_side=SIDE, left_alone=LEFT_ALONE, most=3, workers=WORKERS)
+decode = partial(
+    decode_in_processes, shorter_side=SIDE, full_size_pixels=FULL_SIZE_PIXELS, group_size=3, workers=WORKERS
+)
 
 
-def take(packed: Packed, reasons: Reasons) -> Taken:
+def take(packed: PackedImages, reasons: Reasons) -> Taken:
     """The images of a group in the order of their files."""
     readable: dict[int, np.ndarray] = {}
     start = 0
-    for place, (height, width) in zip(packed.places, packed.shapes, strict=True):
+    for place, (height, width) in zip(packed.order, packed.shapes, strict=True):
         end = start + height * width * 3
-        readable[place] = packed.levels[start:end].reshape(height, width, 3).copy()
+        readable[place] = packed.pixels[start:end].reshape(height, width, 3).copy()
         start = end
     images = iter(readable[place] for place in sorted(readable))
     return [next(images) if reason is None else None for reason in reasons], reasons
@@ -62,7 +65,7 @@ def in_groups(files: list[str], count: int = 3) -> list[list[str]]:
 
 
 def test_images_are_those_of_reading(files: list[str]) -> None:
-    expected = [decode_or_reason(file, SIDE, LEFT_ALONE) for file in files]
+    expected = [try_decode_file(file, SIDE, FULL_SIZE_PIXELS) for file in files]
     groups = list(decode(in_groups(files), take))
     images = [image for group, _ in groups for image in group]
     reasons = [reason for _, group in groups for reason in group]
@@ -101,8 +104,8 @@ def test_an_endless_stream_is_read_a_bounded_part_ahead(files: list[str]) -> Non
 
 
 def test_what_goes_wrong_here_is_told(files: list[str]) -> None:
-    def fail(packed: Packed, reasons: Reasons) -> Taken:
-        raise ValueError(f"{len(packed.places)} of {len(reasons)} files")
+    def fail(packed: PackedImages, reasons: Reasons) -> Taken:
+        raise ValueError(f"{len(packed.order)} of {len(reasons)} files")
 
     with pytest.raises(ValueError, match="3 of 3 files"):
         list(decode(in_groups(files), fail))
@@ -122,7 +125,7 @@ def test_no_process_stays(files: list[str]) -> None:
 def test_what_is_killed_is_told_or_not_missed(files: list[str], who: str) -> None:
     killed: list[int] = []
 
-    def kill(packed: Packed, reasons: Reasons) -> Taken:
+    def kill(packed: PackedImages, reasons: Reasons) -> Taken:
         if not killed:
             program, *processes = decoding()
             killed.extend({"a process": processes[:1], "all processes": processes}.get(who, [program]))
@@ -141,7 +144,7 @@ def test_what_is_killed_is_told_or_not_missed(files: list[str], who: str) -> Non
 
 def decoding(parent: int | None = None) -> list[int]:
     """The program that divides, and the two processes that it becomes, as soon as they are there."""
-    (program,) = [child for child in children(parent or os.getpid()) if b"decode_worker" in command_of(child)]
+    (program,) = [child for child in children(parent or os.getpid()) if b"decode_pool" in command_of(child)]
     for _ in range(200):
         if len(children(program)) == 2:
             break
@@ -177,7 +180,8 @@ def lives(process: int) -> bool:
 def test_processes_end_with_the_one_that_started_them(files: list[str]) -> None:
     program = f"""
 from semifine.data.decode_pool import decode_in_processes
-results = decode_in_processes([{files[:1]!r}] * 50, lambda *_: None, shorter_side=8, left_alone=0, most=1, workers=2)
+settings = dict(shorter_side=8, full_size_pixels=0, group_size=1, workers=2)
+results = decode_in_processes([{files[:1]!r}] * 50, lambda *_: None, **settings)
 print(next(results), flush=True)
 input()
 """
@@ -196,13 +200,37 @@ input()
 
 def test_without_shared_memory_there_are_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(decode_pool.os, "memfd_create")
-    assert not processes_can_share()
+    assert not supports_processes()
 
 
 def test_no_more_processes_than_there_are_descriptors(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (decode_pool.DESCRIPTORS_LEFT + 7, -1))
-    assert decode_pool._most_processes() == 2
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (decode_pool.RESERVED_DESCRIPTORS + 7, -1))
+    assert decode_pool._max_processes() == 2
     monkeypatch.setattr(resource, "getrlimit", lambda _: (10, 10))
     assert len(list(decode(in_groups(files), take, workers=300))) == len(in_groups(files))
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=12)
+
+
+@given(SIZES)
+def test_every_image_is_there_beside_those_of_its_size(sizes: list[tuple[int, int]]) -> None:
+    images = [np.full((*size, 3), number, np.uint8) for number, size in enumerate(sizes)]
+    packed = pack_images(images)
+    assert sorted(packed.order) == list(range(len(sizes)))
+    assert packed.shapes == sorted(sizes)
+    start = 0
+    for place, (height, width) in zip(packed.order, packed.shapes, strict=True):
+        end = start + height * width * 3
+        np.testing.assert_array_equal(packed.pixels[start:end].reshape(height, width, 3), images[place])
+        start = end
+    assert len(packed.pixels) == start
+
+
+def test_given_memory_is_written_to() -> None:
+    memory = np.zeros(100, np.uint8)
+    packed = pack_images([np.full((2, 2, 3), 7, np.uint8)], out=memory)
+    assert packed.pixels.base is memory
+    assert memory.tolist() == [7] * 12 + [0] * 88

@@ -206,7 +206,7 @@ def test_one_image_by_two_paths_has_one_label(photos: Path, tmp_path: Path) -> N
     [
         (["path,label", "3.png,b"], r"labels 3\.png, which is no unlabeled .* for example unlabeled/3\.png\.$"),
         (["path,label", "unlabeled\\3.png,b"], r"for example unlabeled/3\.png\. Write / instead of \\"),
-        (["path,label,label", "unlabeled/3.png,b,b"], "has two columns 'label': leave one"),
+        (["path,label,label", "unlabeled/3.png,b,b"], "has two columns 'label': remove one"),
     ],
 )
 def test_mistakes_say_how_to_write_it(lines: list[str], message: str, photos: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from semifine.data.label_log import (
     LABEL,
+    NO_LABEL,
     NONE_OF_THESE,
-    NOTHING,
     SKIP,
     UNDO,
     UNSURE,
@@ -47,7 +47,7 @@ def undo(number: int, person: str = "Ada") -> Event:
 
 def test_a_label_holds() -> None:
     assert after(label("tit")).label == "tit"
-    assert current_label([]) == NOTHING
+    assert current_label([]) == NO_LABEL
 
 
 def test_changing_ones_own_mind_is_no_conflict() -> None:
@@ -182,7 +182,7 @@ def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: bytes) 
     file = tmp_path / "mine.db"
     file.write_bytes(content)
     for use in (LabelLog, read_events):
-        with pytest.raises(UserError, match=r"mine\.db is not a log of labels"):
+        with pytest.raises(UserError, match=r"mine\.db is not a label log"):
             use(file)
     assert file.read_bytes() == content
 

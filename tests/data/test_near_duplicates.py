@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from semifine.data.catalog import Split
-from semifine.data.checks import MOST_BITS, MOST_SHARING, _close_pairs, find_near_duplicates, inspect
+from semifine.data.checks import MAX_CANDIDATES, MAX_DISTANCE, _close_pairs, find_near_duplicates, inspect
 from semifine.data.store import open_store
 
 from .conftest import MakeCatalog
@@ -38,7 +38,7 @@ def test_changed_copies_across_splits_are_found(tmp_path: Path, make_catalog: Ma
     report = inspect(catalog, store, near_duplicates=True)
     found = {("3.png", "recompressed.jpg"), ("4.png", "smaller.png"), ("5.png", "brighter.png")}
     assert set(report.near_duplicates) == found
-    assert any("3 images for measuring look the same" in warning for warning in report.warnings)
+    assert any("3 validation or test images look the same" in warning for warning in report.warnings)
     assert [bits for _, _, bits in find_near_duplicates(catalog, store)] == sorted(
         bits for _, _, bits in find_near_duplicates(catalog, store)
     )
@@ -55,7 +55,7 @@ def test_no_pair_within_the_limit_is_missed() -> None:
         (a, b)
         for a in range(len(first))
         for b in range(len(second))
-        if sum(int(x ^ y).bit_count() for x, y in zip(first[a], second[b], strict=True)) <= MOST_BITS
+        if sum(int(x ^ y).bit_count() for x, y in zip(first[a], second[b], strict=True)) <= MAX_DISTANCE
     }
     found = [np.stack(pairs, axis=1)[:, :2] for pairs in _close_pairs(first, second)]
     assert set(map(tuple, np.concatenate(found).tolist())) == slow
@@ -80,9 +80,9 @@ def test_thousands_of_one_fixed_camera_do_not_become_a_square(monkeypatch: pytes
     scene = random.integers(0, 2**16, 16).astype(np.uint16)
     shots = np.tile(scene, (3000, 1))
     shots[np.arange(3000), random.integers(0, 16, 3000)] ^= (1 << random.integers(0, 16, 3000)).astype(np.uint16)
-    monkeypatch.setattr("semifine.data.checks.AT_ONCE", 10_000)
+    monkeypatch.setattr("semifine.data.checks.CHUNK_SIZE", 10_000)
     found = [targets for _, targets, _ in _close_pairs(shots[:2000], shots[2000:])]
     sizes = [len(targets) for targets in found]
-    assert max(sizes) <= 10_000 + MOST_SHARING
-    assert sum(sizes) <= 16 * 1000 * MOST_SHARING
+    assert max(sizes) <= 10_000 + MAX_CANDIDATES
+    assert sum(sizes) <= 16 * 1000 * MAX_CANDIDATES
     assert np.unique(np.concatenate(found)).tolist() == list(range(1000))

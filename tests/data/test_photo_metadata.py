@@ -10,7 +10,7 @@ from PIL import Image
 from PIL.TiffImagePlugin import IFDRational
 
 from semifine.data.decode import FileReader, read_exif
-from semifine.data.photo_metadata import photo_metadata, taken_at
+from semifine.data.photo_metadata import capture_time, read_photo_metadata
 from semifine.data.splits import burst_groups
 
 
@@ -29,7 +29,7 @@ def shoot(file: Path, subsecond: str | None = None, offset: str | None = None) -
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
 def test_time_place_and_camera_of_every_format(tmp_path: Path, suffix: str) -> None:
-    stats = photo_metadata(str(shoot(tmp_path / f"a.{suffix}")))
+    stats = read_photo_metadata(str(shoot(tmp_path / f"a.{suffix}")))
     assert stats.is_camera_time
     assert (stats.time, stats.camera) == (datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC), "PC800")
     assert stats.place == pytest.approx((-33.51, 18.25))
@@ -45,7 +45,7 @@ def test_time_place_and_camera_of_every_format(tmp_path: Path, suffix: str) -> N
 def test_parts_of_a_second_are_decimals_or_nothing(tmp_path: Path, written: str | None, microseconds: int) -> None:
     exif = read_exif(str(shoot(tmp_path / "a.jpg", written)))
     assert exif is not None
-    assert taken_at(exif) == datetime(2024, 5, 6, 7, 8, 9, microseconds)
+    assert capture_time(exif) == datetime(2024, 5, 6, 7, 8, 9, microseconds)
 
 
 def test_a_blank_part_of_a_second_does_not_part_a_burst(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_blank_part_of_a_second_does_not_part_a_burst(tmp_path: Path) -> None:
 
 def test_a_photo_that_does_not_say_its_time_has_that_of_its_file(tmp_path: Path) -> None:
     Image.new("RGB", (20, 20)).save(tmp_path / "a.jpg")
-    stats = photo_metadata(str(tmp_path / "a.jpg"))
+    stats = read_photo_metadata(str(tmp_path / "a.jpg"))
     assert not stats.is_camera_time
     assert stats.is_zone_known, "files are dated in UTC"
     assert stats.time.timestamp() == int((tmp_path / "a.jpg").stat().st_mtime)
@@ -67,7 +67,7 @@ def test_a_photo_that_does_not_say_its_time_has_that_of_its_file(tmp_path: Path)
 def test_without_a_zone_the_time_is_only_assumed_to_be_utc(
     tmp_path: Path, written: str | None, hours: int | None
 ) -> None:
-    stats = photo_metadata(str(shoot(tmp_path / "a.jpg", offset=written)))
+    stats = read_photo_metadata(str(shoot(tmp_path / "a.jpg", offset=written)))
     assert stats.is_zone_known == (hours is not None)
     assert stats.time == datetime(2024, 5, 6, 7, 8, 9, tzinfo=timezone(timedelta(hours=hours or 0)))
 
@@ -77,7 +77,7 @@ def test_a_clock_that_was_never_set_says_no_time(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif.get_ifd(0x8769)[0x9003] = "0001:01:01 00:00:00"
     Image.new("RGB", (20, 20)).save(file, exif=exif.tobytes())
-    assert not photo_metadata(str(file)).is_camera_time
+    assert not read_photo_metadata(str(file)).is_camera_time
     assert len(burst_groups(FileReader([str(file)]), 1.0).groups) == 1
 
 
@@ -87,4 +87,4 @@ def test_coordinates_without_satellites_are_no_place(tmp_path: Path) -> None:
     nowhere = (IFDRational(0, 0), IFDRational(0, 0), IFDRational(0, 0))
     exif.get_ifd(0x8825).update({1: "N", 2: nowhere, 3: "E", 4: nowhere})
     Image.new("RGB", (20, 20)).save(file, exif=exif.tobytes())
-    assert photo_metadata(str(file)).place is None
+    assert read_photo_metadata(str(file)).place is None

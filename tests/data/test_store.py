@@ -16,10 +16,18 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data import parallel, store_files
+from semifine.data import parallel
+from semifine.data import store as store_module
 from semifine.data.catalog import Catalog, Split
 from semifine.data.decode import FileReader
-from semifine.data.store import ImageStore, default_cache_dir, drop_unreadable, open_store, unreadable_images
+from semifine.data.store import (
+    ImageStore,
+    StoreFolder,
+    default_cache_dir,
+    drop_unreadable,
+    open_store,
+    unreadable_images,
+)
 from semifine.errors import UserError
 
 from .conftest import MakeCatalog, SaveImage
@@ -190,8 +198,8 @@ def test_an_interrupted_build_leaves_nothing(catalog: Catalog, cache: Path) -> N
 
 
 def test_a_killed_build_is_cleared_away(catalog: Catalog, cache: Path) -> None:
-    files = store_files.StoreFiles(cache, catalog, 20)
-    leftover = cache / f"building-{files.key}-dead"
+    folder = StoreFolder(cache, catalog, 20)
+    leftover = cache / f"building-{folder.key}-dead"
     leftover.mkdir(parents=True)
     open_store(catalog, 20, cache)
     assert not leftover.exists()
@@ -238,7 +246,7 @@ def test_a_full_disk_is_said_so(catalog: Catalog, cache: Path, monkeypatch: pyte
     def full(_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store_files, "sync_to_disk", full)
+    monkeypatch.setattr(store_module, "sync_to_disk", full)
     with pytest.raises(UserError, match="no room left"):
         open_store(catalog, 20, cache)
     assert not list(cache.glob("building-*"))
@@ -263,14 +271,14 @@ def test_memory_is_bounded(
     """Far fewer images are decoded ahead than there are, however slow the disk is."""
     ahead: list[int] = []
     started = 0
-    original = store_files.try_decode
+    original = store_module.try_decode_row
 
     def counted(*args: object) -> object:
         nonlocal started
         started += 1
         return original(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(store_files, "try_decode", counted)
+    monkeypatch.setattr(store_module, "try_decode_row", counted)
     paths = [f"{i}.png" for i in range(60)]
     for path in paths:
         save_image(path, 4, 4)

@@ -68,7 +68,7 @@ def labeled_photos(root: Path) -> Path:
         ("labeled/a/2.jpg", encoded((1, 1), (1, 1, 1), "JPEG"), ""),
         ("labeled/a/new\nline.jpg", encoded((20, 16), (1, 1, 1), "JPEG"), ""),
         ("labeled/c\nd/2.jpg", encoded((20, 16), (1, 1, 1), "JPEG"), ""),
-        ("labeled/c\nd/2.txt", b"", "holds no image"),
+        ("labeled/c\nd/2.txt", b"", "contains no image"),
         ("test/c/2.jpg", b"", "is a class without labeled images"),
     ],
 )

@@ -16,7 +16,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from semifine.config import RunSettings, resolve
-from semifine.data.store_files import PIXELS
+from semifine.data.store import PIXELS
 from semifine.errors import Interrupted, UserError
 from semifine.training.fit import fit
 from semifine.training.progress import Display

@@ -148,7 +148,7 @@ def test_a_restarted_studio_finds_its_running_training(
     [
         (["nowhere"], "not a run folder"),
         (["RUN", "--port", "99999"], "Port 99999"),
-        (["RUN", "--db", "RUN/settings.yaml"], "not a log of labels"),
+        (["RUN", "--db", "RUN/settings.yaml"], "not a label log"),
         (["RUN", "--export", "new.csv"], "no labels yet"),
     ],
 )

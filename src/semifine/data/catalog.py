@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -11,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.errors import UserError
+from semifine.errors import UserError, first_few
 
 StringArray: TypeAlias = np.ndarray[Any, Any]
 """An array of NumPy's variable-width ``StringDType``."""
@@ -210,8 +211,36 @@ class Catalog:
         )
 
 
+def normalize_class_name(text: str) -> str:
+    """Converts a class name to composed Unicode (NFC) without surrounding spaces.
+
+    Operating systems store accents composed or decomposed; both forms name one class.
+
+    Example:
+        >>> normalize_class_name(" e\\u0301toile ") == "\\u00e9toile"
+        True
+    """
+    return unicodedata.normalize("NFC", text.strip())
+
+
+def case_variant_notes(names: Iterable[str]) -> list[str]:
+    """A note that lists classes whose names differ only in case, which are probably one class; empty without any.
+
+    Example:
+        >>> case_variant_notes(["robin", "wren"])
+        []
+    """
+    spellings: dict[str, list[str]] = {}
+    for name in names:
+        spellings.setdefault(name.casefold(), []).append(name)
+    variants = [" and ".join(f"'{name}'" for name in same) for same in spellings.values() if len(same) > 1]
+    if not variants:
+        return []
+    return [f"these classes are learned separately, although their names differ only in case: {first_few(variants)}"]
+
+
 class SubsetReader:
-    """Some rows of another reader, renumbered."""
+    """Reads selected rows of another reader."""
 
     base: ImageReader
     rows: NDArray[np.int64]
@@ -222,12 +251,15 @@ class SubsetReader:
 
     @property
     def in_memory(self) -> bool:
+        """Whether the images are in memory."""
         return bool(getattr(self.base, "in_memory", False))
 
     def read(self, row: int) -> NDArray[np.uint8]:
+        """Reads an image, see :class:`ImageReader`."""
         return self.base.read(int(self.rows[row]))
 
     def fingerprint(self) -> list[str]:
+        """The fingerprints of the selected rows."""
         fingerprints = self.base.fingerprint()
         return [fingerprints[row] for row in self.rows]
 

@@ -1,4 +1,4 @@
-"""Checks of a data set before training: counts, duplicates, leaks between splits, unreadable images."""
+"""Checks of a data set before training: class counts, duplicates, leaks between splits, unreadable images."""
 
 from __future__ import annotations
 
@@ -10,97 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.decode import digest_of
-from semifine.data.store import ImageStore, unreadable_images
-from semifine.data.store_files import SIDE, Hash
+from semifine.data.decode import compute_digest
+from semifine.data.store import HASH_SIDE, Hashes, ImageStore, unreadable_images
 
-BITS = SIDE * SIDE
-PIECES = 16
-"""A hash is cut into so many pieces of 16 bits; hashes that differ in fewer bits share a piece at least."""
-MOST_BITS = PIECES - 1
-"""Two near-duplicates may differ in so many bits."""
-FEWEST_EDGES = 16
-"""A hash with fewer bits set, or not set, is of a picture without features: all such look alike."""
-MOST_SHARING = 128
-"""Of images that share a piece no more are compared with one: the thousands of a fixed camera would be a square."""
-AT_ONCE = 1_000_000
-"""Comparisons in memory at a time."""
-
-Pairs = list[tuple[int, int, int]]
-Rows = NDArray[np.int64]
-
-
-def find_near_duplicates(catalog: Catalog, store: ImageStore) -> Pairs:
-    """(row for training, row for measuring, bits that differ), the most alike first; exact copies are left out.
-
-    Of each image for measuring only the pair with the image for training that is most alike.
-    """
-    usable = store.readable & _has_features(store.phash)
-    is_measured = np.isin(catalog.split, (Split.VAL, Split.TEST))
-    train, measured = np.flatnonzero(usable & ~is_measured), np.flatnonzero(usable & is_measured)
-    nearest = np.full(len(measured), BITS * len(catalog), np.int64)  # bits that differ * rows + row for training
-    for places, targets, bits in _close_pairs(store.phash[train], store.phash[measured]):
-        rows = train[places]
-        equal = np.flatnonzero(bits == 0)
-        is_copy = (store.digest[rows[equal]] == store.digest[measured[targets[equal]]]).all(axis=1)
-        bits[equal[is_copy]] = BITS
-        found = bits * len(catalog) + rows
-        first = np.flatnonzero(np.diff(targets, prepend=-1))
-        if len(first):
-            nearest[targets[first]] = np.minimum(nearest[targets[first]], np.minimum.reduceat(found, first))
-    bits, rows = np.divmod(nearest, len(catalog))
-    pairs = zip(rows.tolist(), measured.tolist(), bits.tolist(), strict=True)
-    return sorted((pair for pair in pairs if pair[2] < BITS), key=lambda pair: (pair[2], *pair[:2]))
-
-
-def _has_features(hashes: Hash) -> NDArray[np.bool_]:
-    set_bits = np.bitwise_count(hashes).sum(axis=1)
-    enough: NDArray[np.bool_] = (set_bits >= FEWEST_EDGES) & (set_bits <= BITS - FEWEST_EDGES)
-    return enough
-
-
-def _close_pairs(first: Hash, second: Hash) -> Iterator[tuple[Rows, Rows, Rows]]:
-    """(places in first, places in second, bits that differ) of pairs up to MOST_BITS, sorted by the second.
-
-    A pair comes again with each piece that is shared.
-    """
-    mixed_first, mixed_second = _mixed(first), _mixed(second)
-    words_first, words_second = mixed_first.view(np.uint64), mixed_second.view(np.uint64)
-    for piece in range(PIECES):
-        order = np.argsort(mixed_first[:, piece], kind="stable")
-        keys = mixed_first[order, piece]
-        starts = np.searchsorted(keys, mixed_second[:, piece], side="left")
-        sharing = np.searchsorted(keys, mixed_second[:, piece], side="right") - starts
-        sharing = np.minimum(sharing, MOST_SHARING)
-        for chunk in np.split(np.arange(len(second)), _cuts(sharing)):
-            targets = np.repeat(chunk, sharing[chunk])
-            before = np.repeat(np.cumsum(sharing[chunk]) - sharing[chunk], sharing[chunk])
-            places = order[starts[targets] + np.arange(len(targets)) - before]
-            bits = np.bitwise_count(words_first[places] ^ words_second[targets]).sum(axis=1, dtype=np.int64)
-            is_close = bits <= MOST_BITS
-            yield places[is_close], targets[is_close], bits[is_close]
-
-
-def _cuts(sizes: Rows) -> Rows:
-    """Where to cut a row of things of these sizes so that AT_ONCE is exceeded by less than one of them."""
-    return np.flatnonzero(np.diff(np.cumsum(sizes) // AT_ONCE)) + 1
-
-
-def _mixed(hashes: Hash) -> Hash:
-    """The bits in another order: a piece of neighboring ones, say of a sky or a caption, would be shared by many."""
-    bits = np.unpackbits(np.ascontiguousarray(hashes).view(np.uint8), axis=1)
-    order = np.random.default_rng(0).permutation(BITS)
-    return np.ascontiguousarray(np.packbits(bits[:, order], axis=1)).view(np.uint16)
-
-
-IMBALANCE = 10
-"""A class with this many times the labeled images of another is worth a warning."""
+MIN_IMBALANCE = 10
+"""A warning is shown if a class has this many times the labeled images of another."""
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Smallest, middle and largest of some numbers."""
+    """Minimum, median and maximum.
+
+    Example:
+        >>> Spread.of(np.array([3, 1, 8]))
+        Spread(min=1, median=3.0, max=8)
+    """
 
     min: int
     median: float
@@ -115,28 +40,29 @@ class Spread:
 
 @dataclass(frozen=True)
 class DataReport:
-    """The findings; ``errors`` make results meaningless, ``warnings`` are worth a look."""
+    """Findings of the checks. ``errors`` make results meaningless, ``warnings`` should be looked at."""
 
     name: str
     num_images: int
     splits: dict[str, int]
-    """Images of each split."""
+    """Number of images per split."""
     classes: dict[str, dict[str, int]]
-    """Labeled, val and test images of each class."""
+    """Number of labeled, val and test images per class."""
     labeled_per_class: Spread
     unlabeled_truth: dict[str, int]
-    """Unlabeled images that are known to be of a known class, of another, or of which nothing is known."""
+    """Number of unlabeled images whose hidden class is in the label set, outside of it, or unknown."""
     height: Spread
-    """Before any resizing."""
+    """Height of the original images."""
     width: Spread
+    """Width of the original images."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     """Path and reason."""
     duplicates: list[list[str]] = field(default_factory=list)
-    """Groups of exact copies that are not overlaps."""
+    """Groups of exact copies within the training images, or within the validation and test images."""
     overlaps: list[list[str]] = field(default_factory=list)
-    """Groups of exact copies of which one is for training and one for val or test."""
+    """Groups of exact copies with a training image and a validation or test image."""
     near_duplicates: list[tuple[str, str]] = field(default_factory=list)
-    """Images for measuring, each after one for training that looks the same, where they were looked for."""
+    """Pairs of a training image and a validation or test image that looks the same."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -146,13 +72,23 @@ class DataReport:
 
 
 def inspect(catalog: Catalog, store: ImageStore, *, near_duplicates: bool = False) -> DataReport:
-    """Looks at every image's label, size and content; ``near_duplicates`` seeks near-duplicates too.
+    """Checks labels, sizes and contents of all images.
 
-    That takes about a second for 100,000 images.
+    Args:
+        catalog: The images and their labels.
+        store: The decoded images.
+        near_duplicates: Also find near-duplicates, which takes about a second per 100,000 images.
+
+    Example:
+        >>> from semifine.data.sources import load_catalog
+        >>> from semifine.data.store import open_store
+        >>> catalog = load_catalog("synthetic")
+        >>> inspect(catalog, open_store(catalog, size=32)).labeled_per_class
+        Spread(min=5, median=5.0, max=5)
     """
-    alike = find_near_duplicates(catalog, store) if near_duplicates else []
-    counts = _counts(catalog)
-    copies = _copies(catalog, store)
+    similar = find_near_duplicates(catalog, store) if near_duplicates else []
+    counts = _class_counts(catalog)
+    copies = _exact_copies(catalog, store)
     overlaps = [rows for rows in copies if _is_overlap(catalog.split[rows])]
     duplicates = [rows for rows in copies if not _is_overlap(catalog.split[rows])]
     unreadable = unreadable_images(catalog, store)
@@ -172,21 +108,21 @@ def inspect(catalog: Catalog, store: ImageStore, *, near_duplicates: bool = Fals
         unreadable=unreadable,
         duplicates=[[catalog.paths[row] for row in rows] for rows in duplicates],
         overlaps=[[catalog.paths[row] for row in rows] for rows in overlaps],
-        near_duplicates=[(catalog.paths[a], catalog.paths[b]) for a, b, _ in alike],
+        near_duplicates=[(catalog.paths[train], catalog.paths[test]) for train, test, _ in similar],
         errors=[*_missing_classes(catalog, counts), *_overlap_errors(catalog, overlaps)],
         warnings=[
             *_empty_splits(catalog),
             *_imbalance(catalog, counts[Split.LABELED]),
             *_duplicate_warnings(catalog, duplicates),
-            *_conflicts(catalog, copies),
-            *_look_alike_warning(catalog, alike),
+            *_label_conflicts(catalog, copies),
+            *_near_duplicate_warning(catalog, similar),
             *_unreadable_warning(unreadable),
         ],
     )
 
 
-def _counts(catalog: Catalog) -> dict[Split, NDArray[np.int64]]:
-    """Images of each class in the splits that have labels."""
+def _class_counts(catalog: Catalog) -> dict[Split, NDArray[np.int64]]:
+    """`(classes,)` number of images per class in the splits that have labels."""
     return {
         split: np.bincount(catalog.label[catalog.split == split], minlength=catalog.num_classes)
         for split in (Split.LABELED, Split.VAL, Split.TEST)
@@ -202,11 +138,11 @@ def _truth_counts(catalog: Catalog) -> dict[str, int]:
     }
 
 
-def _copies(catalog: Catalog, store: ImageStore) -> list[list[int]]:
-    """Groups of rows with the same content; an unreadable image has only its path to go by."""
+def _exact_copies(catalog: Catalog, store: ImageStore) -> list[list[int]]:
+    """Groups of rows with equal content; unreadable images are compared by path."""
     keys = store.digest.copy()
     for row in np.flatnonzero(~store.readable).tolist():
-        keys[row] = np.frombuffer(digest_of(b"path" + catalog.paths[row].encode()), np.uint8)
+        keys[row] = np.frombuffer(compute_digest(b"path" + catalog.paths[row].encode()), np.uint8)
     _, group, size = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     group = group.reshape(-1)
     repeated = np.flatnonzero(size[group] > 1)
@@ -217,26 +153,24 @@ def _copies(catalog: Catalog, store: ImageStore) -> list[list[int]]:
 
 
 def _is_overlap(splits: NDArray[np.uint8]) -> bool:
-    """Whether an image is for training and for measuring at once."""
+    """Whether copies are both in the training images and in the validation or test images."""
     present = {Split(split) for split in splits}
     return bool(present & {Split.LABELED, Split.UNLABELED}) and bool(present & {Split.VAL, Split.TEST})
 
 
-def _splits_of(catalog: Catalog, rows: list[int]) -> str:
-    return " and ".join(split.name.lower() for split in Split if (catalog.split[rows] == split).any())
-
-
 def _by_splits(catalog: Catalog, groups: list[list[int]]) -> dict[str, list[list[int]]]:
-    sorted_out: dict[str, list[list[int]]] = {}
+    """Groups of rows by the names of their splits, such as "labeled and test"."""
+    by_splits: dict[str, list[list[int]]] = {}
     for rows in groups:
-        sorted_out.setdefault(_splits_of(catalog, rows), []).append(rows)
-    return sorted_out
+        splits = " and ".join(split.name.lower() for split in Split if (catalog.split[rows] == split).any())
+        by_splits.setdefault(splits, []).append(rows)
+    return by_splits
 
 
 def _overlap_errors(catalog: Catalog, overlaps: list[list[int]]) -> list[str]:
     return [
-        f"{len(groups)} image{'s are' if len(groups) > 1 else ' is'} in {splits} at once, so the measured "
-        f"accuracy would be too good: remove the copies from one ({_shown(catalog, groups)})."
+        f"{len(groups)} image{'s are' if len(groups) > 1 else ' is'} both in {splits}, so the measured accuracy "
+        f"would be too high: remove the copies from one ({_show_paths(catalog, groups)})."
         for splits, groups in _by_splits(catalog, overlaps).items()
     ]
 
@@ -244,30 +178,30 @@ def _overlap_errors(catalog: Catalog, overlaps: list[list[int]]) -> list[str]:
 def _duplicate_warnings(catalog: Catalog, duplicates: list[list[int]]) -> list[str]:
     return [
         f"{len(groups)} image{'s have' if len(groups) > 1 else ' has'} exact copies in {splits} "
-        f"({_shown(catalog, groups)})."
+        f"({_show_paths(catalog, groups)})."
         for splits, groups in _by_splits(catalog, duplicates).items()
     ]
 
 
-def _conflicts(catalog: Catalog, copies: list[list[int]]) -> list[str]:
+def _label_conflicts(catalog: Catalog, copies: list[list[int]]) -> list[str]:
     groups = [rows for rows in copies if len(set(catalog.label[rows].tolist()) - {UNKNOWN}) > 1]
     if not groups:
         return []
-    return [f"{len(groups)} of the copied images have different labels ({_shown(catalog, groups)})."]
+    return [f"{len(groups)} of the copied images have different labels ({_show_paths(catalog, groups)})."]
 
 
-def _look_alike_warning(catalog: Catalog, alike: Pairs) -> list[str]:
-    if not alike:
+def _near_duplicate_warning(catalog: Catalog, similar: Pairs) -> list[str]:
+    if not similar:
         return []
-    pairs = [[train, measured] for train, measured, _ in alike]
+    several = len(similar) > 1
+    pairs = [[train, test] for train, test, _ in similar]
     return [
-        f"{len(alike)} image{'s' if len(alike) > 1 else ''} for measuring look{'' if len(alike) > 1 else 's'} the same "
-        "as one for training, perhaps of one burst; the measured accuracy may be too good "
-        f"({_shown(catalog, pairs)})."
+        f"{len(similar)} validation or test image{'s look' if several else ' looks'} the same as a training image, "
+        f"perhaps from one burst; the measured accuracy may be too high ({_show_paths(catalog, pairs)})."
     ]
 
 
-def _shown(catalog: Catalog, groups: list[list[int]]) -> str:
+def _show_paths(catalog: Catalog, groups: list[list[int]]) -> str:
     pairs = [" = ".join(dict.fromkeys(catalog.paths[row] for row in rows[:2])) for rows in groups[:_SHOWN]]
     return "; ".join(pairs) + ("; …" if len(groups) > _SHOWN else "")
 
@@ -280,24 +214,24 @@ def _missing_classes(catalog: Catalog, counts: dict[Split, NDArray[np.int64]]) -
 
 
 def _empty_splits(catalog: Catalog) -> list[str]:
-    meaning = {
-        Split.UNLABELED: "there is nothing to learn from but the labeled images",
+    consequences = {
+        Split.UNLABELED: "training uses the labeled images only",
         Split.TEST: "the accuracy of the final model cannot be measured",
     }
     return [
-        f"There are no {split.name.lower()} images: {what}."
-        for split, what in meaning.items()
+        f"There are no {split.name.lower()} images: {consequence}."
+        for split, consequence in consequences.items()
         if not (catalog.split == split).any()
     ]
 
 
 def _imbalance(catalog: Catalog, labeled: NDArray[np.int64]) -> list[str]:
-    few, many = int(labeled.argmin()), int(labeled.argmax())
-    if labeled[few] == 0 or labeled[many] < IMBALANCE * labeled[few]:
+    fewest, most = int(labeled.argmin()), int(labeled.argmax())
+    if labeled[fewest] == 0 or labeled[most] < MIN_IMBALANCE * labeled[fewest]:
         return []
     return [
-        f"Class '{catalog.class_names[many]}' has {labeled[many]} labeled images, "
-        f"class '{catalog.class_names[few]}' only {labeled[few]}."
+        f"Class '{catalog.class_names[most]}' has {labeled[most]} labeled images, "
+        f"class '{catalog.class_names[fewest]}' only {labeled[fewest]}."
     ]
 
 
@@ -306,3 +240,86 @@ def _unreadable_warning(unreadable: list[tuple[str, str]]) -> list[str]:
         return []
     names = ", ".join(path for path, _ in unreadable[:_SHOWN]) + (", …" if len(unreadable) > _SHOWN else "")
     return [f"{len(unreadable)} image{'s' if len(unreadable) > 1 else ''} cannot be read ({names})."]
+
+
+# Near-duplicates
+
+HASH_BITS = HASH_SIDE * HASH_SIDE
+HASH_PIECES = 16
+"""Hashes are compared if one of their 16 pieces of 16 bits is equal."""
+MAX_DISTANCE = HASH_PIECES - 1
+"""Largest Hamming distance of near-duplicates. Hashes up to this distance have at least one equal piece."""
+MIN_EDGES = 16
+"""Hashes with fewer set or unset bits belong to images without features, which all have similar hashes."""
+MAX_CANDIDATES = 128
+"""An image is compared with at most this many images per piece; thousands of a fixed camera would be too many."""
+CHUNK_SIZE = 1_000_000
+"""Comparisons in memory at a time."""
+
+Pairs = list[tuple[int, int, int]]
+"""Row of a training image, row of a validation or test image, and Hamming distance of their hashes."""
+Indices = NDArray[np.int64]
+
+
+def find_near_duplicates(catalog: Catalog, store: ImageStore) -> Pairs:
+    """Finds validation and test images that look like a training image, by the distance of their perceptual hashes.
+
+    Returns:
+        The most similar training image for each of them, sorted by distance. Exact copies are left out.
+    """
+    usable = store.readable & _has_features(store.phash)
+    is_test = np.isin(catalog.split, (Split.VAL, Split.TEST))
+    train, test = np.flatnonzero(usable & ~is_test), np.flatnonzero(usable & is_test)
+    nearest = np.full(len(test), HASH_BITS * len(catalog), np.int64)  # distance * rows + training row
+    for sources, targets, distance in _close_pairs(store.phash[train], store.phash[test]):
+        rows = train[sources]
+        equal = np.flatnonzero(distance == 0)
+        is_copy = (store.digest[rows[equal]] == store.digest[test[targets[equal]]]).all(axis=1)
+        distance[equal[is_copy]] = HASH_BITS
+        keys = distance * len(catalog) + rows
+        first = np.flatnonzero(np.diff(targets, prepend=-1))
+        if len(first):
+            nearest[targets[first]] = np.minimum(nearest[targets[first]], np.minimum.reduceat(keys, first))
+    distance, rows = np.divmod(nearest, len(catalog))
+    pairs = zip(rows.tolist(), test.tolist(), distance.tolist(), strict=True)
+    return sorted((pair for pair in pairs if pair[2] < HASH_BITS), key=lambda pair: (pair[2], *pair[:2]))
+
+
+def _has_features(hashes: Hashes) -> NDArray[np.bool_]:
+    set_bits = np.bitwise_count(hashes).sum(axis=1)
+    has_features: NDArray[np.bool_] = (set_bits >= MIN_EDGES) & (set_bits <= HASH_BITS - MIN_EDGES)
+    return has_features
+
+
+def _close_pairs(first: Hashes, second: Hashes) -> Iterator[tuple[Indices, Indices, Indices]]:
+    """Yields (indices of first, indices of second, distances) of pairs up to ``MAX_DISTANCE``, sorted by the second.
+
+    A pair occurs once for each equal piece.
+    """
+    shuffled_first, shuffled_second = _shuffle_bits(first), _shuffle_bits(second)
+    words_first, words_second = shuffled_first.view(np.uint64), shuffled_second.view(np.uint64)
+    for piece in range(HASH_PIECES):
+        order = np.argsort(shuffled_first[:, piece], kind="stable")
+        keys = shuffled_first[order, piece]
+        starts = np.searchsorted(keys, shuffled_second[:, piece], side="left")
+        candidates = np.searchsorted(keys, shuffled_second[:, piece], side="right") - starts
+        candidates = np.minimum(candidates, MAX_CANDIDATES)
+        for chunk in np.split(np.arange(len(second)), _chunk_ends(candidates)):
+            targets = np.repeat(chunk, candidates[chunk])
+            before = np.repeat(np.cumsum(candidates[chunk]) - candidates[chunk], candidates[chunk])
+            sources = order[starts[targets] + np.arange(len(targets)) - before]
+            distance = np.bitwise_count(words_first[sources] ^ words_second[targets]).sum(axis=1, dtype=np.int64)
+            is_close = distance <= MAX_DISTANCE
+            yield sources[is_close], targets[is_close], distance[is_close]
+
+
+def _chunk_ends(sizes: Indices) -> Indices:
+    """Where to split items of these sizes, so that chunks exceed ``CHUNK_SIZE`` by less than one item."""
+    return np.flatnonzero(np.diff(np.cumsum(sizes) // CHUNK_SIZE)) + 1
+
+
+def _shuffle_bits(hashes: Hashes) -> Hashes:
+    """Permutes the bits, because many images share pieces of neighboring bits, for example of a sky or a caption."""
+    bits = np.unpackbits(np.ascontiguousarray(hashes).view(np.uint8), axis=1)
+    order = np.random.default_rng(0).permutation(HASH_BITS)
+    return np.ascontiguousarray(np.packbits(bits[:, order], axis=1)).view(np.uint16)

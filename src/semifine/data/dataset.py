@@ -17,15 +17,18 @@ from semifine.errors import UserError
 Log = Callable[[str], object]
 
 
-def _ignore(note: str) -> None:
+def _no_log(note: str) -> None:
     pass
 
 
 class Dataset:
     """The catalog, the decoded images and the checks of one data source.
 
-    The catalog is read on first use and the images are decoded by :meth:`open_store`, each at most once. Hand one
-    object down instead of opening the data again.
+    The catalog is read on first use, and :meth:`open_store` decodes the images, each at most once. Pass one object to
+    all functions instead of opening the data again.
+
+    Args:
+        read: Reads the catalog.
 
     Example:
         >>> dataset = Dataset.open("synthetic", {"genera": 2, "species": 3, "unlabeled_per_class": 4})
@@ -54,11 +57,11 @@ class Dataset:
 
     @classmethod
     def open(cls, source: str, settings: Any = None) -> Dataset:
-        """Opens what ``source`` names.
+        """Opens a data source.
 
         Args:
-            source: A folder, a table, or a source by name, such as ``synthetic`` or ``semi_cub:PATH``.
-            settings: The source's own settings, or their plain values by name. None takes the defaults.
+            source: A folder, a table, or the name of a source, such as ``synthetic`` or ``semi_cub:PATH``.
+            settings: The settings of the source, or a mapping of their values. None uses the defaults.
 
         Raises:
             UserError: If the source or a setting is unknown, or the path does not exist.
@@ -69,19 +72,19 @@ class Dataset:
 
     @classmethod
     def from_catalog(cls, catalog: Catalog, store: ImageStore | None = None) -> Dataset:
-        """A data set made of a catalog, and of a store whose rows agree with it."""
+        """Creates a data set from a catalog, and optionally a store with the same rows."""
         dataset = cls(lambda: catalog)
         dataset._store = store
         return dataset
 
     @cached_property
     def catalog(self) -> Catalog:
-        """All images and labels. After ``open_store`` its rows are those of the store."""
+        """All images and labels. After ``open_store``, its rows are the rows of the store."""
         return self._read()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know about the splits."""
+        """Notes for the user on the splits."""
         return self.catalog.notes
 
     @property
@@ -99,23 +102,23 @@ class Dataset:
         labels: ExtraLabels | None = None,
         near_duplicates: bool = False,
         progress: Progress | None = None,
-        log: Log = _ignore,
+        log: Log = _no_log,
     ) -> ImageStore:
-        """Decodes the images, runs the checks, leaves out unreadable images and adds labels.
+        """Decodes the images, runs the checks, removes unreadable images and adds labels.
 
         A second call returns the same store.
 
         Args:
             shorter_side: Larger images are shrunk to this shorter side.
-            cache_dir: Folder of decoded images; None takes ``$SEMIFINE_CACHE`` or ``~/.cache/semifine``.
+            cache_dir: Folder of the cache; None uses ``$SEMIFINE_CACHE`` or ``~/.cache/semifine``.
             skip_unreadable: Leave out unreadable labeled, validation and test images too, instead of raising.
             labels: Labels for unlabeled images. Each becomes a labeled copy of its image.
-            near_duplicates: Also look for test images that look like training images.
+            near_duplicates: Also find validation and test images that look like training images.
             progress: Called with the number of decoded images and the number of all images.
-            log: Receives one line for each note, for example about decoding or unreadable images.
+            log: Receives one line per note, for example about decoding or unreadable images.
 
         Raises:
-            UserError: If a needed image is unreadable, or the checks find an error.
+            UserError: If a labeled, validation or test image is unreadable, or the checks find an error.
         """
         if self._store is not None:
             return self._store
@@ -143,9 +146,9 @@ class Dataset:
         cache_dir: Path | str | None = None,
         skip_unreadable: bool = False,
         progress: Progress | None = None,
-        log: Log = _ignore,
+        log: Log = _no_log,
     ) -> DataReport:
-        """Decodes the images and reports all findings, with near-duplicates and unreadable images.
+        """Decodes the images and runs all checks, including unreadable images and near-duplicates.
 
         Raises:
             UserError: If a labeled, validation or test image is unreadable and ``skip_unreadable`` is not set.

@@ -17,20 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
-from semifine.data.catalog import PathColumn
+from semifine.data.catalog import ImageReader, PathColumn, SubsetReader
 
 ResultT = TypeVar("ResultT")
 Pixels = NDArray[np.uint8]
+"""An RGB image: `(height, width, 3)` uint8."""
 
 MISSING = "missing"
+"""Fingerprint of a file that does not exist."""
 DIGEST_BYTES = 16
 MAX_ASPECT = 4
-"""An image longer than this many times its shorter side keeps only its middle: a scan strip of 100:1 would
-otherwise take the room of a hundred photos."""
+"""Of images with a larger aspect ratio only the middle is kept; a strip of 100:1 would be as large as 100 photos."""
 REDUCING_GAP = 3.0
-"""An image that is shrunk more than twice this is reduced by a whole number first, which is quicker."""
+"""Images are first reduced by an integer factor if they shrink by more than twice this factor, which is faster."""
 
-# Pillow refuses images of 180 million pixels; from half of that on it only warns, which panoramas do not deserve.
+# Pillow refuses images of more than 180 million pixels. From half of that it warns, but panoramas are that large.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 _HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypheim", b"ftypheis", b"ftypmif1", b"ftypmsf1")
@@ -47,19 +48,35 @@ _UPRIGHT = {
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """Pixels, and what is known of the image before it was made smaller."""
+class DecodedImage:
+    """The pixels of an image with its original size.
+
+    Args:
+        pixels: `(height, width, 3)` RGB after shrinking.
+        original_height: Height before shrinking.
+        original_width: Width before shrinking.
+        digest: Hash of the content, equal for exact copies.
+    """
 
     pixels: Pixels
-    """(height, width, 3) RGB."""
     original_height: int
     original_width: int
     digest: bytes
-    """Hash of the content: equal for exact copies."""
 
 
 class FileReader:
-    """Reads image files: row ``i`` is ``paths[i]`` inside ``folders[folder_of[i]]``."""
+    """Reads image files: row ``i`` is ``paths[i]`` in ``folders[folder_of[i]]``.
+
+    Args:
+        paths: Paths relative to the folder.
+        folders: The folders of the images.
+        folder_of: `(rows,)` index of the folder of each image; by default the first folder.
+
+    Example:
+        >>> Image.new("RGB", (4, 3)).save("bird.png")
+        >>> FileReader(["bird.png"]).read(0).shape
+        (3, 4, 3)
+    """
 
     in_memory = False
 
@@ -74,20 +91,24 @@ class FileReader:
         self.folder_of = np.zeros(len(self.paths), np.uint8) if folder_of is None else folder_of
 
     def file(self, row: int) -> str:
-        """Where the image of a row is."""
+        """The image file of a row."""
         return os.path.join(self.folders[self.folder_of[row]], self.paths[row])
 
     def read(self, row: int) -> Pixels:
-        """The whole image in full size."""
+        """Reads the image in full size."""
         return self.decode(row, None).pixels
 
-    def decode(self, row: int, shorter_side: int | None) -> Decoded:
-        """The image with a shorter side of at most ``shorter_side``; raises OSError that names the file."""
-        _check_plain(self.file(row))
+    def decode(self, row: int, shorter_side: int | None) -> DecodedImage:
+        """Decodes the image and shrinks it to a shorter side of at most ``shorter_side``.
+
+        Raises:
+            OSError: If the file is unreadable; the message names the file.
+        """
+        _check_regular_file(self.file(row))
         return decode_file(self.file(row), shorter_side)
 
     def fingerprint(self) -> list[str]:
-        """Size and time of last change of each file, or "missing"."""
+        """Size and modification time of each file, or ``MISSING``."""
         return [_file_fingerprint(self.file(row)) for row in range(len(self.paths))]
 
 
@@ -99,160 +120,207 @@ def _file_fingerprint(file: str) -> str:
     return f"{status.st_size}:{status.st_mtime_ns}"
 
 
-def _check_plain(file: str) -> None:
-    """A pipe among the files of a data set would be waited for without end."""
+def _check_regular_file(file: str) -> None:
+    """Raises OSError for a named pipe, because reading it would block forever."""
     if not stat.S_ISREG(os.stat(file).st_mode):
-        raise OSError(f"{file} is not a plain file")
+        raise OSError(f"{file} is not a regular file")
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image format that Pillow knows"  # its own text shows only a memory address
-    return str(error) or type(error).__name__
+def error_reason(error: OSError | ValueError) -> str:
+    """The message of an error, without the error number of the operating system.
 
-
-def problem_in_words(error: OSError | ValueError) -> str:
-    """Why there is no image: what the system refuses comes without its number."""
+    Example:
+        >>> error_reason(FileNotFoundError(2, "No such file or directory", "a.jpg"))
+        'a.jpg cannot be read (No such file or directory)'
+    """
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)} cannot be read ({error.strerror})"
     return str(error) or type(error).__name__
 
 
-def decode_file(file: str, shorter_side: int | None) -> Decoded:
-    """The image in a file, see ``decode_image``; raises OSError that names the file."""
+def try_decode_row(reader: ImageReader, row: int, shorter_side: int) -> DecodedImage | str:
+    """Decodes the image of a row of any reader, or returns the reason why it is unreadable."""
+    if isinstance(reader, SubsetReader):
+        return try_decode_row(reader.base, int(reader.rows[row]), shorter_side)
+    try:
+        if isinstance(reader, FileReader):
+            return reader.decode(row, shorter_side)
+        return decode_array(reader.read(row), shorter_side)
+    except (OSError, ValueError) as error:
+        return error_reason(error)
+
+
+def decode_file(file: str, shorter_side: int | None) -> DecodedImage:
+    """Decodes an image file with :func:`decode_image`; raises OSError naming the file if it is unreadable."""
     return _decode(file, lambda data: decode_image(data, shorter_side))
 
 
-def decode_or_reason(file: str, shorter_side: int, left_alone: int = 0) -> Pixels | str:
-    """The pixels of a file, see ``decode_pixels``, or the reason why it cannot be read."""
+def try_decode_file(file: str, shorter_side: int, full_size_pixels: int = 0) -> Pixels | str:
+    """Decodes an image file with :func:`decode_pixels`, or returns the reason why it is unreadable."""
     try:
-        return _decode(file, lambda data: decode_pixels(data, shorter_side, left_alone)[0])
-    except (OSError, ValueError) as error:  # the latter of a name that no file can have
-        return problem_in_words(error)
+        return _decode(file, lambda data: decode_pixels(data, shorter_side, full_size_pixels)[0])
+    except (OSError, ValueError) as error:  # ValueError: an invalid file name, such as one with a null character
+        return error_reason(error)
 
 
 def _decode(file: str, decode: Callable[[bytes], ResultT]) -> ResultT:
     with open(file, "rb") as opened:
         data = opened.read()
     try:
-        _learn_format(data)
+        _register_format(data)
         return decode(data)
-    except Exception as error:  # a broken file can fail in Pillow's plugins in a dozen ways
-        raise OSError(f"{file} cannot be read as an image ({_reason(error)})") from error
+    except Exception as error:  # Pillow's plugins raise many kinds of errors for damaged files
+        raise OSError(f"{file} cannot be read as an image ({_pillow_reason(error)})") from error
+
+
+def _pillow_reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image format that Pillow knows"  # Pillow's message shows only a memory address
+    return str(error) or type(error).__name__
 
 
 def read_exif(file: str) -> Image.Exif | None:
-    """What the camera wrote into a file; None where it cannot be read."""
-    return _look_into(file, _whole_exif)
+    """Reads the EXIF metadata of a file; None if the file is unreadable."""
+    return _read_header(file, _load_exif)
 
 
-def _whole_exif(image: Image.Image) -> Image.Exif:
+def _load_exif(image: Image.Image) -> Image.Exif:
     exif = image.getexif()
     for part in (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo):
-        exif.get_ifd(part)  # now: a TIFF's is read from the file, which is closed afterwards
+        exif.get_ifd(part)  # read now, because Pillow reads a TIFF's metadata lazily and the file is closed afterwards
     return exif
 
 
 def read_size(file: str) -> tuple[int, int] | None:
-    """Width and height of an image, without decoding it; None where it cannot be read."""
-    return _look_into(file, lambda image: image.size)
+    """Reads the width and height of an image without decoding it; None if the file is unreadable.
+
+    Example:
+        >>> Image.new("RGB", (4, 3)).save("bird.png")
+        >>> read_size("bird.png"), read_size("missing.png")
+        ((4, 3), None)
+    """
+    return _read_header(file, lambda image: image.size)
 
 
-def _look_into(file: str, look: Callable[[Image.Image], ResultT]) -> ResultT | None:
-    """What is wrong with a file is said when its pixels are read."""
+def _read_header(file: str, read: Callable[[Image.Image], ResultT]) -> ResultT | None:
+    """Returns None for an unreadable file; decoding its pixels reports the reason."""
     try:
-        _check_plain(file)
+        _check_regular_file(file)
         with open(file, "rb") as opened:
-            _learn_format(opened.read(12))
+            _register_format(opened.read(12))
             opened.seek(0)
             with Image.open(opened) as image:
-                return look(image)
-    except Exception:  # as in decode_file
+                return read(image)
+    except Exception:  # as in _decode
         return None
 
 
-def _learn_format(beginning: bytes) -> None:
+def _register_format(beginning: bytes) -> None:
     if beginning[4:12] in _HEIF:
-        _learn_heif()
+        _register_heif()
 
 
 @cache
-def _learn_heif() -> None:
-    """Teaches Pillow the format of Apple's photos, where the package for it is installed."""
+def _register_heif() -> None:
     try:
-        from pillow_heif import register_heif_opener
+        from pillow_heif import register_heif_opener  # optional dependency
     except ImportError:
         raise ValueError("HEIC photos need pip install 'semifine[heic]'") from None
     register_heif_opener()
 
 
-def decode_image(data: bytes, shorter_side: int | None) -> Decoded:
-    """Decodes the bytes of an image file, see ``decode_pixels``."""
+def decode_image(data: bytes, shorter_side: int | None) -> DecodedImage:
+    """Decodes the bytes of an image file.
+
+    Args:
+        data: The content of the file.
+        shorter_side: Larger images are shrunk to this shorter side; None keeps the full size.
+
+    Example:
+        >>> file = io.BytesIO()
+        >>> Image.new("L", (40, 30)).save(file, "PNG")
+        >>> decode_image(file.getvalue(), shorter_side=15).pixels.shape
+        (15, 20, 3)
+    """
     pixels, height, width = decode_pixels(data, shorter_side)
-    return Decoded(pixels, height, width, digest_of(data))
+    return DecodedImage(pixels, height, width, compute_digest(data))
 
 
-def decode_pixels(data: bytes, shorter_side: int | None, left_alone: int = 0) -> tuple[Pixels, int, int]:
-    """Upright, RGB, shrunk to the shorter side where that is given; and the height and width before. To read only.
+def decode_pixels(data: bytes, shorter_side: int | None, full_size_pixels: int = 0) -> tuple[Pixels, int, int]:
+    """Decodes the bytes of an image file to upright RGB pixels.
 
-    An image of no more than ``left_alone`` pixels stays as it is where the caller, too, can shrink it: by a bicubic
-    resize of the whole, and no more than six times. Pillow itself refuses decompression bombs (DecompressionBombError).
+    Pillow refuses decompression bombs (``DecompressionBombError``).
+
+    Args:
+        data: The content of the file.
+        shorter_side: Larger images are shrunk to this shorter side; None keeps the full size.
+        full_size_pixels: Images with at most this many pixels keep their full size if the caller can shrink them with
+            equal results: by a bicubic resize of the whole image, by a factor of less than six.
+
+    Returns:
+        The pixels (read-only), and the height and width before shrinking.
     """
     with Image.open(io.BytesIO(data)) as image:
         width, height = image.size
         if shorter_side is not None:
-            image.draft(None, draft_size(image.size, shorter_side))
-        upright = to_rgb(image)
-        orientation = orientation_of(image)  # not before: Pillow turns a TIFF while it loads, and then says so
-    if not _may_stay(upright.size, shorter_side, left_alone):
-        upright = shrink(upright, shorter_side)
+            image.draft(None, _draft_size(image.size, shorter_side))
+        rgb = to_rgb(image)
+        orientation = exif_orientation(image)  # after loading, because Pillow rotates a TIFF while it loads
+    if not _may_keep_full_size(rgb.size, shorter_side, full_size_pixels):
+        rgb = shrink(rgb, shorter_side)
     if orientation >= 5:
         width, height = height, width
-    return np.asarray(turned(upright, orientation)), height, width
+    return np.asarray(apply_orientation(rgb, orientation)), height, width
 
 
-def _may_stay(size: tuple[int, int], shorter_side: int | None, left_alone: int) -> bool:
+def _may_keep_full_size(size: tuple[int, int], shorter_side: int | None, full_size_pixels: int) -> bool:
     shorter, longer = sorted(size)
-    if shorter_side is None or shorter * longer > left_alone:
+    if shorter_side is None or shorter * longer > full_size_pixels:
         return False
     return longer <= MAX_ASPECT * shorter and shorter < 2 * REDUCING_GAP * shorter_side
 
 
-def draft_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
-    """Twice the wanted size, which JPEG's decoding at 1/2, 1/4 or 1/8 leaves for the antialiased resize."""
+def _draft_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
+    """Twice the final size: JPEG decodes at 1/2, 1/4 or 1/8, and the antialiased resize shrinks the rest."""
     scale = 2 * shorter_side / min(size)
     return max(1, int(size[0] * scale)), max(1, int(size[1] * scale))
 
 
-def decode_array(pixels: Pixels, shorter_side: int | None) -> Decoded:
-    """The same as ``decode_image`` for an image that is already decoded; its hash is that of the pixels."""
+def decode_array(pixels: Pixels, shorter_side: int | None) -> DecodedImage:
+    """Shrinks an image that is already decoded; the digest is the hash of its pixels.
+
+    Example:
+        >>> decode_array(np.zeros((30, 40, 3), np.uint8), shorter_side=15).pixels.shape
+        (15, 20, 3)
+    """
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
         raise ValueError(f"an image must be (height, width, 3) uint8, not {pixels.shape} {pixels.dtype}")
     height, width, _ = pixels.shape
-    small = shrink(Image.fromarray(np.ascontiguousarray(pixels)), shorter_side)
-    return Decoded(np.asarray(small), height, width, digest_of(np.ascontiguousarray(pixels).data))
+    shrunk = shrink(Image.fromarray(np.ascontiguousarray(pixels)), shorter_side)
+    return DecodedImage(np.asarray(shrunk), height, width, compute_digest(np.ascontiguousarray(pixels).data))
 
 
-def digest_of(data: bytes | memoryview) -> bytes:
+def compute_digest(data: bytes | memoryview) -> bytes:
+    """Computes the BLAKE2b hash of ``DIGEST_BYTES`` bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def orientation_of(image: Image.Image) -> int:
-    """How the camera was held, 1..8; 1 is upright, or turned already."""
+def exif_orientation(image: Image.Image) -> int:
+    """The EXIF orientation, 1 to 8; 1 is upright, and the value of images without a valid tag."""
     try:
         value = image.getexif().get(_ORIENTATION_TAG, 1)
         return value if isinstance(value, int) and 1 <= value <= 8 else 1
-    except Exception:  # broken metadata does not make the pixels unusable
+    except Exception:  # damaged metadata does not make the pixels unusable
         return 1
 
 
-def turned(image: Image.Image, orientation: int) -> Image.Image:
-    """Upright, if that is how the camera was held."""
+def apply_orientation(image: Image.Image, orientation: int) -> Image.Image:
+    """Rotates and flips an image according to its EXIF orientation."""
     return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
 
 
 def shrink(image: Image.Image, shorter_side: int | None) -> Image.Image:
-    """Antialiased, true to the aspect ratio (up to MAX_ASPECT, then the middle), never enlarged."""
+    """Resizes with antialiasing; keeps the aspect ratio up to ``MAX_ASPECT``, else the middle; never enlarges."""
     if shorter_side is None:
         return image
     width, height = image.size
@@ -269,13 +337,18 @@ def shrink(image: Image.Image, shorter_side: int | None) -> Image.Image:
 
 
 def shrunk_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
-    """Both sides, scaled so that the shorter one is at most ``shorter_side``."""
+    """Scales both sides so that the shorter one is at most ``shorter_side``.
+
+    Example:
+        >>> shrunk_size((400, 300), 150)
+        (200, 150)
+    """
     scale = min(1.0, shorter_side / min(size))
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any mode as RGB; what is transparent shows white."""
+    """Converts any mode to RGB; transparent pixels become white."""
     if image.mode == "RGB" and "transparency" not in image.info:
         image.load()
         return image
@@ -284,14 +357,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "LAB":
         return _lab_to_rgb(image)
     if image.has_transparency_data:
-        colored = image.convert("RGBA")
-        white = Image.new("RGBA", colored.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, colored).convert("RGB")
+        rgba = image.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, rgba).convert("RGB")
     return image.convert("RGB")
 
 
 def _deep_gray_to_rgb(image: Image.Image) -> Image.Image:
-    """16-bit, 32-bit and float gray by the range of the format, not of the image: equal scenes stay equal."""
+    """Scales 16-bit, 32-bit and float gray by the range of the format, so that images of one scene stay comparable."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float64))
     brightest = values.max()
     if image.mode == "F" and brightest <= 1:

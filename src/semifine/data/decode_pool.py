@@ -1,7 +1,9 @@
-"""Image files decoded by processes: Python's threads would wait for each other, and others for them.
+"""Decodes image files in processes, because Python threads would compete for the interpreter.
 
-The processes know numpy and Pillow alone, so they start at once; as they are not forked from this one they share
-neither locks nor a GPU with it, only a piece of memory each.
+:func:`decode_in_processes` starts this module as a program. The program imports NumPy and Pillow but not PyTorch, so
+it starts fast, and forks into the workers. It is not forked from the calling process, so it shares no locks and no GPU
+with it, only a block of memory and a socket per worker. A worker reads JSON lists of files from the socket, writes the
+pixels to the memory, and answers with their shapes, their order and the reasons of unreadable files.
 """
 
 from __future__ import annotations
@@ -13,38 +15,77 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from itertools import chain
 from queue import SimpleQueue
 from socket import socket, socketpair
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
-from semifine.data.decode import MAX_ASPECT
-from semifine.data.decode_worker import Packed
+from semifine.data.decode import MAX_ASPECT, Pixels, try_decode_file
 from semifine.data.parallel import map_in_order
 from semifine.errors import UserError
 
 ResultT = TypeVar("ResultT")
 Reasons = list[str | None]
-"""Of each file why it could not be read, if so."""
+"""Why a file is unreadable, for each file of a group; None for readable files."""
 
-DESCRIPTORS_LEFT = 200
+RESERVED_DESCRIPTORS = 200
+"""File descriptors that are left to the rest of the process."""
 _ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1",  # as a process with several threads cannot safely divide
-    # The C library keeps up to 64 MB for the next image: to ask the system for new memory each time takes as long as a
-    # tenth of the decoding.
+    "OPENBLAS_NUM_THREADS": "1",  # forking a process that has several threads is not safe
+    # The C library keeps up to 64 MB of freed memory for the next image. Requesting new memory from the system each
+    # time takes a tenth of the decoding time.
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
 
 
-def processes_can_share() -> bool:
-    """Linux can; its memory of this kind is not bounded as /dev/shm is, of which Docker gives 64 MB."""
+class PackedImages(NamedTuple):
+    """Images in one array of bytes, sorted by shape."""
+
+    pixels: NDArray[np.uint8]
+    """`(bytes,)` pixels of all images."""
+    shapes: list[tuple[int, int]]
+    """Height and width of each packed image."""
+    order: list[int]
+    """Position of each packed image before sorting."""
+
+
+def pack_images(images: Sequence[Pixels], out: NDArray[np.uint8] | None = None) -> PackedImages:
+    """Sorts images by shape and concatenates their pixels.
+
+    Args:
+        images: `(height, width, 3)` images.
+        out: Memory to write the pixels to; by default new memory.
+
+    Example:
+        >>> packed = pack_images([np.zeros((2, 2, 3), np.uint8), np.ones((1, 2, 3), np.uint8)])
+        >>> packed.shapes, packed.order
+        ([(1, 2), (2, 2)], [1, 0])
+        >>> packed.pixels.shape
+        (18,)
+    """
+    order = sorted(range(len(images)), key=lambda index: images[index].shape)
+    parts = [images[index].reshape(-1) for index in order]
+    size = sum(map(len, parts))
+    pixels = np.empty(size, np.uint8) if out is None else out[:size]
+    if parts:
+        np.concatenate(parts, out=pixels)
+    return PackedImages(pixels, [(images[index].shape[0], images[index].shape[1]) for index in order], order)
+
+
+def supports_processes() -> bool:
+    """Whether the system can share anonymous memory between processes, as Linux can.
+
+    Unlike ``/dev/shm``, which Docker limits to 64 MB, this memory has no limit.
+    """
     try:
-        os.close(os.memfd_create("a trial"))
+        os.close(os.memfd_create("test"))
     except (AttributeError, OSError):
         return False
     return bool(sys.executable)
@@ -52,100 +93,149 @@ def processes_can_share() -> bool:
 
 def decode_in_processes(
     groups: Iterable[Sequence[str]],
-    take: Callable[[Packed, Reasons], ResultT],
+    collate: Callable[[PackedImages, Reasons], ResultT],
     *,
     shorter_side: int,
-    left_alone: int,
-    most: int,
+    full_size_pixels: int,
+    group_size: int,
     workers: int,
 ) -> Iterator[ResultT]:
-    """Groups of at most ``most`` files, as ``data.reading.decode_pixels`` decodes them, in their order.
+    """Decodes groups of files as :func:`~semifine.data.decode.try_decode_file` does, and keeps their order.
 
-    ``take`` gets the readable images of a group and makes a copy of them, since the memory is used again.
+    Args:
+        groups: Lists of at most ``group_size`` files.
+        collate: Called with the readable images of a group and the reasons of the unreadable ones. It must copy the
+            pixels, because their memory is reused.
+        shorter_side: Larger images are shrunk to this shorter side.
+        full_size_pixels: See :func:`~semifine.data.decode.decode_pixels`.
+        group_size: The largest number of files in a group.
+        workers: Number of processes.
+
+    Raises:
+        UserError: If a worker process is killed.
     """
-    workers = min(workers, _most_processes())
-    in_flight = workers + workers // 2 + 1  # with those that wait for an earlier group
-    room = most * max(left_alone, MAX_ASPECT * shorter_side**2) * 3
-    idle: SimpleQueue[_Decoder] = SimpleQueue()
+    workers = min(workers, _max_processes())
+    in_flight = workers + workers // 2 + 1  # includes finished groups that wait for an earlier one
+    memory_bytes = group_size * max(full_size_pixels, MAX_ASPECT * shorter_side**2) * 3
+    idle: SimpleQueue[_Worker] = SimpleQueue()
 
     def decode(files: Sequence[str]) -> ResultT:
-        decoder = idle.get()
+        worker = idle.get()
         try:
-            return take(*decoder.decode(files))
+            return collate(*worker.decode(files))
         finally:
-            idle.put(decoder)
+            idle.put(worker)
 
-    with _started(workers, room, shorter_side, left_alone) as decoders:
-        for decoder in decoders:
-            idle.put(decoder)
+    with _start_workers(workers, memory_bytes, shorter_side, full_size_pixels) as pool:
+        for worker in pool:
+            idle.put(worker)
         yield from map_in_order(decode, groups, workers, in_flight=in_flight)
 
 
-def _most_processes() -> int:
-    """Each takes three descriptors while it starts, and others need some."""
-    import resource  # of the systems that can share memory
+def _max_processes() -> int:
+    """The number of processes that the limit of file descriptors allows; each takes three while it starts."""
+    import resource  # does not exist on Windows
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if limit == resource.RLIM_INFINITY else max(1, (limit - DESCRIPTORS_LEFT) // 3)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else max(1, (limit - RESERVED_DESCRIPTORS) // 3)
 
 
-class _Decoder:
-    """One process as it is seen from here: the memory that it shares, and a socket to talk to it."""
+class _Worker:
+    """The memory shared with a worker process, and the socket to it."""
 
-    def __init__(self, memory: FileIO, room: int, socket: socket) -> None:
-        self._levels = np.frombuffer(mmap.mmap(memory.fileno(), room), np.uint8)
+    def __init__(self, memory: FileIO, memory_bytes: int, socket: socket) -> None:
+        self._pixels = np.frombuffer(mmap.mmap(memory.fileno(), memory_bytes), np.uint8)
         self._socket = socket
-        self._answers = socket.makefile("rb")
+        self._responses = socket.makefile("rb")
 
-    def decode(self, files: Sequence[str]) -> tuple[Packed, Reasons]:
+    def decode(self, files: Sequence[str]) -> tuple[PackedImages, Reasons]:
         try:
             self._socket.sendall(json.dumps(files).encode() + b"\n")
-            shapes, places, reasons = json.loads(self._answers.readline())
+            shapes, order, reasons = json.loads(self._responses.readline())
         except (OSError, ValueError) as error:
             raise UserError(
-                "A process that decodes images was ended from outside, perhaps for want of memory. Go on with "
-                "--resume, with fewer --workers if it happens again."
+                "A process that decodes images was killed, perhaps because the memory was exhausted. Continue with "
+                "--resume, and with fewer --workers if it happens again."
             ) from error
-        used = sum(height * width * 3 for height, width in shapes)
-        return Packed(self._levels[:used], [(height, width) for height, width in shapes], places), reasons
+        size = sum(height * width * 3 for height, width in shapes)
+        return PackedImages(self._pixels[:size], [(height, width) for height, width in shapes], order), reasons
 
     def close(self) -> None:
-        """The process is at the end of its input then."""
-        self._answers.close()
+        """Closes the socket, which ends the process."""
+        self._responses.close()
         self._socket.close()
 
 
 @contextmanager
-def _started(count: int, room: int, shorter_side: int, left_alone: int) -> Iterator[list[_Decoder]]:
-    """So many processes, for as long as the block lasts."""
-    with ExitStack() as ours:
-        with ExitStack() as theirs:  # which the processes alone hold when they have started
+def _start_workers(count: int, memory_bytes: int, shorter_side: int, full_size_pixels: int) -> Iterator[list[_Worker]]:
+    """Starts worker processes, and ends them when the block ends."""
+    with ExitStack() as stack:
+        with ExitStack() as child_stack:  # descriptors that only the child processes keep
             ends = []
             for _ in range(count):
-                here, there = socketpair()
-                ours.enter_context(here)
-                theirs.enter_context(there)
-                memory = theirs.enter_context(FileIO(os.memfd_create("decoded images"), "r+"))
-                memory.truncate(room)  # takes memory where it is written to, not before
-                ends.append((here, there, memory))
-            process = _start(shorter_side, left_alone, [(memory.fileno(), there.fileno()) for _, there, memory in ends])
-            ours.callback(process.wait)
-            ours.callback(os.killpg, process.pid, signal.SIGTERM)
-            decoders = []
-            for here, there, memory in ends:
-                decoders.append(_Decoder(memory, room, here))
-                ours.callback(decoders[-1].close)  # ends them even where SIGTERM is ignored
-                there.close()
-                memory.close()  # one by one: a mapping takes a descriptor, too
-        yield decoders
+                parent_socket, child_socket = socketpair()
+                stack.enter_context(parent_socket)
+                child_stack.enter_context(child_socket)
+                memory = child_stack.enter_context(FileIO(os.memfd_create("decoded images"), "r+"))
+                memory.truncate(memory_bytes)  # the system allocates pages when they are written
+                ends.append((parent_socket, child_socket, memory))
+            process = _start_program(
+                shorter_side, full_size_pixels, [(memory.fileno(), socket.fileno()) for _, socket, memory in ends]
+            )
+            stack.callback(process.wait)
+            stack.callback(os.killpg, process.pid, signal.SIGTERM)
+            workers = []
+            for parent_socket, child_socket, memory in ends:
+                workers.append(_Worker(memory, memory_bytes, parent_socket))
+                stack.callback(workers[-1].close)  # ends the process even if it ignores SIGTERM
+                child_socket.close()
+                memory.close()  # in this loop, because each memory map takes a descriptor, too
+        yield workers
 
 
-def _start(shorter_side: int, left_alone: int, ends: Sequence[tuple[int, int]]) -> subprocess.Popen[bytes]:
-    arguments = [str(shorter_side), str(left_alone), *(f"{memory}:{socket}" for memory, socket in ends)]
+def _start_program(
+    shorter_side: int, full_size_pixels: int, ends: Sequence[tuple[int, int]]
+) -> subprocess.Popen[bytes]:
+    arguments = [str(shorter_side), str(full_size_pixels), *(f"{memory}:{socket}" for memory, socket in ends)]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "semifine.data.decode_worker", *arguments],
+        [sys.executable, "-P", "-m", "semifine.data.decode_pool", *arguments],
         stdin=subprocess.DEVNULL,
         pass_fds=list(chain.from_iterable(ends)),
-        process_group=0,  # Ctrl-C is for this process, which ends the others
+        process_group=0,  # Ctrl-C reaches only the calling process, which ends the workers
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **_ENVIRONMENT},
     )
+
+
+def main() -> None:
+    """Runs the program ``decode_pool SHORTER_SIDE FULL_SIZE_PIXELS MEMORY:SOCKET ...``, one worker per pair."""
+    shorter_side, full_size_pixels = map(int, sys.argv[1:3])
+    ends = [tuple(map(int, pair.split(":"))) for pair in sys.argv[3:]]
+    Image.preinit()  # loads Pillow's common formats once instead of in each worker
+    for index, (memory, connection) in enumerate(ends):
+        if os.fork() == 0:
+            for _, other in ends[index + 1 :]:
+                os.close(other)  # otherwise the end of the other worker would go unnoticed
+            _serve(memory, connection, shorter_side, full_size_pixels)
+            return
+        os.close(connection)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SIGTERM is for the workers; this process waits for them
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def _serve(memory: int, connection: int, shorter_side: int, full_size_pixels: int) -> None:
+    pixels = np.frombuffer(mmap.mmap(memory, 0), np.uint8)
+    with (
+        open(connection, encoding="utf-8") as requests,
+        open(connection, "w", encoding="utf-8", closefd=False) as responses,
+    ):
+        for line in requests:
+            decoded = [try_decode_file(file, shorter_side, full_size_pixels) for file in json.loads(line)]
+            packed = pack_images([image for image in decoded if not isinstance(image, str)], out=pixels)
+            reasons = [image if isinstance(image, str) else None for image in decoded]
+            print(json.dumps([packed.shapes, packed.order, reasons]), file=responses, flush=True)
+
+
+if __name__ == "__main__":
+    main()

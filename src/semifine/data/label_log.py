@@ -1,4 +1,7 @@
-"""The label log: an append-only SQLite file of answers, and the labels it currently holds. Standard library only."""
+"""The label log: an append-only SQLite file of labeling events, and the labels that follow from them.
+
+It uses the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -16,42 +19,54 @@ from semifine.errors import UserError
 
 LABEL, NONE_OF_THESE, UNSURE, SKIP, UNDO = "label", "none_of_these", "unsure", "skip", "undo"
 VERDICTS = (LABEL, NONE_OF_THESE)
-"""Answers that decide what an image shows. studio/static/answers.js lists the buttons."""
+"""Events that state what an image shows. studio/static/answers.js lists the buttons."""
 KINDS = (*VERDICTS, UNSURE, SKIP, UNDO)
 
 
 @dataclass(frozen=True)
 class Event:
-    """A line of the log; ``number`` and ``time`` are given by the log."""
+    """An event in the log.
+
+    Args:
+        person: Who labeled the image.
+        path: The image.
+        kind: One of ``KINDS``.
+        class_name: The class of a ``label``; None for other kinds.
+        seen: Number of the last event on this image that the person saw and replaces.
+        undoes: Number of the event that an ``undo`` cancels.
+        shown: What the page showed: the candidates, the model and its prediction.
+        number: Number in the log; set by the log.
+        time: UTC time in ISO 8601 format; set by the log.
+
+    Example:
+        >>> Event("Ada", "1.jpg", LABEL, "robin").is_verdict
+        True
+    """
 
     person: str
     path: str
     kind: str
     class_name: str | None = None
-    """The class of a ``label``, and of nothing else."""
     seen: int = 0
-    """Number of the last event on this image that the person had before their eyes and meant to replace."""
     undoes: int | None = None
-    """Number of the event that an ``undo`` takes back."""
     shown: dict[str, Any] = field(default_factory=dict)
-    """What the page showed: the candidates, the model and its guess."""
     number: int = 0
     time: str = ""
 
     @property
     def is_verdict(self) -> bool:
-        """Whether it says what the image is, or is not."""
+        """Whether the event states what the image shows."""
         return self.kind in VERDICTS
 
     def agrees_with(self, other: Event) -> bool:
-        """Whether both say the same of an image."""
+        """Whether both events give the image the same label."""
         return (self.kind, self.class_name) == (other.kind, other.class_name)
 
 
 FORMAT = 1
-# Marks the file as ours; `file` and other programs read it at byte 68 of every SQLite file.
 APPLICATION_ID = 0x5EF1_1AB5
-SQLITE_BEGINS = b"SQLite format 3\x00"
+"""Identifies a label log; stored at byte 68 of the SQLite file."""
+SQLITE_HEADER = b"SQLite format 3\x00"
 
 COLUMNS = "number, time, person, path, kind, class, seen, undoes, shown"
 SCHEMA = f"""
@@ -67,18 +82,31 @@ CREATE TABLE events (
   shown TEXT NOT NULL
 );
 CREATE INDEX events_by_path ON events (path);
-CREATE TRIGGER nothing_changes BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
-CREATE TRIGGER nothing_goes BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
 """
 
 
 class LabelLog:
-    """Appends and reads events; threads and processes may share a file."""
+    """Appends and reads events. Threads and processes may share a file.
+
+    Args:
+        file: The log; created if it does not exist.
+
+    Raises:
+        UserError: If the file is not a label log or cannot be opened.
+
+    Example:
+        >>> log = LabelLog(Path("labels.db"))
+        >>> _ = log.append([Event("Ada", "1.jpg", LABEL, "robin")])
+        >>> agreed_labels(current_labels(log.events()))
+        [('1.jpg', 'robin')]
+        >>> log.close()
+    """
 
     def __init__(self, file: Path) -> None:
-        """Opens the log, and begins it where the file does not exist."""
         self.file = file
         self._lock = threading.Lock()
         if file.exists():
@@ -86,25 +114,25 @@ class LabelLog:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(file, check_same_thread=False, isolation_level=None, timeout=30)
-            self._begin()
+            self._initialize()
         except (sqlite3.Error, OSError) as error:
-            raise UserError(f"Cannot open the labels {file}: {error}. Name another file with --db.") from error
+            raise UserError(f"Cannot open the labels {file}: {error}. Choose another file with --db.") from error
 
-    def _begin(self) -> None:
-        # Every label is on the disk before its answer goes out, even when the power fails right after.
+    def _initialize(self) -> None:
+        # Each label is on disk before the request is answered, so that a power failure loses none.
         self._connection.execute("PRAGMA synchronous = FULL")
-        with self._transaction():  # of two programs that start at once, one makes the table
+        with self._transaction():  # if two processes start at once, one creates the table
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 for statement in _statements(SCHEMA):
                     self._connection.execute(statement)
-        # Only now, so that the marks of the file are in the file itself from the first moment.
+        # After the table is created, so that application id and version are in the main file from the beginning.
         self._connection.execute("PRAGMA journal_mode = WAL")
-        # Into the file itself at every commit: somebody may copy it, and no other, after a crash.
+        # Each commit is written to the main file, so that a copy of this file alone is complete after a crash.
         self._connection.execute("PRAGMA wal_autocheckpoint = 1")
 
     def append(self, events: Sequence[Event]) -> list[Event]:
-        """Writes all of them or none, and returns them with their numbers and time."""
+        """Writes all events or none, and returns them with number and time."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
             with self._lock, self._transaction():
@@ -133,16 +161,17 @@ class LabelLog:
         return replace(event, number=cursor.lastrowid)
 
     def events(self, after: int = 0) -> list[Event]:
-        """The events with a higher number, in order."""
+        """Returns the events with a number higher than ``after``, in order."""
         with self._lock:
             return _read(self._connection, after)
 
     def close(self) -> None:
+        """Closes the file."""
         self._connection.close()
 
 
 def read_events(file: Path) -> list[Event]:
-    """All events of a log, which is not changed by it."""
+    """Reads all events of a log without changing the file."""
     check_is_log(file)
     try:
         connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
@@ -155,13 +184,13 @@ def read_events(file: Path) -> list[Event]:
 
 
 def is_sqlite(file: Path) -> bool:
-    """Whether a file says of itself that it is an SQLite data base."""
+    """Whether a file has the header of an SQLite database."""
     with file.open("rb") as stream:
-        return stream.read(len(SQLITE_BEGINS)) == SQLITE_BEGINS
+        return stream.read(len(SQLITE_HEADER)) == SQLITE_HEADER
 
 
 def check_is_log(file: Path) -> None:
-    """Raises UserError for a file that is no log of labels, or of a later format; an empty one can become a log."""
+    """Raises UserError if a file is not a label log or has a newer format. An empty file is valid."""
     try:
         with file.open("rb") as stream:
             header = stream.read(100)
@@ -169,11 +198,11 @@ def check_is_log(file: Path) -> None:
         raise UserError(f"Cannot read the labels {file}: {error.strerror or error}.") from error
     if not header:
         return
-    if not header.startswith(SQLITE_BEGINS) or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise UserError(f"{file} is not a log of labels that the studio made; name another file.")
+    if not header.startswith(SQLITE_HEADER) or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise UserError(f"{file} is not a label log of the studio; choose another file.")
     version = int.from_bytes(header[60:64], "big")
     if version > FORMAT:
-        raise UserError(f"{file} was made by a later version of semifine (format {version}); update semifine.")
+        raise UserError(f"{file} was written by a newer version of semifine (format {version}); update semifine.")
 
 
 def _read(connection: sqlite3.Connection, after: int) -> list[Event]:
@@ -195,13 +224,18 @@ def _read(connection: sqlite3.Connection, after: int) -> list[Event]:
 
 
 def _statements(script: str) -> list[str]:
-    """The statements of a script; those of a trigger end inside a line."""
+    """Splits a script into statements. The statement in a trigger ends within a line."""
     return [part.strip() for part in script.split(";\n") if part.strip()]
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """A verdict, and the one of another person that took its place."""
+    """A verdict that another person replaced.
+
+    Args:
+        old: The replaced verdict.
+        by: The verdict that replaced it.
+    """
 
     old: Event
     by: Event
@@ -209,58 +243,70 @@ class Replaced:
 
 @dataclass(frozen=True)
 class CurrentLabel:
-    """The verdicts on one image that hold, and who else looked at it."""
+    """The current state of one image.
+
+    Args:
+        verdicts: Verdicts that were neither undone nor replaced.
+        replaced: Verdicts that another person replaced, of people who have not answered again since.
+        passed: The last ``unsure`` or ``skip`` of each person without a later verdict.
+        last: Number of the last event on this image; 0 without events.
+    """
 
     verdicts: tuple[Event, ...]
-    """Verdicts that were neither taken back nor replaced."""
     replaced: tuple[Replaced, ...]
-    """Verdicts that somebody else replaced, of people who have not spoken since."""
     passed: tuple[Event, ...]
-    """The last word of each person who skipped the image or could not tell."""
     last: int
-    """Number of the last event on this image; 0 where there is none."""
 
     @property
     def in_conflict(self) -> bool:
+        """Whether verdicts of different people disagree."""
         return any(not verdict.agrees_with(self.verdicts[0]) for verdict in self.verdicts)
 
     @property
     def is_decided(self) -> bool:
+        """Whether there are verdicts and all of them agree."""
         return len(self.verdicts) > 0 and not self.in_conflict
 
     @property
     def label(self) -> str | None:
-        """The class, where all verdicts that hold agree on one."""
+        """The class that all verdicts agree on; None without one."""
         return self.verdicts[-1].class_name if self.is_decided else None
 
     def verdict_of(self, person: str) -> Event | None:
-        """What holds of what the person said."""
+        """The current verdict of a person, or None."""
         return next((verdict for verdict in self.verdicts if verdict.person == person), None)
 
 
-NOTHING = CurrentLabel((), (), (), 0)
+NO_LABEL = CurrentLabel((), (), (), 0)
+"""The state of an image without events."""
 
 
 def current_label(events: Sequence[Event]) -> CurrentLabel:
-    """Folds the events of one image, in the order of their numbers.
+    """Computes the current state of one image from its events, in the order of their numbers.
 
-    A verdict replaces the person's own earlier one, and those of others that differ, were seen, and were meant to be
-    replaced. Who is unsure takes the own verdict back. Other verdicts that differ both hold: that is a conflict, until
-    somebody who sees it settles it. An event that was taken back counts as if it had never been.
+    A verdict replaces the person's earlier verdict, and different verdicts of other people that the person saw
+    (``seen``). ``unsure`` removes the person's verdict. Undone events are ignored. Verdicts that differ and do not
+    replace each other are in conflict until somebody who saw all of them gives a new verdict.
+
+    Example:
+        >>> ada = Event("Ada", "1.jpg", LABEL, "robin", number=1)
+        >>> bo = Event("Bo", "1.jpg", LABEL, "wren", number=2)
+        >>> current_label([ada, bo]).in_conflict
+        True
     """
     undone = {event.undoes for event in events if event.kind == UNDO}
-    said = [event for event in events if event.kind != UNDO and event.number not in undone]
+    effective = [event for event in events if event.kind != UNDO and event.number not in undone]
     verdicts: list[Event] = []
     replaced: list[Replaced] = []
     passed: dict[str, Event] = {}
-    for event in said:
+    for event in effective:
         passed.pop(event.person, None)
         if event.is_verdict:
             others = [old for old in verdicts if old.person != event.person]
-            gone = [old for old in others if old.number <= event.seen and not old.agrees_with(event)]
-            verdicts = [*(old for old in others if old not in gone), event]
+            superseded = [old for old in others if old.number <= event.seen and not old.agrees_with(event)]
+            verdicts = [*(old for old in others if old not in superseded), event]
             replaced = [earlier for earlier in replaced if earlier.old.person != event.person]
-            replaced += [Replaced(old, event) for old in gone]
+            replaced += [Replaced(old, event) for old in superseded]
             continue
         passed[event.person] = event
         if event.kind == UNSURE:
@@ -270,13 +316,13 @@ def current_label(events: Sequence[Event]) -> CurrentLabel:
 
 
 def current_labels(events: Iterable[Event]) -> dict[str, CurrentLabel]:
-    """What holds for each path."""
-    of_path: dict[str, list[Event]] = {}
+    """Computes the current state of each image, by path."""
+    by_path: dict[str, list[Event]] = {}
     for event in events:
-        of_path.setdefault(event.path, []).append(event)
-    return {path: current_label(of_image) for path, of_image in of_path.items()}
+        by_path.setdefault(event.path, []).append(event)
+    return {path: current_label(path_events) for path, path_events in by_path.items()}
 
 
-def agreed_labels(held: dict[str, CurrentLabel]) -> list[tuple[str, str]]:
-    """Path and class of every image that has one undisputed class, in the order of paths."""
-    return [(path, here.label) for path, here in sorted(held.items()) if here.label is not None]
+def agreed_labels(labels: dict[str, CurrentLabel]) -> list[tuple[str, str]]:
+    """Path and class of each image whose verdicts agree on a class, sorted by path."""
+    return [(path, state.label) for path, state in sorted(labels.items()) if state.label is not None]

@@ -15,9 +15,8 @@ from torch.nn.functional import interpolate
 
 from semifine.augment.crops import center_crop, crop_and_resize
 from semifine.augment.image_batch import CHANNELS, ImageTable, create_image_batch
-from semifine.data.decode import Pixels, decode_or_reason, shrunk_size
-from semifine.data.decode_pool import Reasons, decode_in_processes, processes_can_share
-from semifine.data.decode_worker import Packed, pack
+from semifine.data.decode import Pixels, shrunk_size, try_decode_file
+from semifine.data.decode_pool import PackedImages, Reasons, decode_in_processes, pack_images, supports_processes
 from semifine.data.store import ImageStore
 from semifine.inference.network import ImageClassifier, InferenceNetwork
 from semifine.inference.preprocess import DecodedGroup, batched, decode_batches, oversampling
@@ -53,34 +52,34 @@ class GpuPreprocessor:
 
     def decode_file(self, file: str) -> Pixels | str:
         """Shrinks only images that are too large to upload."""
-        return decode_or_reason(file, self.stored_side, MAX_PIXELS)
+        return try_decode_file(file, self.stored_side, MAX_PIXELS)
 
     def decode_files(self, files: Iterable[str], workers: int) -> Iterator[DecodedGroup]:
         """Decodes many files in processes, because threads would compete with the threads that feed the GPU."""
         rest = iter(files)
         first = list(islice(rest, MIN_FILES_FOR_PROCESSES))
         all_files = chain(first, rest)
-        if len(first) < MIN_FILES_FOR_PROCESSES or not processes_can_share():
+        if len(first) < MIN_FILES_FOR_PROCESSES or not supports_processes():
             return decode_batches(all_files, self.decode_file, self, workers)
         return decode_in_processes(
             batched(all_files, self.group_size),
             self._upload_group,
             shorter_side=self.stored_side,
-            left_alone=MAX_PIXELS,
-            most=self.group_size,
+            full_size_pixels=MAX_PIXELS,
+            group_size=self.group_size,
             workers=workers,
         )
 
-    def collate(self, images: Sequence[Pixels]) -> tuple[Tensor, Packed]:
-        return self._upload(pack(images))
+    def collate(self, images: Sequence[Pixels]) -> tuple[Tensor, PackedImages]:
+        return self._upload(pack_images(images))
 
-    def transform(self, collated: tuple[Tensor, Packed]) -> Sequence[Tensor]:
+    def transform(self, collated: tuple[Tensor, PackedImages]) -> Sequence[Tensor]:
         """Returns the images in the order before packing, after the GPU has finished them."""
         with torch.cuda.stream(self._stream):
             squares = self._center_crop(*self._shrink(*collated))
         if self._stream is not None:
             self._stream.synchronize()
-        in_order = dict(zip(collated[1].places, squares, strict=True))
+        in_order = dict(zip(collated[1].order, squares, strict=True))
         return [in_order[index] for index in range(len(squares))]
 
     def transform_stored(self, store: ImageStore, rows: NDArray[np.int64]) -> Sequence[Tensor]:
@@ -88,15 +87,15 @@ class GpuPreprocessor:
             self._store, self._table = store, ImageTable.from_store(store)
         return self._center_crop(store.pixels, self._table.take(rows))
 
-    def _upload_group(self, packed: Packed, errors: Reasons) -> DecodedGroup:
+    def _upload_group(self, packed: PackedImages, errors: Reasons) -> DecodedGroup:
         return DecodedGroup(self._upload(packed), errors)
 
-    def _upload(self, packed: Packed) -> tuple[Tensor, Packed]:
+    def _upload(self, packed: PackedImages) -> tuple[Tensor, PackedImages]:
         """Copies the pixels to the GPU; the host memory is reused for other images."""
         with torch.cuda.stream(self._stream):
-            return torch.from_numpy(packed.levels).to(self._device, copy=True), packed
+            return torch.from_numpy(packed.pixels).to(self._device, copy=True), packed
 
-    def _shrink(self, pixels: Tensor, packed: Packed) -> tuple[Tensor, ImageTable]:
+    def _shrink(self, pixels: Tensor, packed: PackedImages) -> tuple[Tensor, ImageTable]:
         """Shrinks images as ``data.decode.shrink`` does, those of one size together."""
         shrunk, sizes, start = [pixels[:0]], np.zeros((len(packed.shapes), 2), np.int64), 0
         for shape, group in groupby(range(len(packed.shapes)), packed.shapes.__getitem__):

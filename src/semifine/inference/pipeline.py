@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data.decode import Pixels, decode_array, orientation_of, to_rgb, turned
+from semifine.data.decode import Pixels, apply_orientation, decode_array, exif_orientation, to_rgb
+from semifine.data.image_files import find_images
 from semifine.data.parallel import map_in_order
-from semifine.data.sources.scan import images_below
 from semifine.errors import UserError
 from semifine.inference.calibration import Logits
 from semifine.inference.preprocess import DecodedGroup, Preprocessor, batched, decode_batches
@@ -34,7 +34,7 @@ def _decode_input(preprocessor: Preprocessor, image: ImageInput) -> Pixels | str
         return preprocessor.decode_file(str(image))
     try:
         if isinstance(image, Image.Image):
-            image = np.asarray(turned(to_rgb(image), orientation_of(image)))
+            image = np.asarray(apply_orientation(to_rgb(image), exif_orientation(image)))
         return decode_array(np.asarray(image), preprocessor.stored_side).pixels
     except (OSError, ValueError) as error:
         return str(error) or type(error).__name__
@@ -85,7 +85,7 @@ def find_files(paths: Iterable[str], separator: bytes = b"\n") -> Iterator[str]:
         if path == STANDARD_INPUT:
             yield from find_files(_read_names(sys.stdin.buffer, separator))
         elif os.path.isdir(path):
-            found = images_below(Path(path), ".", with_closed=True)
+            found = find_images(Path(path), ".", keep_unreadable_folders=True)
             yield from (os.path.join(path, inside.removeprefix("./")) for inside in found)
         else:
             yield path

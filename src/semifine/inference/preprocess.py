@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data.decode import Pixels, decode_or_reason
+from semifine.data.decode import Pixels, try_decode_file
 from semifine.data.parallel import map_in_order, usable_cores
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class CpuPreprocessor:
         self.stored_side = stored_side
 
     def decode_file(self, file: str) -> Pixels | str:
-        return decode_or_reason(file, self.stored_side)
+        return try_decode_file(file, self.stored_side)
 
     def decode_files(self, files: Iterable[str], workers: int) -> Iterator[DecodedGroup]:
         return decode_batches(files, self.decode_file, self, workers)

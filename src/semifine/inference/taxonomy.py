@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.data.text_table import class_name
+from semifine.data.catalog import normalize_class_name
 from semifine.errors import UserError
 from semifine.inference.calibration import Probabilities
 
@@ -107,14 +107,14 @@ def read_taxonomy(file: Path, class_names: Sequence[str]) -> Taxonomy:
     for cells in lines:
         if ranks_of.setdefault(cells[0], cells) != cells:
             raise UserError(f"{file} has two different lines for '{cells[0]}': remove one of them.")
-    missing = [name for name in class_names if class_name(name) not in ranks_of]
+    missing = [name for name in class_names if normalize_class_name(name) not in ranks_of]
     if missing:
         raise UserError(
             f"{file} has no line for the class '{missing[0]}': add it ({len(missing)} classes are missing)."
         )
     levels = []
     for column, rank in enumerate(header):
-        names = [ranks_of[class_name(name)][column] for name in class_names]
+        names = [ranks_of[normalize_class_name(name)][column] for name in class_names]
         taxa = tuple(dict.fromkeys(names))
         levels.append(Level(rank, taxa, np.array([taxa.index(name) for name in names], np.int64)))
     return Taxonomy(tuple(levels))
@@ -129,7 +129,7 @@ def _read(file: Path) -> tuple[list[str], list[list[str]]]:
     try:
         text = file.read_bytes().decode("utf-8-sig")
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
-        header, *lines = ([class_name(cell) for cell in cells] for cells in reader if cells)
+        header, *lines = ([normalize_class_name(cell) for cell in cells] for cells in reader if cells)
     except OSError as error:
         raise UserError(f"Cannot read the taxonomy {file}: {error.strerror or error}.") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -18,7 +18,7 @@ from semifine.config import read_train_settings
 from semifine.data.extra_labels import labels_as_csv, read_labels
 from semifine.data.label_log import (
     LABEL,
-    NOTHING,
+    NO_LABEL,
     SKIP,
     UNDO,
     UNSURE,
@@ -155,7 +155,7 @@ class LabelQueue:
 
     def current_label(self, index: int) -> CurrentLabel:
         with self._lock:
-            return self._current.get(index, NOTHING)
+            return self._current.get(index, NO_LABEL)
 
     def is_waiting(self) -> NDArray[np.bool_]:
         """Returns whether each image still needs a label ``(U,)``."""

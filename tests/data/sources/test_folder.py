@@ -92,7 +92,7 @@ def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_i
         (["labeled/a/1.png"], "at least two folders"),
         (["labeled/a/1.png", "labeled/b/1.png", "test/c/1.png"], "test/c is a class without labeled images"),
         (["labeled/a/1.png", "labeled/b/1.png", "val/c/1.png"], "val/c is a class without labeled images"),
-        (["labeled/a/1.png", "labeled/b/x.txt"], "labeled/b holds no image"),
+        (["labeled/a/1.png", "labeled/b/x.txt"], "labeled/b contains no image"),
         (["labeled/a/1.png", "labeled/b/1.png", "labeled/1.png"], r"labeled/1\.png is in no class"),
         (
             ["labeled/a/1.png", "labelled/b/1.png"],  # codespell:ignore labelled
@@ -157,14 +157,14 @@ def test_a_capital_is_no_class_beside_one_folder_a_class(tmp_path: Path) -> None
     catalog = load(tmp_path, Settings(group_by="folder"))
     assert catalog.class_names == ("a", "b")
     assert np.bincount(catalog.split).tolist() == [2, 1, 0, 2]
-    assert "1 of 5 photos have no folder below that of their class" in catalog.notes[0]
+    assert "1 of 5 photos have no folder below the folder of their class" in catalog.notes[0]
 
 
 def test_folders_that_are_not_used_are_named(tmp_path: Path) -> None:
     touch(tmp_path, "labeled/a/1.jpg", "labeled/b/1.jpg", "unlabelled/1.jpg", "unlabeled photos/2.jpg", "tset/a/3.jpg")
     touch(tmp_path, "runs/one/settings.yaml", "runs/one/checkpoints/last")
     assert load(tmp_path, Settings()).notes[0] == (
-        "folders that are not used, since beside labeled their names mean nothing: tset, unlabeled photos"
+        "folders that are not used, because only the names of splits count beside labeled: tset, unlabeled photos"
     )
 
 
@@ -178,10 +178,10 @@ def test_a_run_beside_the_photos_is_no_class(tmp_path: Path, inside: str, run: s
 def test_files_of_other_kinds_are_counted(tmp_path: Path) -> None:
     touch(tmp_path, "labeled/a/1.jpg", "labeled/a/1.NEF", "labeled/b/1.jpg", "unlabeled/2.nef", "unlabeled/2.xmp")
     notes = load(tmp_path, Settings()).notes
-    assert "2 files are left out, since the extension is of no image that can be read: .nef 2" in notes
+    assert "2 files are skipped, because the suffix is not of a supported image format: .nef 2" in notes
     touch(tmp_path, "labeled/c/3.NEF")
     with pytest.raises(
-        UserError, match=r"labeled/c holds no image that can be read, only other files \(\.nef 1\): add one"
+        UserError, match=r"labeled/c contains no image in a supported format, only other files \(\.nef 1\): add one"
     ):
         load(tmp_path, Settings())
 
@@ -253,7 +253,7 @@ def test_photos_without_a_time_are_counted(tmp_path: Path) -> None:
         Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "labeled" / "a" / f"{number}.png")
         touch(tmp_path, f"labeled/b/{number}.jpg")
     notes = load(tmp_path, Settings(group_by="exif-burst")).notes
-    assert notes[0] == "--group-by: 12 of 18 photos have no time in their EXIF, so each of them is by itself"
+    assert notes[0] == "--group-by: 12 of 18 photos have no time in their EXIF, so each of them forms a group"
 
 
 @pytest.mark.parametrize(

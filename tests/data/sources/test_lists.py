@@ -37,7 +37,7 @@ def test_last_line_feed_is_optional_and_windows_lines_work(tmp_path: Path) -> No
         (["a.jpg 0", "b.jpg"], r"x\.txt, line 2: expected 'path label', found 'b\.jpg'"),
         (["a.jpg 0", "", "b.jpg 1"], "line 2: expected 'path label'"),
         (["a.jpg one"], "line 1: the label 'one' is not a whole number"),
-        (["a.jpg 0", "b\0.jpg 1"], r"line 2: the path 'b\\x00\.jpg' holds a null character"),
+        (["a.jpg 0", "b\0.jpg 1"], r"line 2: the path 'b\\x00\.jpg' contains a null character"),
         ([" 3"], "line 1: expected 'path label'"),
         ([], "is empty"),
     ],
@@ -74,7 +74,7 @@ def test_oracle_is_joined_on_the_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("oracle", "message"), [(["a"], r"o\.txt does not hold b"), (["a", "b", "c"], r"o\.txt holds c, .*not in u\.txt")]
+    ("oracle", "message"), [(["a"], r"o\.txt does not contain b"), (["a", "b", "c"], r"o\.txt contains c, .*not in u\.txt")]
 )
 def test_oracle_of_other_images_is_refused(oracle: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
@@ -95,7 +95,7 @@ def test_oracle_classes_must_be_on_the_right_side(tmp_path: Path) -> None:
 
 def test_labels_must_have_no_gap_and_test_no_other_class(tmp_path: Path) -> None:
     write(tmp_path / "l_train_val.txt", "a 0", "b 2")
-    with pytest.raises(UserError, match="without a gap"):
+    with pytest.raises(UserError, match="without gaps"):
         lists.read_labeled(tmp_path, Settings())
     write(tmp_path / "l_train_val.txt", "a 0", "b 1")
     write(tmp_path / "test.txt", "c 1", "d 2")
@@ -107,8 +107,8 @@ def test_species_names(tmp_path: Path) -> None:
     file = write(tmp_path / "names.txt", "1 Corvus_corax", "0 Parus_major var. x ")
     assert lists.species_names([tmp_path / "no", file], 2) == ("Parus major var. x", "Corvus corax")
     assert lists.species_names([tmp_path / "no"], 2) == ("class 0", "class 1")
-    assert lists.genera(["Parus major", "Corvus corax"]) == ("Parus", "Corvus")
-    assert lists.genera(["class 0", "class 1"]) is None
+    assert lists.genus_names(["Parus major", "Corvus corax"]) == ("Parus", "Corvus")
+    assert lists.genus_names(["class 0", "class 1"]) is None
     with pytest.raises(UserError, match="classes 0 to 2"):
         lists.species_names([file], 3)
     with pytest.raises(UserError, match=r"names\.txt, line 1"):
@@ -137,7 +137,7 @@ def test_images_are_found_in_every_layout(tmp_path: Path, save_image: SaveImage,
 
 
 def test_images_that_are_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"No image of u\.txt was found; x/0\.jpg was looked for.*data\.images"):
+    with pytest.raises(UserError, match=r"No image of u\.txt was found, for example x/0\.jpg in .*data\.images"):
         lists.image_folder(tmp_path, listed("u.txt", ["x/0.jpg"], [-1]))
 
 

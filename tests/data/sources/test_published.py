@@ -225,10 +225,10 @@ def test_small_cub_hides_its_labels(tmp_path: Path, save_image: SaveImage) -> No
 @pytest.mark.parametrize(
     ("labeled", "unlabeled", "message"),
     [
-        ("003.Blue_Jay", "Blue_Jay", r"u_train_in\.txt: Blue_Jay/2\.jpg is not in a folder of a class"),
-        ("003.Blue_Jay", "000.Blue_Jay", r"u_train_in\.txt: 000\.Blue_Jay/2\.jpg is not in a folder of a class"),
-        ("003.Blue_Jay", f"{10**30}.Jay", r"u_train_in\.txt: 10+\.Jay/2\.jpg is not in a folder of a class"),
-        ("Blue_Jay", "003.Blue_Jay", r"l_train_val\.txt: Blue_Jay/1\.jpg is not in a folder of a class"),
+        ("003.Blue_Jay", "Blue_Jay", r"u_train_in\.txt: Blue_Jay/2\.jpg is not in the folder of a class"),
+        ("003.Blue_Jay", "000.Blue_Jay", r"u_train_in\.txt: 000\.Blue_Jay/2\.jpg is not in the folder of a class"),
+        ("003.Blue_Jay", f"{10**30}.Jay", r"u_train_in\.txt: 10+\.Jay/2\.jpg is not in the folder of a class"),
+        ("Blue_Jay", "003.Blue_Jay", r"l_train_val\.txt: Blue_Jay/1\.jpg is not in the folder of a class"),
         ("003._", "003.Blue_Jay", r"l_train_val\.txt: class 1 has no name"),
         ("003.Albatross", "003.Albatross", r"the classes 0 and 1 have the same name 'Albatross'"),
     ],

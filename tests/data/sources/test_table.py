@@ -63,7 +63,9 @@ def test_accents_are_one_class_in_both_forms(tmp_path: Path) -> None:
 
 def test_classes_that_differ_in_case_alone_are_named(tmp_path: Path) -> None:
     notes = table(tmp_path, "path,label", "a.png,Wren", "b.png,wren").notes
-    assert notes[0] == "learned as classes of their own, though only capital letters differ: 'Wren' and 'wren'"
+    assert (
+        notes[0] == "these classes are learned separately, although their names differ only in case: 'Wren' and 'wren'"
+    )
 
 
 def test_missing_images_are_no_obstacle_wherever_they_are_listed(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_a_pipe_is_unreadable_and_not_waited_for(tmp_path: Path) -> None:
     catalog = table(tmp_path, *lines)
     assert median_side(catalog) == 10
     store = open_store(catalog, 8, tmp_path / "cache")
-    assert unreadable_images(catalog, store) == [("pipe.jpg", f"{tmp_path / 'pipe.jpg'} is not a plain file")]
+    assert unreadable_images(catalog, store) == [("pipe.jpg", f"{tmp_path / 'pipe.jpg'} is not a regular file")]
     with_times = load(tmp_path / "list.csv", Settings(group_by="exif-burst"))
     assert "3 of 3 photos have no time in their EXIF" in with_times.notes[0]
 
@@ -111,7 +113,7 @@ def test_labels_of_unlabeled_rows_are_hidden(tmp_path: Path) -> None:
         ([], "has no column 'path'.*nothing"),
         (["path,label", "a.png"], "line 2: only 1 of 2 columns"),
         (["path,label", ",x"], "line 2: the path is empty"),
-        (["path,label", "a\0.png,x"], r"line 2: the path 'a\\x00\.png' holds a null character"),
+        (["path,label", "a\0.png,x"], r"line 2: the path 'a\\x00\.png' contains a null character"),
         (["path,label,split", "a.png,x,dev"], "line 2: unknown split 'dev'.*validation"),
         (["path,label,split", "a.png,x,", "b.png,,test"], "line 3: an image of split 'test' needs a label"),
         (["path,label,split", "a.png,,labeled"], "line 2: an image of split 'labeled' needs a label"),
@@ -123,7 +125,7 @@ def test_labels_of_unlabeled_rows_are_hidden(tmp_path: Path) -> None:
             ["path,label", r"..\photos\a.png,x", r"b\c.png,y"],
             r"No image of .* was found.*Write / instead of \\ in paths",
         ),
-        (["path,label,Label", "a.png,x,y"], r"list\.csv has two columns 'label': leave one"),
+        (["path,label,Label", "a.png,x,y"], r"list\.csv has two columns 'label': remove one"),
         (["path,label", 'a.png,"x', "b.png,y"], "line 3: unexpected end of data"),
         (["path,label,split,truth", "a.png,x,unlabeled,y"], "line 2: label 'x' and truth 'y' differ"),
     ],

@@ -1,7 +1,7 @@
-"""Data sources: where catalogs come from, one file each.
+"""Data sources: one file reads one layout of data into a catalog.
 
-A file of this package that defines ``SOURCE`` is a data source; ``docs/how-to/add_a_data_source.md`` shows how to add
-one. Files without it are shared code.
+A module of this package that defines ``SOURCE`` is a data source. ``docs/how-to/add_a_data_source.md`` shows how to add
+one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from semifine.fields import build
 
 @dataclass(frozen=True)
 class Source:
-    """What the library knows about a data source.
+    """A data source.
 
     Example:
         >>> source_named("semi_cub").path_kind
@@ -33,15 +33,15 @@ class Source:
     summary: str
     """One line for ``semifine list datasets``."""
     path_kind: Literal["folder", "file", "nothing"]
-    """What the path of the source is: ``name:PATH`` for a folder or a file, ``name`` alone for nothing."""
+    """``folder`` or ``file`` if the source is named as ``name:PATH``, ``nothing`` if it is named as ``name``."""
     settings_class: type[Any]
-    """A frozen dataclass: the settings of the source, with their defaults and help texts."""
+    """A frozen dataclass with the settings of the source, see :func:`semifine.fields.setting`."""
     load: Callable[[Any, Any], Catalog]
-    """Reads the catalog from the path (None if ``path_kind`` is nothing) with the settings."""
+    """Reads the catalog from a path (None if ``path_kind`` is ``nothing``) and settings."""
     is_own_photos: bool = False
-    """Whether the data is somebody's own, so that nothing is known about it beforehand."""
+    """Whether the source reads the user's photos, whose number and size are unknown in advance."""
     claims: Callable[[Path], bool] = lambda path: False  # noqa: ARG005
-    """Whether an existing path without a source's name belongs to this source."""
+    """Whether a path that exists, given without the name of a source, belongs to this source."""
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def all_sources() -> dict[str, Source]:
 
 
 def source_names() -> list[str]:
-    """Names of all sources.
+    """The names of all sources.
 
     Example:
         >>> source_names()[:2]
@@ -68,19 +68,19 @@ def source_names() -> list[str]:
 
 
 def source_named(name: str) -> Source:
-    """The source with a name; raises UserError for an unknown one."""
+    """The source with a name; raises UserError if the name is unknown."""
     if name not in all_sources():
         raise UserError(f"Unknown data source '{name}'. Valid ones: {', '.join(source_names())}.")
     return all_sources()[name]
 
 
 def is_own_photos(name: str) -> bool:
-    """Whether the source with this name reads somebody's own photos."""
+    """Whether the source with this name reads the user's photos."""
     return name in all_sources() and all_sources()[name].is_own_photos
 
 
 def build_settings(spec: str, values: Mapping[str, Any]) -> Any:
-    """The settings of the source that ``spec`` names, from plain values.
+    """Builds the settings of the source that ``spec`` names from plain values.
 
     Example:
         >>> build_settings("synthetic", {"genera": "3"}).genera
@@ -91,7 +91,11 @@ def build_settings(spec: str, values: Mapping[str, Any]) -> Any:
 
 
 def load_catalog(spec: str, settings: Any = None) -> Catalog:
-    """Reads the catalog that ``spec`` names (see :func:`resolve`), with the source's settings or their defaults.
+    """Reads the catalog that ``spec`` names, see :func:`resolve`.
+
+    Args:
+        spec: A folder, a table, ``name`` or ``name:path``.
+        settings: The settings of the source; None uses the defaults.
 
     Example:
         >>> load_catalog("synthetic").num_classes
@@ -107,9 +111,12 @@ def load_catalog(spec: str, settings: Any = None) -> Catalog:
 
 
 def resolve(spec: str) -> tuple[str, Path | None]:
-    """The name of the source and the path that ``spec`` names: a folder, a table, ``name`` or ``name:path``.
+    """Finds the name of the source and the path for ``spec``: a folder, a table, ``name`` or ``name:path``.
 
-    An existing folder or file wins, so a folder called ``semi_cub:old`` is a folder.
+    An existing folder or file takes precedence, so a folder named ``semi_cub:old`` is a folder.
+
+    Raises:
+        UserError: If ``spec`` names neither an existing path nor a source.
 
     Example:
         >>> resolve("synthetic")
@@ -132,7 +139,7 @@ def resolve(spec: str) -> tuple[str, Path | None]:
 
 
 def describe_sources() -> str:
-    """How each source is named on the command line.
+    """Lists how each source is written on the command line.
 
     Example:
         >>> describe_sources().split(", ")[:2]

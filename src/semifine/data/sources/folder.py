@@ -1,4 +1,4 @@
-"""A data set written as a folder of photos, in the layout that the source ``folder`` reads."""
+"""A folder of photos: labeled/<class>/, unlabeled/ and so on, or one folder per class. Also writes such folders."""
 
 from __future__ import annotations
 
@@ -10,20 +10,27 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from semifine.data.catalog import UNKNOWN, Catalog, Split, readable_rows
-from semifine.data.decode import FileReader, problem_in_words
-from semifine.data.sources import Source
-from semifine.data.sources.scan import (
-    LeftOut,
-    holds_runs_alone,
-    images_below,
-    images_directly_in,
-    in_words,
-    left_out_note,
-    subfolders,
+from semifine.data.catalog import UNKNOWN, Catalog, Split, case_variant_notes, normalize_class_name, readable_rows
+from semifine.data.decode import FileReader, error_reason
+from semifine.data.image_files import (
+    SkippedFiles,
+    contains_only_runs,
+    describe_skipped,
+    find_images,
+    list_folder,
+    skipped_notes,
 )
-from semifine.data.splits import BURST, FOLDER, Grouping, SplitSettings, alone, burst_groups, divide, grouped_by
-from semifine.data.text_table import class_name, names_that_differ_in_case
+from semifine.data.sources import Source
+from semifine.data.splits import (
+    BURST,
+    FOLDER,
+    Grouping,
+    SplitSettings,
+    burst_groups,
+    group_by_key,
+    make_splits,
+    singleton_groups,
+)
 from semifine.errors import UserError, first_few
 
 FOLDERS = {
@@ -32,39 +39,37 @@ FOLDERS = {
     Split.VAL: ("val", "valid", "validation"),
     Split.TEST: ("test",),
 }
-"""The folders of each split, in lower case; they are found in any."""
+"""Folder names of each split; their case is ignored. ``write_folder`` uses the first name."""
 SPLIT_OF = {name: split for split, names in FOLDERS.items() for name in names}
-# Folders that other programs give a meaning; as classes they would be learned without complaint.
 NOT_CLASSES = {"train", "training", "images"}
+"""Folder names that are probably not classes but belong to the layout of another program."""
 LAYOUT = """\
-    labeled/<class name>/*.jpg      a few images of every class
-    unlabeled/*.jpg                 the many others (subfolders are fine, their names are not used)
+    labeled/<class name>/*.jpg      a few images of each class
+    unlabeled/*.jpg                 many other images (names of subfolders are not used)
     val/<class name>/*.jpg          optional
     test/<class name>/*.jpg         optional
-or one folder a class:
-    <class name>/*.jpg              of which --labels-per-class says how many labels to use"""
+or one folder per class:
+    <class name>/*.jpg              --labels-per-class sets how many labels are used"""
 
 
 @dataclass(frozen=True)
 class Settings(SplitSettings):
-    """What can be chosen about a folder of images."""
+    """Settings of a folder of photos."""
 
 
 def load(root: Path, settings: Settings) -> Catalog:
-    """The catalog of a folder; class ids follow the sorted names of the folders of labeled images."""
+    """Reads the catalog of a folder. Class ids follow the sorted names of the folders with labeled images."""
     folder_of = _split_folders(root)
     labeled = folder_of.get(Split.LABELED, ".")
     class_names = _class_names(root, labeled)
-    left_out: LeftOut = Counter()
-    parts = [_classes(root, labeled, class_names, Split.LABELED, left_out)]
+    skipped: SkippedFiles = Counter()
+    rows = _class_rows(root, labeled, class_names, Split.LABELED, skipped)
     if (unlabeled := folder_of.get(Split.UNLABELED)) is not None:
-        images = images_below(root, unlabeled, left_out=left_out)
-        parts.append([(path, UNKNOWN, Split.UNLABELED) for path in images])
+        rows += [(path, UNKNOWN, Split.UNLABELED) for path in find_images(root, unlabeled, skipped=skipped)]
     for split in (Split.VAL, Split.TEST):
         if (name := folder_of.get(split)) is not None:
-            parts.append(_classes(root, name, class_names, split, left_out))
+            rows += _class_rows(root, name, class_names, split, skipped)
 
-    rows = [row for part in parts for row in part]
     paths = [path for path, _, _ in rows]
     label = np.array([label for _, label, _ in rows], np.int64)
     reader = FileReader(paths, [root])
@@ -74,40 +79,40 @@ def load(root: Path, settings: Settings) -> Catalog:
         paths=paths,
         label=label,
         split=np.array([split for _, _, split in rows], np.uint8),
-        truth=label.copy(),  # unlabeled: -1, nothing is known
+        truth=label.copy(),  # -1 for unlabeled images, whose classes are unknown
         reader=reader,
         root=root,
         notes=(
             *(_unused_folders(root, labeled) if labeled != "." else []),
-            *left_out_note(left_out),
-            *names_that_differ_in_case(class_names),
+            *skipped_notes(skipped),
+            *case_variant_notes(class_names),
         ),
     )
-    return divide(catalog, _groups(reader, settings), settings)
+    return make_splits(catalog, _group(reader, settings), settings)
 
 
-def _groups(reader: FileReader, settings: Settings) -> Grouping:
+def _group(reader: FileReader, settings: Settings) -> Grouping:
     if settings.group_by is None:
-        return alone(len(reader.paths))
+        return singleton_groups(len(reader.paths))
     if settings.group_by == BURST:
         return burst_groups(reader, settings.burst_seconds)
     if settings.group_by == FOLDER:
-        return grouped_by([_site(path) for path in reader.paths], lack="no folder below that of their class")
+        return group_by_key([_site(path) for path in reader.paths], missing="no folder below the folder of their class")
     raise UserError(f"data.group_by must be {FOLDER} or {BURST} for a folder of images, not '{settings.group_by}'.")
 
 
 def _site(path: str) -> str | None:
-    """The folders between those of split and class and the image: those of one site may lie in several classes."""
+    """The folders of a path below split and class, so that one site can have several classes; None without any."""
     first, *folders = path.split("/")[:-1]
-    # One folder a class has no folder of a split above that of the class, and unlabeled images have no class.
+    # With one folder per class, the first folder is the class. Unlabeled images have no class folder.
     has_class_folder = SPLIT_OF.get(first.lower(), Split.UNLABELED) != Split.UNLABELED
     return "/".join(folders[1:] if has_class_folder else folders) or None
 
 
 def _split_folders(root: Path) -> dict[Split, str]:
-    """The names of the folders of splits, in the spelling that exists."""
+    """The folder names of the splits, as spelled on disk."""
     folder_of: dict[Split, str] = {}
-    for name in subfolders(root):
+    for name in list_folder(root).folders:
         split = SPLIT_OF.get(name.lower())
         if split is not None and folder_of.setdefault(split, name) != name:
             raise UserError(f"{root} has both {folder_of[split]} and {name}, which mean the same: keep one of them.")
@@ -115,77 +120,89 @@ def _split_folders(root: Path) -> dict[Split, str]:
 
 
 def _unused_folders(root: Path, labeled: str) -> list[str]:
-    """A note on folders beside that of the labeled images: whoever misspells one should know."""
-    names = [name for name in subfolders(root) if name.lower() not in SPLIT_OF and not holds_runs_alone(root / name)]
+    """A note on folders without a meaning, which may be misspelled."""
+    folders = list_folder(root).folders
+    names = [name for name in folders if name.lower() not in SPLIT_OF and not contains_only_runs(root / name)]
     if not names:
         return []
-    return [f"folders that are not used, since beside {labeled} their names mean nothing: {first_few(names)}"]
+    return [f"folders that are not used, because only the names of splits count beside {labeled}: {first_few(names)}"]
 
 
 def _class_names(root: Path, labeled: str) -> tuple[str, ...]:
     folders = _class_folders(root, labeled)
-    blank = [folder for folder in folders if not class_name(folder)]
+    blank = [folder for folder in folders if not normalize_class_name(folder)]
     if blank:
-        raise UserError(f"The folder '{root / labeled / blank[0]}' has a blank name: call it as its class.")
-    names = tuple(sorted({class_name(folder) for folder in folders}))
+        raise UserError(f"The folder '{root / labeled / blank[0]}' has a blank name: give it the name of its class.")
+    names = tuple(sorted({normalize_class_name(folder) for folder in folders}))
     if labeled == "." and (len(names) < 2 or any(name.lower() in NOT_CLASSES for name in names)):
         raise UserError(f"{root} has no folder 'labeled', nor one folder for each class. Expected:\n{LAYOUT}")
     if len(names) < 2:
-        raise UserError(f"{root / labeled} must hold at least two folders of images, one a class. Expected:\n{LAYOUT}")
+        raise UserError(
+            f"{root / labeled} must contain at least two folders of images, one per class. Expected:\n{LAYOUT}"
+        )
     return names
 
 
 def _class_folders(root: Path, inside: str) -> list[str]:
-    """All folders but runs, which people put there, and, in the whole data set, those of its splits."""
-    names = subfolders(root / inside)
+    """The folders of classes: all subfolders except runs and, in the root, the folders of splits."""
+    names = list_folder(root / inside).folders
     if inside == ".":
         names = [name for name in names if name.lower() not in SPLIT_OF]
-    return [name for name in names if not holds_runs_alone(root / inside / name)]
+    return [name for name in names if not contains_only_runs(root / inside / name)]
 
 
-def _classes(
-    root: Path, inside: str, class_names: tuple[str, ...], split: Split, left_out: LeftOut
+def _class_rows(
+    root: Path, inside: str, class_names: tuple[str, ...], split: Split, skipped: SkippedFiles
 ) -> list[tuple[str, int, Split]]:
-    """Rows (path, label, split) of ``inside/<class>/**``; files that are no images are added to ``left_out``."""
-    stray = images_directly_in(root / inside)
+    """Path, label and split of the images in ``inside/<class>/``; other files are added to ``skipped``."""
+    stray = list_folder(root / inside).images
     if stray:
-        raise UserError(f"{root / inside / stray[0]} is in no class: put it into a folder of its class.")
+        raise UserError(f"{root / inside / stray[0]} is in no class: move it into a folder of its class.")
     class_ids = {name: class_id for class_id, name in enumerate(class_names)}
     rows = []
     for folder in _class_folders(root, inside):
-        class_id = class_ids.get(class_name(folder))
+        class_id = class_ids.get(normalize_class_name(folder))
         if class_id is None:
             raise UserError(
                 f"{root / inside / folder} is a class without labeled images: "
                 f"add some in labeled/{folder}, or remove the folder."
             )
-        others: LeftOut = Counter()
-        images = images_below(root, folder if inside == "." else f"{inside}/{folder}", left_out=others)
+        others: SkippedFiles = Counter()
+        images = find_images(root, folder if inside == "." else f"{inside}/{folder}", skipped=others)
         if not images and split == Split.LABELED:
-            only = f" that can be read, only other files ({in_words(others)})" if others else ""
-            raise UserError(f"{root / inside / folder} holds no image{only}: add one, or remove the folder.")
+            found = f" in a supported format, only other files ({describe_skipped(others)})" if others else ""
+            raise UserError(f"{root / inside / folder} contains no image{found}: add one, or remove the folder.")
         rows += [(path, class_id, split) for path in images]
-        left_out.update(others)
+        skipped.update(others)
     return rows
 
 
-FOLDER_OF_SPLIT = {Split.LABELED: "labeled", Split.UNLABELED: "unlabeled", Split.VAL: "val", Split.TEST: "test"}
 PARTIAL = ".partial"
-"""What is not whole yet, out of sight of whoever reads the folder."""
+"""Folder for incomplete data; it is hidden, so that ``load`` ignores it."""
 
 
 def write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool = False) -> list[tuple[str, str]]:
-    """Writes every image as PNG; what is hidden about unlabeled ones stays hidden. All of them, or nothing at all.
+    """Writes all images as PNG files in the layout that ``load`` reads; hidden classes are not written.
 
-    Returns path and reason of the unreadable images that are left out: the unlabeled ones, or, ``skip_unreadable``,
-    any. Else such an image is a UserError.
+    If it fails, the folder stays as it was.
+
+    Args:
+        catalog: The images.
+        folder: A new or empty folder.
+        skip_unreadable: Leave out unreadable labeled, validation and test images too, instead of raising.
+
+    Returns:
+        Path and reason of the unreadable images that were left out.
+
+    Raises:
+        UserError: If the folder is not empty, a class name is no valid folder name, or an image is unreadable.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already; choose another folder.")
     for name in catalog.class_names:
         if "/" in name or name.startswith(".") or "\0" in name:
             raise UserError(f"The class '{name}' cannot be the name of a folder.")
-    was_there, partial = folder.exists(), folder / PARTIAL  # inside: the folder may be a disk of its own
+    existed, partial = folder.exists(), folder / PARTIAL  # inside the folder, which may be on its own disk
     partial.mkdir(parents=True)
     try:
         reasons = _write_images(catalog, partial)
@@ -194,26 +211,26 @@ def write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool = False) 
             part.rename(folder / part.name)
         partial.rmdir()
     except BaseException:
-        shutil.rmtree(partial if was_there else folder, ignore_errors=True)
+        shutil.rmtree(partial if existed else folder, ignore_errors=True)
         raise
     return [(catalog.paths[row], reason) for row, reason in reasons.items()]
 
 
 def _write_images(catalog: Catalog, folder: Path) -> dict[int, str]:
-    """Writes what can be read; why the other rows cannot."""
+    """Writes the readable images; returns the reasons of the unreadable rows."""
     reasons = {}
     for row in range(len(catalog)):
         try:
             pixels = catalog.reader.read(row)
         except (OSError, ValueError) as error:
-            reasons[row] = problem_in_words(error)
+            reasons[row] = error_reason(error)
             continue
         split = Split(int(catalog.split[row]))
-        inside = folder / FOLDER_OF_SPLIT[split]
+        target = folder / FOLDERS[split][0]
         if split != Split.UNLABELED:
-            inside = inside / catalog.class_names[catalog.label[row]]
-        inside.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(inside / f"{row:06d}.png")
+            target = target / catalog.class_names[catalog.label[row]]
+        target.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(target / f"{row:06d}.png")
     return reasons
 
 

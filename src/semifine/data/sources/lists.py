@@ -1,12 +1,12 @@
-"""Published split lists, as Su et al. (CVPR 2021) gave them out: one image a line, ``path label``.
+"""List files of the published data sets (Su et al., CVPR 2021), with one image per line: ``path label``.
 
-The readers of the single datasets state what is particular to each; what they share is here.
+This file contains what the sources ``semi_aves``, ``semi_cub``, ``semi_fungi`` and ``semi_inat`` share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -15,31 +15,29 @@ from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.decode import FileReader
-from semifine.data.sources.scan import checked_path, folder_of_images
+from semifine.data.image_files import check_path, find_image_folder
 from semifine.errors import UserError
+from semifine.fields import setting
 
-MOST_CLASSES = 1_000_000
+MAX_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be chosen about a published dataset."""
+    """Settings of a published data set."""
 
-    unlabeled: Literal["in", "inout"] = field(
-        default="in", metadata={"help": "unlabeled images: of known classes only, or of other classes, too"}
+    unlabeled: Literal["in", "inout"] = setting(
+        "in", "unlabeled images: of known classes only (in), or also of other classes (inout)"
     )
-    labels: Literal["l_train_val", "l_train"] = field(
-        default="l_train_val",
-        metadata={"help": "labeled list; with l_train the list val.txt is for validation"},
+    labels: Literal["l_train_val", "l_train"] = setting(
+        "l_train_val", "labeled list; l_train reserves the list val.txt for validation"
     )
-    images: str | None = field(
-        default=None, metadata={"help": "folder of the images; default: the root", "is_path": True}
-    )
+    images: str | None = setting(None, "folder of the images (default: the folder of the data set)", is_path=True)
 
 
 @dataclass(frozen=True)
 class ListFile:
-    """The lines of a list file."""
+    """Paths and labels of a list file."""
 
     file: Path
     paths: list[str]
@@ -48,7 +46,13 @@ class ListFile:
 
 @dataclass(frozen=True)
 class Part:
-    """Images of one list, the split they belong to, and the truth that metrics may see."""
+    """The images of one list.
+
+    Args:
+        listed: Paths, and labels as listed.
+        split: The split of all images.
+        truth: `(images,)` class ids for metrics.
+    """
 
     listed: ListFile
     split: Split
@@ -56,13 +60,19 @@ class Part:
 
     @property
     def label(self) -> NDArray[np.int64]:
-        """What training may see: nothing of unlabeled images, whatever their list says."""
+        """`(images,)` class ids for training; -1 for unlabeled images, even if their list contains labels."""
         return np.full_like(self.truth, UNKNOWN) if self.split == Split.UNLABELED else self.truth
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A dataset as far as its lists tell, without its images."""
+    """The content of all lists of a data set.
+
+    Args:
+        class_names: Names of the classes.
+        class_groups: The group of each class, such as its genus; None if unknown.
+        parts: The images of each list.
+    """
 
     class_names: tuple[str, ...]
     class_groups: tuple[str, ...] | None
@@ -70,7 +80,7 @@ class Listed:
 
 
 def find_lists(root: Path, *tasks: str) -> Path:
-    """The folder of the list files: the root, ``splits`` in it, or one named after the dataset."""
+    """Finds the folder of the list files: the root, or a subfolder ``splits`` or named after the data set."""
     candidates = [root, root / "splits", *(root / task for task in tasks)]
     for folder in candidates:
         if (folder / "l_train_val.txt").is_file() or (folder / "l_train.txt").is_file():
@@ -82,14 +92,14 @@ def find_lists(root: Path, *tasks: str) -> Path:
 
 
 def read_list(file: Path) -> ListFile:
-    """Reads ``path label`` lines. Paths keep all their spaces: folders that end in one do exist."""
+    """Reads ``path label`` lines. Paths keep all their spaces, because some folder names end with a space."""
     paths, labels = [], []
     for number, line in _lines(file):
         path, space, label = line.rpartition(" ")
         if not space or not path:
             raise UserError(f"{file}, line {number}: expected 'path label', found '{line}'.")
         labels.append(_label(label, f"{file}, line {number}"))
-        paths.append(checked_path(path, f"{file}, line {number}"))
+        paths.append(check_path(path, f"{file}, line {number}"))
     if not paths:
         raise UserError(f"{file} is empty.")
     return ListFile(file, paths, np.array(labels, np.int64))
@@ -100,8 +110,8 @@ def _label(text: str, where: str) -> int:
         label = int(text)
     except ValueError:
         raise UserError(f"{where}: the label '{text}' is not a whole number.") from None
-    if not UNKNOWN <= label < MOST_CLASSES:
-        raise UserError(f"{where}: the label {text} is outside of -1 (unknown) to {MOST_CLASSES - 1}.")
+    if not UNKNOWN <= label < MAX_CLASSES:
+        raise UserError(f"{where}: the label {text} is outside the range of -1 (unknown) to {MAX_CLASSES - 1}.")
     return label
 
 
@@ -112,26 +122,30 @@ def _lines(file: Path) -> list[tuple[int, str]]:
         raise UserError(f"The list file {file} is missing: put the published lists there.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"The list file {file} cannot be read: {error}.") from error
-    lines = text.split("\n")  # not splitlines(), which also cuts at characters that a path may hold
+    lines = text.split("\n")  # splitlines() would also split at characters that are valid in a path
     if lines[-1] == "":
         lines.pop()
     return list(enumerate(lines, start=1))
 
 
 def read_species(
-    root: Path, settings: Settings, task: str, names_file: str, tidy: Callable[[str], str] = str.strip
+    root: Path, settings: Settings, task: str, names_file: str, clean: Callable[[str], str] = str.strip
 ) -> Listed:
-    """What the lists of a data set of species say, with the truth in oracle files and the names in one of their own."""
+    """Reads the lists of a data set whose truth is in oracle files and whose species names are in ``names_file``."""
     folder = find_lists(root, task)
     num_classes, parts = read_labeled(folder, settings)
     parts += read_unlabeled_with_oracle(folder, settings, num_classes)
     candidates = [folder / "species_names.txt", folder / names_file, folder.parent / names_file]
-    names = species_names(candidates, num_classes, tidy)
-    return Listed(names, genera(names), parts)
+    names = species_names(candidates, num_classes, clean)
+    return Listed(names, genus_names(names), parts)
 
 
 def read_labeled(folder: Path, settings: Settings) -> tuple[int, list[Part]]:
-    """The number of classes, and the parts with labels: training list, val where chosen and present, test."""
+    """Reads the lists with labels: training, validation (with ``l_train``, if present) and test.
+
+    Returns:
+        The number of classes, and the parts.
+    """
     labeled = read_list(folder / f"{settings.labels}.txt")
     num_classes = _count_classes(labeled)
     parts = [Part(labeled, Split.LABELED, labeled.labels)]
@@ -144,7 +158,7 @@ def read_labeled(folder: Path, settings: Settings) -> tuple[int, list[Part]]:
 def _count_classes(labeled: ListFile) -> int:
     present = np.unique(labeled.labels)
     if not np.array_equal(present, np.arange(len(present))):
-        raise UserError(f"{labeled.file}: the labels must be 0, 1, 2, … without a gap.")
+        raise UserError(f"{labeled.file}: the labels must be 0, 1, 2, … without gaps.")
     return len(present)
 
 
@@ -161,12 +175,12 @@ def _labeled_part(file: Path, split: Split, num_classes: int) -> Part:
 
 
 def unlabeled_names(settings: Settings) -> list[str]:
-    """Names of the unlabeled lists that are wanted; with ``in`` nothing of the others is opened."""
+    """Names of the unlabeled lists to read. With ``in``, no list of other classes is opened."""
     return ["u_train_in"] if settings.unlabeled == "in" else ["u_train_in", "u_train_out"]
 
 
 def read_unlabeled_with_oracle(folder: Path, settings: Settings, num_classes: int) -> list[Part]:
-    """Unlabeled lists, with the truth from ``*_oracle.txt`` where that file is present."""
+    """Reads the unlabeled lists, with the truth from ``*_oracle.txt`` if the file exists."""
     parts = []
     for name in unlabeled_names(settings):
         listed = read_list(folder / f"{name}.txt")
@@ -180,19 +194,19 @@ def read_unlabeled_with_oracle(folder: Path, settings: Settings, num_classes: in
 
 
 def join_oracle(listed: ListFile, oracle: ListFile) -> NDArray[np.int64]:
-    """The oracle's labels in the order of the list: joined on the path, because the files differ in order."""
+    """The labels of the oracle file in the order of the list. The files differ in order, so they are joined by path."""
     label_of = dict(zip(oracle.paths, oracle.labels.tolist(), strict=True))
     missing = next((path for path in listed.paths if path not in label_of), None)
     if missing is not None:
-        raise UserError(f"{oracle.file} does not hold {missing}, which is in {listed.file.name}.")
+        raise UserError(f"{oracle.file} does not contain {missing}, which is in {listed.file.name}.")
     surplus = label_of.keys() - set(listed.paths)
     if surplus:
-        raise UserError(f"{oracle.file} holds {min(surplus)}, which is not in {listed.file.name}.")
+        raise UserError(f"{oracle.file} contains {min(surplus)}, which is not in {listed.file.name}.")
     return np.array([label_of[path] for path in listed.paths], np.int64)
 
 
 def _check_range(file: Path, truth: NDArray[np.int64], num_classes: int, outside: bool) -> None:
-    """Images outside the label set have classes from ``num_classes`` on, the others below."""
+    """Checks that classes outside the label set have ids of ``num_classes`` or more, and the others smaller ids."""
     wrong = truth < num_classes if outside else (truth < 0) | (truth >= num_classes)
     if wrong.any():
         expected = f"{num_classes} or more" if outside else f"0 to {num_classes - 1}"
@@ -200,9 +214,15 @@ def _check_range(file: Path, truth: NDArray[np.int64], num_classes: int, outside
 
 
 def species_names(
-    candidates: Sequence[Path], num_classes: int, tidy: Callable[[str], str] = str.strip
+    candidates: Sequence[Path], num_classes: int, clean: Callable[[str], str] = str.strip
 ) -> tuple[str, ...]:
-    """Names, tidied, from the first file of ``label name`` lines that exists, else made-up ones."""
+    """Reads class names from the first existing file of ``label name`` lines; by default "class 0" and so on.
+
+    Args:
+        candidates: Files to try.
+        num_classes: Number of classes.
+        clean: Applied to each name.
+    """
     file = next((file for file in candidates if file.is_file()), None)
     if file is None:
         return tuple(f"class {label}" for label in range(num_classes))
@@ -211,14 +231,14 @@ def species_names(
         label, space, name = line.partition(" ")
         if not space or not label.isdecimal():
             raise UserError(f"{file}, line {number}: expected 'label name', found '{line}'.")
-        names[_label(label, f"{file}, line {number}")] = tidy(name.replace("_", " ").strip())
+        names[_label(label, f"{file}, line {number}")] = clean(name.replace("_", " ").strip())
     if sorted(names) != list(range(num_classes)):
-        raise UserError(f"{file} must name the classes 0 to {num_classes - 1}, one a line.")
-    return checked_names([names[label] for label in range(num_classes)], file)
+        raise UserError(f"{file} must name the classes 0 to {num_classes - 1}, one per line.")
+    return check_names([names[label] for label in range(num_classes)], file)
 
 
-def checked_names(names: Sequence[str], file: Path) -> tuple[str, ...]:
-    """The names of the classes 0, 1, 2, …, unless one is empty, or two are the same."""
+def check_names(names: Sequence[str], file: Path) -> tuple[str, ...]:
+    """Returns the class names; raises UserError if one is empty or two are equal."""
     label_of: dict[str, int] = {}
     for label, name in enumerate(names):
         if not name.strip():
@@ -228,15 +248,15 @@ def checked_names(names: Sequence[str], file: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def genera(species: Sequence[str]) -> tuple[str, ...] | None:
-    """The genus, which is the first word of a species name; nothing where the names are made up."""
+def genus_names(species: Sequence[str]) -> tuple[str, ...] | None:
+    """The genus of each species, the first word of its name; None for names such as "class 0"."""
     return None if species[0] == "class 0" else tuple(name.split()[0] for name in species)
 
 
 def to_catalog(name: str, listed: Listed, root: Path, settings: Settings) -> Catalog:
-    """Adds the images: where they lie is found out once a list, not once an image."""
+    """Creates the catalog. The folder of the images is searched once per list."""
     base = Path(settings.images).expanduser().absolute() if settings.images else root
-    # A fixed order of the splits, so that rows do not depend on how a source read its lists.
+    # A fixed order of splits, so that rows do not depend on the order in which a source reads its lists.
     parts = sorted(listed.parts, key=lambda part: part.split)
     paths = [path for part in parts for path in part.listed.paths]
     folders = [image_folder(base, part.listed) for part in parts]
@@ -255,17 +275,17 @@ def to_catalog(name: str, listed: Listed, root: Path, settings: Settings) -> Cat
 
 
 def image_folder(base: Path, listed: ListFile) -> Path:
-    """The folder that a list's paths are relative to.
+    """Finds the folder that the paths of a list are relative to.
 
-    Tried are the base, ``images`` in it, and the nested form that unpacked archives leave, in which
-    ``u_train_in/0.jpg`` lies at ``u_train_in/u_train_in/0.jpg``.
+    Candidates are ``base``, ``base/images``, and the nested folder of unpacked archives, where ``u_train_in/0.jpg`` is
+    at ``u_train_in/u_train_in/0.jpg``.
     """
     first_component = listed.paths[0].partition("/")[0]
     candidates = [base, base / "images", base / first_component]
-    folder = folder_of_images(candidates, listed.paths)
+    folder = find_image_folder(candidates, listed.paths)
     if folder is not None:
         return folder
     raise UserError(
-        f"No image of {listed.file} was found; {listed.paths[0]} was looked for in "
-        f"{', '.join(map(str, candidates))}: give the folder of the images with data.images."
+        f"No image of {listed.file} was found, for example {listed.paths[0]} in "
+        f"{', '.join(map(str, candidates))}: set data.images to the folder of the images."
     )

@@ -1,6 +1,7 @@
 """Semi-Aves: 200 bird species with labels, 800 others among the unlabeled images.
 
-Particular: unlabeled lists carry -1, the truth is in oracle files of another order; archives unpack nested.
+The unlabeled lists contain the label -1. The truth is in oracle files with another order. Archives unpack to nested
+folders.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from semifine.data.sources.lists import Listed, Settings
 
 
 def read(root: Path, settings: Settings) -> Listed:
-    """What the lists say; needs no images."""
+    """Reads the lists; the images are not needed."""
     return lists.read_species(root, settings, "semi_aves", "semi_aves_species_names.txt")
 
 
 def load(root: Path, settings: Settings) -> Catalog:
+    """Reads the catalog."""
     return lists.to_catalog("semi_aves", read(root, settings), root, settings)
 
 

@@ -1,7 +1,7 @@
 """Semi-Fungi: 200 species of fungi with labels, 1194 others among the unlabeled images.
 
-Particular: folder names hold spaces, some end in one; there is no validation list (l_train is l_train_val);
-species names carry a numeric id, as in ``16022_Langermannia_gigantea``.
+Folder names contain spaces, and some end with a space. There is no validation list (l_train equals l_train_val).
+Species names start with a numeric id, as in ``16022_Langermannia_gigantea``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from semifine.data.sources.lists import Listed, Settings
 
 
 def read(root: Path, settings: Settings) -> Listed:
-    """What the lists say; needs no images."""
+    """Reads the lists; the images are not needed."""
     return lists.read_species(root, settings, "semi_fungi", "fungi_species_names.txt", _without_id)
 
 
@@ -24,6 +24,7 @@ def _without_id(name: str) -> str:
 
 
 def load(root: Path, settings: Settings) -> Catalog:
+    """Reads the catalog."""
     return lists.to_catalog("semi_fungi", read(root, settings), root, settings)
 
 

@@ -1,42 +1,43 @@
 """Semi-iNat: 810 species with labels; 313,248 unlabeled images of these and 1629 other species.
 
-Particular: the unlabeled images have no list, the folder ``u_train`` is scanned; nothing tells known from
-other species among them, so there is no truth and no ``in`` setting; names come from ``all_taxa_info.json``.
+The unlabeled images are those in the folder ``u_train``, because there is no list. Their classes are unknown, so there
+is no truth, and ``unlabeled`` must be ``inout``. Class names come from ``all_taxa_info.json``.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.image_files import find_images
 from semifine.data.sources import Source, lists
 from semifine.data.sources.lists import Listed, ListFile, Part
-from semifine.data.sources.scan import images_below
 from semifine.errors import UserError
+from semifine.fields import setting
 
 
 @dataclass(frozen=True)
 class Settings(lists.Settings):
-    """As for the other published datasets, but unlabeled images are always of known and other classes."""
+    """Settings of the published data sets, with other unlabeled images."""
 
-    unlabeled: Literal["in", "inout"] = field(
-        default="inout", metadata={"help": "only inout: nothing tells the known classes from the others"}
+    unlabeled: Literal["in", "inout"] = setting(
+        "inout", "only inout, because it is unknown which unlabeled images are of known classes"
     )
 
     def __post_init__(self) -> None:
         if self.unlabeled == "in":
             raise UserError(
-                "semi_inat does not tell which unlabeled images are of known classes: set data.unlabeled to inout."
+                "semi_inat does not list which unlabeled images are of known classes: set data.unlabeled to inout."
             )
 
 
 def read(root: Path, settings: Settings) -> Listed:
-    """What the lists say, which is nothing about unlabeled images; needs no images."""
+    """Reads the lists of labeled images; the images are not needed."""
     folder = lists.find_lists(root, "semi_inat")
     num_classes, parts = lists.read_labeled(folder, settings)
     names, groups = _names(folder / "all_taxa_info.json", num_classes)
@@ -44,7 +45,7 @@ def read(root: Path, settings: Settings) -> Listed:
 
 
 def _names(file: Path, num_classes: int) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """Species and genus of each class: taxon numbers below the number of classes are the labels."""
+    """Species and genus of each class; taxon numbers below ``num_classes`` are the labels."""
     if not file.is_file():
         return lists.species_names([], num_classes), None
     try:
@@ -55,10 +56,11 @@ def _names(file: Path, num_classes: int) -> tuple[tuple[str, ...], tuple[str, ..
             raise TypeError("a name is not text")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{file} does not name species and genus of the classes 0 to {num_classes - 1}.") from error
-    return lists.checked_names(species, file), tuple(genera)
+    return lists.check_names(species, file), tuple(genera)
 
 
 def load(root: Path, settings: Settings) -> Catalog:
+    """Reads the catalog."""
     listed = read(root, settings)
     return lists.to_catalog("semi_inat", _with_unlabeled(listed, root, settings), root, settings)
 
@@ -66,7 +68,7 @@ def load(root: Path, settings: Settings) -> Catalog:
 def _with_unlabeled(listed: Listed, root: Path, settings: Settings) -> Listed:
     base = Path(settings.images).expanduser().absolute() if settings.images else root
     folder = base / "u_train"
-    paths = images_below(base, "u_train") if folder.is_dir() else []
+    paths = find_images(base, "u_train") if folder.is_dir() else []
     if not paths:
         raise UserError(f"No unlabeled images were found in {folder}: unpack u_train there.")
     scanned = ListFile(folder, paths, np.full(len(paths), UNKNOWN, np.int64))

@@ -1,28 +1,31 @@
-"""A CSV or TSV table of images: columns ``path`` and ``label``, optionally ``split`` and ``truth``."""
+"""A CSV or TSV table of images with the columns ``path`` and ``label``, optionally ``split`` and ``truth``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.catalog import UNKNOWN, Catalog, Split, case_variant_notes, normalize_class_name
+from semifine.data.csv_table import CsvTable, backslash_hint, get_cell, read_csv
 from semifine.data.decode import FileReader
+from semifine.data.image_files import check_path, find_image_folder
 from semifine.data.sources import Source
-from semifine.data.sources.scan import checked_path, folder_of_images
-from semifine.data.splits import BURST, FOLDER, Grouping, SplitSettings, alone, burst_groups, divide, grouped_by
-from semifine.data.text_table import (
-    TextTable,
-    backslash_hint,
-    cell,
-    class_name,
-    names_that_differ_in_case,
-    read_text_table,
+from semifine.data.splits import (
+    BURST,
+    FOLDER,
+    Grouping,
+    SplitSettings,
+    burst_groups,
+    group_by_key,
+    make_splits,
+    singleton_groups,
 )
 from semifine.errors import UserError
+from semifine.fields import setting
 
 SPLIT_WORDS = {
     "labeled": Split.LABELED,
@@ -36,46 +39,52 @@ SPLIT_WORDS = {
     "test": Split.TEST,
 }
 GROUP = "\0group"
-"""Stands for the column that groups rows; no header can hold it."""
+"""Key of the column that groups rows; no column of a table can have this name."""
 
 
 @dataclass(frozen=True)
 class Settings(SplitSettings):
-    """What can be chosen about a table of images."""
+    """Settings of a table of images."""
 
-    root: str | None = field(
-        default=None, metadata={"help": "folder that paths are relative to; default: the table's own", "is_path": True}
+    root: str | None = setting(
+        None, "folder that paths are relative to (default: the folder of the table)", is_path=True
     )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table, understood."""
+    """One row of the table.
+
+    Args:
+        line: Number of the line in the file.
+        path: Path of the image.
+        split: Split of the image.
+        label: Class name for training; empty for unlabeled rows.
+        truth: Class name for metrics; empty if unknown.
+        group: Value of the column that groups rows; empty without one.
+    """
 
     line: int
     path: str
     split: Split
     label: str
-    """What training may see; empty for unlabeled rows."""
     truth: str
-    """What metrics may see."""
     group: str
-    """What the column that groups rows says; empty where it does not, or where there is none."""
 
 
 def load(root: Path, settings: Settings) -> Catalog:
-    """The catalog of a table; class ids follow the sorted labels of the labeled rows."""
+    """Reads the catalog of a table. Class ids follow the sorted class names of the labeled rows."""
     column = settings.group_by if settings.group_by not in (None, FOLDER, BURST) else None
     rows = list(read_rows(root, column))
     _check_duplicates(root, rows)
     class_names = tuple(sorted({row.label for row in rows if row.split == Split.LABELED}))
     if len(class_names) < 2:
-        raise UserError(f"{root} must hold labeled rows of at least two classes, not {len(class_names)}.")
+        raise UserError(f"{root} must contain labeled rows of at least two classes, not {len(class_names)}.")
     class_ids = _class_ids(root, rows, class_names)
 
     folder = Path(settings.root).expanduser().absolute() if settings.root else root.parent
     paths = [row.path for row in rows]
-    if folder_of_images([folder], paths) is None:
+    if find_image_folder([folder], paths) is None:
         raise UserError(
             f"No image of {root} was found, for example {folder / paths[0]}: "
             f"paths are relative to the table's folder, or to data.root.{backslash_hint(paths)}"
@@ -91,35 +100,35 @@ def load(root: Path, settings: Settings) -> Catalog:
         truth=np.array([class_ids[row.truth] for row in rows], np.int64),
         reader=reader,
         root=folder,
-        notes=tuple(names_that_differ_in_case(class_names)),
+        notes=tuple(case_variant_notes(class_names)),
     )
-    return divide(catalog, _groups(rows, reader, settings), settings)
+    return make_splits(catalog, _group(rows, reader, settings), settings)
 
 
-def _groups(rows: list[Row], reader: FileReader, settings: Settings) -> Grouping:
+def _group(rows: list[Row], reader: FileReader, settings: Settings) -> Grouping:
     if settings.group_by is None:
-        return alone(len(rows))
+        return singleton_groups(len(rows))
     if settings.group_by == BURST:
         return burst_groups(reader, settings.burst_seconds)
     if settings.group_by == FOLDER:
-        return grouped_by([os.path.dirname(path) or None for path in reader.paths], lack="no folder in their path")
-    return grouped_by([row.group or None for row in rows], lack=f"nothing in the column '{settings.group_by}'")
+        return group_by_key([os.path.dirname(path) or None for path in reader.paths], missing="no folder in their path")
+    return group_by_key([row.group or None for row in rows], missing=f"no value in the column '{settings.group_by}'")
 
 
 def read_rows(file: Path, group_column: str | None = None) -> Iterator[Row]:
-    """The rows of a table, checked one by one."""
-    table = read_text_table(file)
+    """Reads and checks the rows of a table."""
+    table = read_csv(file)
     columns = _columns(table, group_column)
     for line, cells in table.lines:
         if len(cells) <= max(columns["path"], columns["label"]):
             raise UserError(f"{file}, line {line}: only {len(cells)} of {len(table.header)} columns.")
-        yield _row(file, line, {name: cell(cells, column) for name, column in columns.items()})
+        yield _row(file, line, {name: get_cell(cells, column) for name, column in columns.items()})
 
 
-def _columns(table: TextTable, group_column: str | None) -> dict[str, int]:
-    """The place of each column that counts and is there."""
-    places = {name: table.column(name) for name in ("path", "label", "split", "truth")}
-    columns = {name: place for name, place in places.items() if place is not None}
+def _columns(table: CsvTable, group_column: str | None) -> dict[str, int]:
+    """The index of each known column that the table has."""
+    indices = {name: table.column(name) for name in ("path", "label", "split", "truth")}
+    columns = {name: index for name, index in indices.items() if index is not None}
     missing = [name for name in ("path", "label") if name not in columns]
     if missing:
         raise UserError(
@@ -127,20 +136,20 @@ def _columns(table: TextTable, group_column: str | None) -> dict[str, int]:
             f"not {', '.join(table.header) or 'nothing'}."
         )
     if group_column is not None:
-        place = table.column(group_column)
-        if place is None:
+        index = table.column(group_column)
+        if index is None:
             raise UserError(
                 f"data.group_by is '{group_column}', but {table.file} has the columns {', '.join(table.header)}; "
-                f"name one of them, or {FOLDER} or {BURST}."
+                f"choose one of them, {FOLDER} or {BURST}."
             )
-        columns[GROUP] = place
+        columns[GROUP] = index
     return columns
 
 
 def _row(file: Path, line: int, cells: dict[str, str]) -> Row:
     where = f"{file}, line {line}"
-    path, group = checked_path(cells["path"], where), cells.get(GROUP, "")
-    label, truth = class_name(cells["label"]), class_name(cells.get("truth", ""))
+    path, group = check_path(cells["path"], where), cells.get(GROUP, "")
+    label, truth = normalize_class_name(cells["label"]), normalize_class_name(cells.get("truth", ""))
     if not path:
         raise UserError(f"{where}: the path is empty.")
     split = _split(where, cells.get("split", "").lower(), label)
@@ -155,7 +164,7 @@ def _split(where: str, word: str, label: str) -> Split:
     if word and word not in SPLIT_WORDS:
         raise UserError(f"{where}: unknown split '{word}'. Valid ones: {', '.join(SPLIT_WORDS)}.")
     if not label and word in ("", "train"):
-        return Split.UNLABELED  # a training image without a label is what this library is for
+        return Split.UNLABELED
     split = SPLIT_WORDS[word] if word else Split.LABELED
     if not label and split != Split.UNLABELED:
         raise UserError(f"{where}: an image of split '{word}' needs a label.")
@@ -163,7 +172,7 @@ def _split(where: str, word: str, label: str) -> Split:
 
 
 def _check_duplicates(file: Path, rows: list[Row]) -> None:
-    """The same path may come twice (labeled and unlabeled, say) but not with two labels."""
+    """Raises UserError if a path has two labels. A path may be repeated, for example labeled and unlabeled."""
     first: dict[str, Row] = {}
     for row in rows:
         if not row.truth:
@@ -177,7 +186,7 @@ def _check_duplicates(file: Path, rows: list[Row]) -> None:
 
 
 def _class_ids(file: Path, rows: list[Row], class_names: tuple[str, ...]) -> dict[str, int]:
-    """Ids of all names that occur: known classes first, then hidden classes outside the label set."""
+    """Ids of all class names: known classes first, then hidden classes outside the label set."""
     class_ids = {"": UNKNOWN} | {name: class_id for class_id, name in enumerate(class_names)}
     for row in rows:
         if row.label not in class_ids:

@@ -1,16 +1,15 @@
-"""The built-in data set: drawn creatures of eight genera whose species differ in one or two marks.
+"""The built-in fine-grained data set: drawn animals of eight genera, whose species differ in one to three traits.
 
-It needs no download, fits in memory and is fine-grained for real: a genus is told by its build and color
-family, its species only by shape and pattern. The name of a species says what to look for: ``Tirilla
-rostrata`` has a longer beak than ``Tirilla simplex``, ``Tirilla fasciata`` has bars on its wing, and
-``Tirilla fascirostrata`` has both.
+It needs no download and fits in memory. Genera differ in body shape and color, species of a genus only in details. The
+name of a species describes them: ``Tirilla rostrata`` has a longer beak than ``Tirilla simplex``, ``Tirilla fasciata``
+has bars on its wing, and ``Tirilla fasciirostrata`` has both.
 
-The taxonomy is fixed. ``seed`` draws other individuals of the same species.
+The taxonomy is fixed; ``seed`` draws other individuals of the same species.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -20,67 +19,73 @@ from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.sources import Source
 from semifine.data.sources.synthetic.drawing import (
     Array,
+    BodyPlan,
     Canvas,
-    Chance,
     Keys,
-    Paint,
-    Plan,
-    backdrop,
+    Palette,
+    RandomNumbers,
     beetle,
     bird,
     butterfly,
+    draw_background,
     fish,
     hsv,
     image_keys,
 )
 from semifine.errors import UserError
+from semifine.fields import setting
 
 DRAWING_VERSION = 1
-"""Raise it whenever a key would give other pixels: it makes stored copies of the images invalid."""
+"""Increase it if a key gives other pixels, so that cached images are drawn again."""
 
 Integers = NDArray[np.int64]
 
-_BATCH_PIXELS = 16 * 48 * 48  # what stays in a processor's cache; other batches give the same images, later
+_BATCH_PIXELS = 16 * 48 * 48  # fits in the cache of a processor; the batch size does not change the images
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What to draw."""
+    """Settings of the synthetic data set."""
 
-    genera: int = field(default=8, metadata={"help": "genera, groups of similar species"})
-    species: int = field(default=5, metadata={"help": "species of each genus; classes = genera * species"})
-    labeled_per_class: int = field(default=5, metadata={"help": "labeled images of the largest class"})
-    unlabeled_per_class: int = field(default=75, metadata={"help": "unlabeled images of the largest class"})
-    val_per_class: int = field(default=5, metadata={"help": "validation images of each class"})
-    test_per_class: int = field(default=20, metadata={"help": "test images of each class"})
-    image_side: int = field(default=48, metadata={"help": "width and height of the images in pixels"})
-    imbalance: float = field(
-        default=1.0,
-        metadata={"help": "long tail: largest over smallest class, in the labeled and unlabeled images"},
+    genera: int = setting(8, "number of genera, groups of similar species")
+    species: int = setting(5, "number of species per genus; classes = genera * species")
+    labeled_per_class: int = setting(5, "number of labeled images of the largest class")
+    unlabeled_per_class: int = setting(75, "number of unlabeled images of the largest class")
+    val_per_class: int = setting(5, "number of validation images per class")
+    test_per_class: int = setting(20, "number of test images per class")
+    image_side: int = setting(48, "width and height of the images in pixels")
+    imbalance: float = setting(
+        1.0, "long-tailed classes: size of the largest class over the smallest, for labeled and unlabeled images"
     )
-    unlabeled: Literal["in", "inout"] = field(
-        default="in", metadata={"help": "'inout' adds unlabeled images of genera outside the label set"}
-    )
-    ood_genera: int = field(default=4, metadata={"help": "genera outside the label set that 'inout' adds"})
-    seed: int = field(default=0, metadata={"help": "draws other individuals; the species stay the same"})
+    unlabeled: Literal["in", "inout"] = setting("in", "inout adds unlabeled images of genera outside the label set")
+    ood_genera: int = setting(4, "number of genera outside the label set that inout adds")
+    seed: int = setting(0, "seed of the individuals; the species stay the same")
 
 
 @dataclass(frozen=True)
 class Genus:
-    """A build and a color family, and the three traits whose combinations make its eight species."""
+    """A genus with eight species, the combinations of three traits.
+
+    Args:
+        name: Name of the genus.
+        plan: Draws the body.
+        traits: Latin names of the traits.
+        build: Proportions of the body, see the body plan.
+        color: Hue, saturation and value of the body.
+        accent: Hue of beak and legs, or of the fins.
+        marks: Whether markings are lighter or darker than the body.
+    """
 
     name: str
-    plan: Plan
+    plan: BodyPlan
     traits: tuple[str, str, str]
     build: tuple[float, float, float, float]
     color: tuple[float, float, float]
-    """Hue, saturation and value."""
     accent: float
-    """Hue of beak and legs, or of the fins."""
     marks: Literal["pale", "dark"]
 
 
-# Ordered so that the first genera are the most different ones, whichever number of them is asked for.
+# Ordered so that the first genera differ the most, for any number of genera.
 # fmt: off
 GENERA = (
     Genus("Tirilla", bird, ("fasciata", "rostrata", "torquata"),
@@ -136,11 +141,16 @@ GENERA = (
 SPECIES_TRAITS = np.array(
     [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1)], dtype=np.float32
 )
-"""Which of its genus' three traits each species has: every species differs from another one in a single trait."""
+"""`(species, traits)` which traits of its genus a species has. Each species differs from another in a single trait."""
 
 
 def species_name(genus: Genus, species: int) -> str:
-    """Such as ``Tirilla fasciata``: the epithet names the traits."""
+    """The name of a species, whose epithet lists the traits.
+
+    Example:
+        >>> species_name(GENERA[0], 4)
+        'Tirilla fasciirostrata'
+    """
     traits = [trait for trait, has in zip(genus.traits, SPECIES_TRAITS[species], strict=True) if has]
     if not traits:
         return f"{genus.name} simplex"
@@ -151,7 +161,7 @@ def species_name(genus: Genus, species: int) -> str:
 
 
 class SyntheticReader:
-    """Draws the images of the catalog's rows: all at once and kept, or a single one on the spot."""
+    """Draws images: all at once, which are then kept in memory, or a single one."""
 
     in_memory = True
 
@@ -161,13 +171,13 @@ class SyntheticReader:
         self._images: NDArray[np.uint8] | None = None
 
     def read(self, row: int) -> NDArray[np.uint8]:
-        """One image as (side, side, 3) RGB; the caller may change it."""
+        """One image as a `(side, side, 3)` RGB array, a copy."""
         if self._images is not None:
             return np.array(self._images[row])
         return np.array(self._draw(np.array([row]))[0])
 
     def read_all(self) -> NDArray[np.uint8]:
-        """All images as (rows, side, side, 3): drawn at the first call, then kept."""
+        """All images as a `(rows, side, side, 3)` array, drawn by the first call."""
         if self._images is None:
             self._images = self._draw(np.arange(len(self._keys)))
         return self._images
@@ -175,23 +185,23 @@ class SyntheticReader:
     def _draw(self, rows: Integers) -> NDArray[np.uint8]:
         images = np.empty((len(rows), self._side, self._side, 3), np.uint8)
         for genus in np.unique(self._genus[rows]):
-            here = np.flatnonzero(self._genus[rows] == genus)
-            chosen = rows[here]
-            images[here] = draw(GENERA[genus], self._species[chosen], self._keys[chosen], self._side)
+            indices = np.flatnonzero(self._genus[rows] == genus)
+            selected = rows[indices]
+            images[indices] = draw(GENERA[genus], self._species[selected], self._keys[selected], self._side)
         return images
 
     def fingerprint(self) -> list[str]:
-        """A key depends on seed, split, class and number, so it stands for the image."""
+        """The keys of the images, which depend on seed, split, class and number."""
         return [f"synthetic-{DRAWING_VERSION}-{self._side}-{key:016x}" for key in self._keys.tolist()]
 
 
-def load(root: None, settings: Settings) -> Catalog:  # noqa: ARG001 (the path of every source)
-    """The catalog of the images; nothing is drawn yet, and no folder is needed."""
+def load(root: None, settings: Settings) -> Catalog:  # noqa: ARG001 (all sources have a path)
+    """Creates the catalog; images are drawn when they are read."""
     _check(settings)
     split, truth, number = _individuals(settings)
     genus, species = np.divmod(truth, settings.species)
     keys = image_keys(np.full_like(split, settings.seed), split, genus, species, number)
-    # Unlabeled images come in the order of their keys, which tells nothing about their classes.
+    # Unlabeled images are sorted by their keys, so that their order reveals nothing about their classes.
     order = np.lexsort((np.where(split == Split.UNLABELED, keys, 0), split))
     split, truth, number = split[order], truth[order], number[order]
     names = [species_name(g, s) for g in GENERA[: settings.genera] for s in range(settings.species)]
@@ -208,7 +218,7 @@ def load(root: None, settings: Settings) -> Catalog:  # noqa: ARG001 (the path o
 
 
 def _individuals(settings: Settings) -> tuple[Integers, Integers, Integers]:
-    """Split, class and number within the class of each image; classes outside the label set come last."""
+    """Split, class and number within the class of each image; classes outside the label set are last."""
     classes = settings.genera * settings.species
     outside = settings.ood_genera * settings.species if settings.unlabeled == "inout" else 0
     unlabeled = _long_tail(settings.unlabeled_per_class, classes, settings.imbalance)
@@ -226,9 +236,9 @@ def _individuals(settings: Settings) -> tuple[Integers, Integers, Integers]:
 
 
 def _long_tail(largest: int, classes: int, imbalance: float) -> Integers:
-    """Images of each class, falling exponentially from ``largest`` to ``largest / imbalance``, at least one.
+    """Images per class, which fall exponentially from ``largest`` to ``largest / imbalance``, at least one.
 
-    Large and small classes are scattered over the genera: steps of the golden section never fall into line.
+    Steps of the golden ratio distribute large and small classes over the genera.
     """
     if largest == 0 or classes == 1:
         return np.full(classes, largest)
@@ -237,7 +247,7 @@ def _long_tail(largest: int, classes: int, imbalance: float) -> Integers:
 
 
 def _paths(split: Integers, truth: Integers, number: Integers, names: list[str]) -> list[str]:
-    """A name for each image; that of an unlabeled one holds its place only, never its class."""
+    """Paths of the images. Paths of unlabeled images contain a number, never a class."""
     folders = [name.replace(" ", "_") for name in names]
     first = int(np.searchsorted(split, Split.UNLABELED))
     return [
@@ -249,36 +259,46 @@ def _paths(split: Integers, truth: Integers, number: Integers, names: list[str])
 
 
 def draw(genus: Genus, species: Integers, keys: Keys, side: int) -> NDArray[np.uint8]:
-    """(images, side, side, 3): one creature for each species number and key."""
+    """Draws one animal per species and key.
+
+    Args:
+        genus: The genus of all animals.
+        species: `(images,)` species numbers.
+        keys: `(images,)` random keys, see :func:`~semifine.data.sources.synthetic.drawing.image_keys`.
+        side: Width and height.
+
+    Returns:
+        `(images, side, side, 3)` uint8 images.
+    """
     images = np.empty((len(keys), side, side, 3), np.uint8)
     step = max(1, _BATCH_PIXELS // side**2)
     for start in range(0, len(keys), step):
         batch = slice(start, start + step)
-        chance = Chance(keys[batch])
-        has = SPECIES_TRAITS[species[batch]]
-        canvas, paint = Canvas(side, chance), _paint(genus, chance)
-        genus.plan(canvas, genus.build, paint, {trait: has[:, [i]] for i, trait in enumerate(genus.traits)})
-        picture = canvas.picture(backdrop(side, chance), paint.ink)
-        picture *= chance(0.8, 1.15)[:, :, None] * 255  # the light
+        random = RandomNumbers(keys[batch])
+        has_trait = SPECIES_TRAITS[species[batch]]
+        canvas, palette = Canvas(side, random), _palette(genus, random)
+        genus.plan(canvas, genus.build, palette, {trait: has_trait[:, [i]] for i, trait in enumerate(genus.traits)})
+        picture = canvas.render(draw_background(side, random), palette.outline)
+        picture *= random(0.8, 1.15)[:, :, None] * 255  # brightness
         np.clip(picture, 0, 255, out=picture)
         images[batch] = picture.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
     return images
 
 
-def _paint(genus: Genus, chance: Chance) -> Paint:
-    """The colors of a genus as they vary from creature to creature, alike for all its species."""
+def _palette(genus: Genus, random: RandomNumbers) -> Palette:
+    """Random colors of individuals, which do not depend on the species."""
     hue, saturation, value = genus.color
-    hues = hue + chance(-0.04, 0.04)
-    main = hsv(hues, saturation * chance(0.7, 1.15), value * chance(0.85, 1.1))
-    ink = hsv(hues, 0.5, chance(0.1, 0.2))
-    fade = chance(0.6, 0.9)  # marks are bolder on some individuals than on others
-    return Paint(
+    hues = hue + random(-0.04, 0.04)
+    main = hsv(hues, saturation * random(0.7, 1.15), value * random(0.85, 1.1))
+    outline = hsv(hues, 0.5, random(0.1, 0.2))
+    fade = random(0.6, 0.9)  # markings are bolder in some individuals
+    return Palette(
         main=main,
-        dark=main * chance(0.6, 0.72),
-        light=_toward_white(main, chance(0.3, 0.55)),
-        accent=hsv(genus.accent + chance(-0.03, 0.03), chance(0.5, 0.8), chance(0.75, 0.95)),
+        dark=main * random(0.6, 0.72),
+        light=_toward_white(main, random(0.3, 0.55)),
+        accent=hsv(genus.accent + random(-0.03, 0.03), random(0.5, 0.8), random(0.75, 0.95)),
         mark=_toward_white(main, fade) if genus.marks == "pale" else main * (1 - fade),
-        ink=ink,
+        outline=outline,
     )
 
 
@@ -287,7 +307,7 @@ def _toward_white(color: Array, share: Array) -> Array:
 
 
 def _check(settings: Settings) -> None:
-    """Refuse what cannot be drawn, by key, value and range."""
+    """Raises UserError for settings that cannot be drawn."""
     if settings.unlabeled not in ("in", "inout"):
         raise UserError(f"synthetic: unlabeled is {settings.unlabeled!r}, but must be 'in' or 'inout'.")
     ranges: dict[str, tuple[float, float]] = {
@@ -301,7 +321,7 @@ def _check(settings: Settings) -> None:
         "imbalance": (1, 1000),
         "seed": (0, 2**63 - 1),
     }
-    if settings.unlabeled == "inout":  # the last genus stays free for at least one outside the label set
+    if settings.unlabeled == "inout":  # at least one genus must be outside the label set
         ranges["genera"] = (1, len(GENERA) - 1)
         ranges["ood_genera"] = (1, len(GENERA) - settings.genera)
     for key, (low, high) in ranges.items():
@@ -312,7 +332,7 @@ def _check(settings: Settings) -> None:
 
 SOURCE = Source(
     name="synthetic",
-    summary="The built-in data set: drawn creatures of eight genera whose species differ in one or two marks.",
+    summary="The built-in data set: drawn animals of eight genera, whose species differ in one to three traits.",
     path_kind="nothing",
     settings_class=Settings,
     load=load,

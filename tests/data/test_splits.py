@@ -1,4 +1,4 @@
-"""Copies are found by size and content, and held together."""
+"""Exact copies are found by size and content, and their groups are merged."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semifine.data.splits import BEGINNING, copies, join
+from semifine.data.splits import HEAD_BYTES, find_copies, merge_groups
 
 
 def found(folder: Path, contents: dict[str, bytes], sought: set[str]) -> list[set[str]]:
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     names = list(contents)
-    places = copies([str(folder / name) for name in names], np.array([name in sought for name in names]))
+    places = find_copies([str(folder / name) for name in names], np.array([name in sought for name in names]))
     return [{names[place] for place in group} for group in places]
 
 
 def test_files_of_equal_content_are_copies(tmp_path: Path) -> None:
-    long = bytes(BEGINNING)
+    long = bytes(HEAD_BYTES)
     contents = {"a": b"one", "b": b"two", "c": b"one", "d": long + b"x", "e": long + b"y", "f": long + b"x", "g": b"o"}
     assert found(tmp_path, contents, sought=set(contents)) == [{"a", "c"}, {"d", "f"}]
 
@@ -39,7 +39,7 @@ def test_what_holds_no_image_is_no_copy(tmp_path: Path) -> None:
     files = [
         str(tmp_path / name) for name in ("pipe", "pipe", "empty", "also empty", "gone", "gone", "folder", "nu\0l")
     ]
-    assert copies(files, np.ones(len(files), np.bool_)) == []
+    assert find_copies(files, np.ones(len(files), np.bool_)) == []
 
 
 def test_content_is_read_once_while_a_file_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,17 +48,17 @@ def test_content_is_read_once_while_a_file_stays_as_it_is(tmp_path: Path, monkey
     contents = {"a": b"same", "b": b"same", "c": b"of another size"}
     assert found(tmp_path, contents, sought={"a"}) == [{"a", "b"}]
     files = [str(tmp_path / name) for name in contents]
-    assert copies(files, np.ones(3, np.bool_)) == [[0, 1]]
+    assert find_copies(files, np.ones(3, np.bool_)) == [[0, 1]]
     assert sorted(Path(name).name for name in read) == ["a", "b"]
     (tmp_path / "b").write_bytes(b"else")
-    assert copies(files, np.ones(3, np.bool_)) == []
+    assert find_copies(files, np.ones(3, np.bool_)) == []
 
 
 def test_joined_groups_hold_all_that_belongs_to_either() -> None:
     groups = np.array([0, 0, 1, 2, 3, 3, 4])
-    assert join(groups, [[1, 3], [3, 5]]).tolist() == [0, 0, 1, 0, 0, 0, 4]
-    assert join(groups, [[4, 5]]).tolist() == groups.tolist()
-    assert join(groups, []) is groups
+    assert merge_groups(groups, [[1, 3], [3, 5]]).tolist() == [0, 0, 1, 0, 0, 0, 4]
+    assert merge_groups(groups, [[4, 5]]).tolist() == groups.tolist()
+    assert merge_groups(groups, []) is groups
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -67,7 +67,7 @@ def test_joining_is_reaching(seed: int) -> None:
     random = np.random.default_rng(seed)
     groups = random.integers(0, 12, 20)
     together = [random.choice(20, 2, replace=False).tolist() for _ in range(5)]
-    joined = join(groups, together)
+    joined = merge_groups(groups, together)
     for start in range(20):
         reached = {start}
         while True:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from semifine.data.text_table import TextTable, backslash_hint, cell, read_text_table
+from semifine.data.csv_table import CsvTable, backslash_hint, get_cell, read_csv
 from semifine.errors import UserError
 
 
-def read(folder: Path, text: str, name: str = "t.csv") -> TextTable:
+def read(folder: Path, text: str, name: str = "t.csv") -> CsvTable:
     (folder / name).write_text(text, encoding="utf-8", newline="")
-    return read_text_table(folder / name)
+    return read_csv(folder / name)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
@@ -35,12 +35,12 @@ def test_columns_are_found_in_any_case_and_told_when_there_are_two(tmp_path: Pat
     table = read(tmp_path, "Path , LABEL,label\n")
     assert table.column("path") == 0
     assert table.column("split") is None
-    with pytest.raises(UserError, match=r"t\.csv has two columns 'label': leave one"):
+    with pytest.raises(UserError, match=r"t\.csv has two columns 'label': remove one"):
         table.column("label")
 
 
 def test_cells_have_no_blanks_around_and_may_be_missing() -> None:
-    assert [cell([" a ", "b"], column) for column in (0, 1, 2, None)] == ["a", "b", "", ""]
+    assert [get_cell([" a ", "b"], column) for column in (0, 1, 2, None)] == ["a", "b", "", ""]
 
 
 def test_paths_of_windows_are_hinted_at() -> None:
