@@ -60,6 +60,8 @@ class Copy:
                 file.write_text(block, encoding="utf-8")
             else:
                 file.write_text(apply_diff(file.read_text(encoding="utf-8"), block, path), encoding="utf-8")
+        for command in (("check", "--quiet"), ("format", "--check", "--quiet")):
+            subprocess.run([sys.executable, "-m", "ruff", *command, *sorted(self.edited)], cwd=folder, check=True)
 
     def python(self, program: str, *arguments: str, **environment: str) -> str:
         """Runs a program that imports the copy, and returns its output."""
