@@ -10,7 +10,7 @@ import ast
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from unittest import mock
 
 import semifine
 from semifine import errors, soft_labels
+from semifine.augment.settings import AugmentOptions
 from semifine.cli import main as cli
 from semifine.config import preset_names, preset_summary
 from semifine.config.train_settings import TrainSettings
 from semifine.data import sources
-from semifine.fields import describe_type, type_hints
+from semifine.fields import describe_type, field_names, type_hints
 from semifine.methods import method_class, method_names
 
 ROOT = Path(__file__).parents[1]
@@ -120,7 +121,7 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 
 
 def options_of(verb: str, parser: argparse.ArgumentParser) -> str:
-    settings_groups = {"training settings"}
+    settings_groups = {"training settings", "augmentation settings"}
     shown, hidden = [], False
     for group in parser._action_groups:
         if group.title in settings_groups:
@@ -169,7 +170,9 @@ def settings() -> str:
     presets = [(f"`{name}`", cell(preset_summary(name))) for name in preset_names()]
     return (
         SETTINGS_INTRODUCTION
-        + settings_table(TrainSettings)
+        + settings_table(TrainSettings, without=field_names(AugmentOptions))
+        + "\n## Augmentation\n\n"
+        + settings_table(AugmentOptions)
         + "\n## Presets\n\n"
         + "`semifine train --preset NAME` applies a preset. Files in `src/semifine/config/presets` hold the values.\n\n"
         + table(("preset", "content"), presets)
@@ -216,10 +219,13 @@ def modules() -> str:
     return "\n".join(text)
 
 
-def settings_table(settings_class: type | None, prefix: str = "") -> str:
+def settings_table(settings_class: type | None, prefix: str = "", without: Sequence[str] = ()) -> str:
     if settings_class is None or not dataclasses.fields(settings_class):
         return "No settings.\n"
-    return table(("setting", "type", "default", "meaning"), list(rows(settings_class, prefix)))
+    return table(
+        ("setting", "type", "default", "meaning"),
+        [row for row in rows(settings_class, prefix) if row[0].strip("`") not in without],
+    )
 
 
 def rows(settings_class: type, prefix: str) -> Iterator[tuple[str, str, str, str]]:

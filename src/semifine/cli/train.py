@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semifine.augment.settings import AugmentOptions
 from semifine.cli.main import STARTED, Parser
 from semifine.config.loading import (
     flatten,
@@ -23,7 +24,7 @@ from semifine.config.loading import (
 from semifine.config.train_settings import RunSettings, TrainSettings
 from semifine.data.sources import describe_sources
 from semifine.errors import Interrupted, UserError
-from semifine.fields import describe_type, type_hints
+from semifine.fields import describe_type, field_names, type_hints
 from semifine.methods.registry import absolute_name
 
 if TYPE_CHECKING:
@@ -37,43 +38,43 @@ DATA_HELP = (
 
 
 def create_parser(verb: str = "train") -> Parser:
-    """The options that name a run; each training setting is an option of its own."""
+    """Creates the parser of a command that trains; every training setting is an option."""
     parser = Parser(
         prog=f"semifine {verb}",
-        usage=f"semifine {verb} [DATA] [OPTIONS]",  # all fifty of them would fill a screen
+        usage=f"semifine {verb} [DATA] [OPTIONS]",  # the list of all options would fill a screen
         description="Train a classifier from a few labeled and many unlabeled images.",
         epilog="Settings of the method and of the data source are given as --method.NAME VALUE and "
         "--data.NAME VALUE; 'semifine list methods' and 'semifine list datasets' show them. "
-        "The command line wins over --config, which wins over --preset.",
+        "Options override --config, which overrides --preset.",
         allow_abbrev=False,
     )
     parser.add_argument("data", nargs="?", metavar="DATA", help=DATA_HELP)
     parser.add_argument(
         "--method",
         metavar="NAME",
-        help="how to learn, see 'semifine list methods', or a .py file of your own (default: soc)",
+        help="training method, see 'semifine list methods', or a .py file with a method (default: soc)",
     )
     parser.add_argument(
         "--labels-per-class",
         dest="data.labels_per_class",
         default=argparse.SUPPRESS,
         metavar="N",
-        help="own photos: use only so many labels of each class (default: all)",
+        help="own photos: number of labels to use per class (default: all)",
     )
     parser.add_argument(
         "--group-by",
         dest="data.group_by",
         default=argparse.SUPPRESS,
-        metavar="WHAT",
-        help="own photos: what belongs together, by folder, exif-burst or a column of the table; the hold-out for "
-        "validation does not divide it",
+        metavar="KEY",
+        help="own photos: keep photos of a group on one side of the validation split; groups are given by folder, "
+        "exif-burst or a column of the table",
     )
     parser.add_argument(
         "--preset",
         action="append",
         default=[],
         metavar="NAME",
-        help="settings that come along, see 'semifine list presets'; can be given several times",
+        help="named settings, see 'semifine list presets'; can be repeated",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="settings in a YAML file, such as the settings.yaml of a run"
@@ -83,9 +84,11 @@ def create_parser(verb: str = "train") -> Parser:
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """One option for each training setting; absent ones stay out of the result."""
-    group = parser.add_argument_group("training settings")
+    """Adds one option per training setting; options that are not given are absent from the result."""
+    training = parser.add_argument_group("training settings")
+    augmentation = parser.add_argument_group("augmentation settings")
     for field in dataclasses.fields(TrainSettings):
+        group = augmentation if field.name in field_names(AugmentOptions) else training
         kind = type_hints(TrainSettings)[field.name]
         default = "" if field.default is None else f" (default: {_show(field.default)})"
         option = "--" + field.name.replace("_", "-")
@@ -94,7 +97,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
             group.add_argument(option, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=help_text)
         else:
             described = describe_type(kind)
-            metavar = described if "|" in described else described.upper()  # choices as they are to be typed
+            metavar = described if "|" in described else described.upper()
             group.add_argument(option, default=argparse.SUPPRESS, metavar=metavar, help=help_text)
 
 
@@ -103,9 +106,9 @@ def _show(value: Any) -> str:
 
 
 def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.Namespace, RunSettings, Dataset]:
-    """The parsed options, the settings they resolve to, and the data set.
+    """Returns the parsed options, the resolved settings and the opened data set.
 
-    The settings of a resumed run lie below all other layers.
+    Options override ``--config``, which overrides ``--preset``, which overrides the settings of a resumed run.
     """
     dotted, rest = split_dotted(arguments)
     _check_options(parser, rest)
@@ -121,7 +124,7 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
         if (begun := options.out / "settings.yaml").exists():
             layers.append(flatten(read_run_settings(begun).as_dict()))
         elif not (options.config or options.preset or overrides or dotted):
-            raise UserError(f"There is no run in {options.out} to go on with; to begin one, say with which data.")
+            raise UserError(f"There is no run to resume in {options.out}; to start one, name the data.")
     layers += [read_preset(name) for name in options.preset]
     if options.config:
         layers.append(_settings_for(options.method, read_settings_file(options.config)))
@@ -129,14 +132,19 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
 
 
 def _settings_for(method: str | None, values: dict[str, Any]) -> dict[str, Any]:
-    """A file that names another method than the one asked for: what it says of that method is left out."""
+    """Returns the values of a settings file, without the settings of its method if ``--method`` names another one."""
     if method is None or absolute_name(values.get("method.name", method)) == absolute_name(method):
         return values
     return {key: value for key, value in values.items() if not key.startswith("method.")}
 
 
 def split_dotted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Takes ``--method.alpha 5`` and ``--data.seed=1`` out of the arguments: argparse does not know them."""
+    """Separates options such as ``--method.alpha 5``, which argparse does not know, from the other arguments.
+
+    Example:
+        >>> split_dotted(["photos", "--method.alpha", "5", "--data.seed=1"])
+        ({'method.alpha': '5', 'data.seed': '1'}, ['photos'])
+    """
     dotted: dict[str, str] = {}
     rest: list[str] = []
     queue = list(arguments)
@@ -155,32 +163,37 @@ def split_dotted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _check_options(parser: Parser, arguments: Sequence[str]) -> None:
-    """argparse would take the value of a misspelled option for DATA, and then complain about that."""
+    """Raises for unknown options. argparse would report the value of a misspelled option instead."""
     known = list(parser._option_string_actions)
     for argument in arguments:
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise UserError(f"Unknown option '{name}'.{hint} '{parser.prog} --help' shows all.")
+            raise UserError(f"Unknown option '{name}'.{hint} '{parser.prog} --help' lists all options.")
 
 
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser()
     parser.usage = "semifine train [DATA] --out RUN [OPTIONS]"
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="RUN", help="new folder for the run; with --resume, that of the run"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="RUN",
+        help="new folder for the run; with --resume, its existing folder",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it stopped")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out from its last checkpoint")
     parser.add_argument(
         "--profile",
         action="store_true",
-        help="watch ten steps: leave a trace in RUN/profile and print what they spend time on",
+        help="profile ten steps: write a trace to RUN/profile and print the most expensive operations",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     options, settings, dataset = parse_settings(parser, arguments)
 
+    # Slow imports (torch), after the options have been checked
     from semifine.training.fit import fit
     from semifine.training.progress import Display
 
@@ -197,12 +210,12 @@ def run(arguments: Sequence[str]) -> int:
         )
     except Interrupted as stop:
         command = shlex.join(["semifine", "train", "--out", str(options.out), "--resume"])
-        display.log(f"Stopped by {stop} and saved; go on with: {command}")
+        display.log(f"Stopped by {stop}, state saved. Continue with: {command}")
         raise
     if not result:
-        return 0  # one of several processes, of which the first speaks
+        return 0  # only the first of several processes prints the result
     if result["images"]["val"]:
-        _calibrate(options.out, settings, display)
+        _calibrate(options.out, settings, dataset, display)
     if options.json:
         print(json.dumps(result))
     else:
@@ -210,22 +223,24 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _calibrate(out: Path, settings: RunSettings, display: Display) -> None:
-    """Now, since the photos may lie elsewhere, or nowhere, when the run is used."""
-    from semifine.inference.model import load
+def _calibrate(out: Path, settings: RunSettings, dataset: Dataset, display: Display) -> None:
+    """Calibrates now, because the photos may be gone when the run is used."""
+    # Slow imports (torch)
+    from semifine.inference.model import TrainedModel
     from semifine.inference.network import DivergedError
+    from semifine.runs.run import Run
 
-    run = load(out, device=settings.train.device)
-    if not run.network.num_classes:
+    model = TrainedModel(Run(out, dataset if dataset.is_decoded else None), device=settings.train.device)
+    if not model.network.num_classes:
         return
     try:
-        display.log(run.calibration_note)
+        display.log(model.calibration_note)
     except DivergedError as error:
-        print(f"note: {error}", file=sys.stderr)  # even when quiet; the result follows, for what it is worth
+        print(f"note: {error}", file=sys.stderr)  # even with --quiet
 
 
 def result_line(result: dict[str, Any], out: Path) -> str:
-    """The result in one line for people."""
+    """Formats the result of a run."""
     if result.get("top1") is None:
-        return f"{result['method']}: trained; there is no accuracy on test images to report. Run folder: {out}"
+        return f"{result['method']}: trained, without test images to measure accuracy. Run folder: {out}"
     return f"{result['method']}: test top-1 {result['top1']:.2f} %, top-5 {result['top5']:.2f} %. Run folder: {out}"
