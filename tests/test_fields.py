@@ -46,7 +46,7 @@ def test_none() -> None:
         ({"flag": "perhaps"}, "x.flag must be true or false, not 'perhaps'."),
         ({"span": "0.3"}, "x.span must be 2 values"),
         ({"file": ["a"]}, "x.file must be text"),
-        ({"file": "a\0b"}, "x.file must not hold a null character, as 'a\\x00b' does."),
+        ({"file": "a\0b"}, "x.file must not contain a null character, not 'a\\x00b'."),
     ],
 )
 def test_errors_are_one_sentence_with_the_key(values: dict[str, object], sentence: str) -> None:

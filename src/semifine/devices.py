@@ -1,4 +1,4 @@
-"""Devices and number formats: what a run or a trained network computes on. Needs torch alone."""
+"""Devices, precision, and properties of the machine."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def inference_device(device: str, precision: str) -> tuple[torch.device, Autocas
 
 
 def process_rank() -> int:
-    """Rank of this process as set by the launcher; available before the process group exists."""
+    """Returns the rank of this process as set by the launcher, even before the process group exists."""
     return int(next((os.environ[name] for name in RANK_NAMES if name in os.environ), 0))
 
 
@@ -96,12 +96,12 @@ def describe_hardware(device: str) -> dict[str, Any]:
 
 
 def peak_gpu_bytes(device: torch.device) -> int | None:
-    """Peak GPU memory reserved by this process, including decoded images; None on the CPU."""
+    """Returns the peak GPU memory reserved by this process, including decoded images; None on the CPU."""
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
 def free_host_memory() -> int:
-    """Bytes that can be allocated without swapping."""
+    """Returns the bytes of host memory that can be allocated without swapping."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             available = next(line for line in lines if line.startswith("MemAvailable:"))
@@ -111,7 +111,7 @@ def free_host_memory() -> int:
 
 
 def _processor_name() -> str:
-    """Model name of the CPU, or its architecture if the system does not report one."""
+    """Returns the model name of the CPU, or its architecture if the system does not report one."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

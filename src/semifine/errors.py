@@ -1,4 +1,4 @@
-"""The failures that end a command, each with its exit code."""
+"""Exceptions that end a command, with their exit codes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Interrupted(Exception):
 
 
 def exhausted_memory(error: BaseException) -> Literal["GPU", "host"] | None:
-    """The kind of memory that an error reports as exhausted, or None for other errors.
+    """Returns which memory an error reports as exhausted, or None for other errors.
 
     PyTorch has no exception class for most of these errors, so the message decides.
 
@@ -69,7 +69,7 @@ def exhausted_memory(error: BaseException) -> Literal["GPU", "host"] | None:
 
 
 def first_few(names: Sequence[str], most: int = 3) -> str:
-    """The first names separated by commas, with an ellipsis if there are more.
+    """Joins the first names with commas, with an ellipsis if there are more.
 
     Example:
         >>> first_few(["ant", "bee", "fly", "wasp"])

@@ -1,4 +1,4 @@
-"""Typed settings fields: a frozen dataclass holds names, types, defaults, ranges and help of each setting."""
+"""Typed settings: dataclass fields with ranges and help texts, and the conversion of text and YAML to them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def setting(
     is_path: bool = False,
     may_change: bool = False,
 ) -> Any:
-    """A dataclass field for a setting.
+    """Returns a dataclass field for a setting.
 
     Args:
         default: The default value.
-        help: One line for help texts.
-        low: The smallest valid number.
-        high: The largest valid number.
-        is_path: Make the value an absolute path, so that it is found from any folder.
-        may_change: The setting may change when a run is resumed.
+        help: Description in one line.
+        low: Smallest valid number.
+        high: Largest valid number.
+        is_path: Whether the value is a path, which is made absolute.
+        may_change: Whether the setting may change when a run is resumed.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -48,16 +48,26 @@ def setting(
 
 @functools.cache
 def type_hints(settings_class: type) -> dict[str, Any]:
-    """The resolved types of a settings class, by field name."""
+    """Returns the types of a settings class by field name."""
     return get_type_hints(settings_class)
 
 
 def field_names(settings_class: type) -> list[str]:
+    """Returns the field names of a settings class."""
     return [field.name for field in dataclasses.fields(settings_class)]
 
 
 def build(settings_class: type[SettingsT], values: Mapping[str, Any], prefix: str = "") -> SettingsT:
-    """Makes the settings from plain values (of a YAML file or the command line), converted and checked."""
+    """Creates settings from values of a YAML file or the command line.
+
+    Args:
+        settings_class: A dataclass of :func:`setting` fields.
+        values: Values by field name; text is converted to the type of the field.
+        prefix: Prefix of the keys in errors, such as ``"method."``.
+
+    Raises:
+        UserError: If a key is unknown, or a value has the wrong type or is out of range.
+    """
     plain: type = settings_class
     fields = {field.name: field for field in dataclasses.fields(plain)}
     converted = {}
@@ -73,12 +83,12 @@ def build(settings_class: type[SettingsT], values: Mapping[str, Any], prefix: st
         return settings_class(**converted)
     except UserError:
         raise
-    except ValueError as error:  # a settings class may check its fields against each other
+    except ValueError as error:  # from the __post_init__ of a user's own settings class
         raise UserError(str(error)) from error
 
 
 def unknown_key(key: str, known: Iterable[str]) -> UserError:
-    """The error for a key that nobody knows: names the nearest one, and all of them."""
+    """Returns the error for an unknown key, with the closest valid key and a list of all valid keys."""
     known = sorted(known)
     near = difflib.get_close_matches(key, known, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -86,13 +96,26 @@ def unknown_key(key: str, known: Iterable[str]) -> UserError:
 
 
 def convert(key: str, value: Any, wanted: Any) -> Any:
-    """``value`` as the type ``wanted``; text is parsed, so ``"3"`` becomes 3 where a number is wanted."""
+    """Converts a value to the type of a field.
+
+    Args:
+        key: Name of the setting in errors.
+        value: A value of a YAML file, or text of the command line.
+        wanted: The type, as in the annotation of the field.
+
+    Raises:
+        UserError: If the value cannot be converted.
+
+    Example:
+        >>> convert("lr", "1e-3", float), convert("size", "0.5,1.0", tuple[float, float])
+        (0.001, (0.5, 1.0))
+    """
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
         return _convert_optional(key, value, [kind for kind in get_args(wanted) if kind is not type(None)])
     if origin is Literal:
         choices = get_args(wanted)
-        if isinstance(value, bool):  # YAML reads the words on and off as such
+        if isinstance(value, bool):  # YAML reads the words on and off as booleans
             value = "on" if value else "off"
         if value in choices:
             return value
@@ -104,8 +127,8 @@ def convert(key: str, value: Any, wanted: Any) -> Any:
     if wanted in (int, float):
         return _convert_number(key, value, wanted)
     if wanted is str and isinstance(value, str | int | float) and not isinstance(value, bool):
-        if "\0" in str(value):  # no path or name can hold one, and the system's own complaint names nothing
-            raise UserError(f"{key} must not hold a null character, as {value!r} does.")
+        if "\0" in str(value):  # the error of the operating system would not name the setting
+            raise UserError(f"{key} must not contain a null character, not {value!r}.")
         return str(value)
     raise UserError(f"{key} must be text, not {value!r}.")
 
@@ -152,14 +175,14 @@ def _whole(value: str | int | float) -> int:
         try:
             return int(value)
         except ValueError:
-            value = float(value)  # so that 5e4 is a whole number, too
+            value = float(value)  # so that 5e4 is valid
     if isinstance(value, float) and not value.is_integer():
         raise ValueError
     return int(value)
 
 
 def check_range(key: str, value: Any, limits: Mapping[str, Any]) -> None:
-    """Raises when a number lies outside the range that its field states."""
+    """Raises ``UserError`` if a number is outside the range of its field."""
     low, high = limits.get("low"), limits.get("high")
     if not isinstance(value, int | float) or isinstance(value, bool):
         return
@@ -170,7 +193,12 @@ def check_range(key: str, value: Any, limits: Mapping[str, Any]) -> None:
 
 
 def describe_type(wanted: Any) -> str:
-    """How a type reads in help texts: ``int``, ``in|inout``, ``text``."""
+    """Returns the name of a type in help texts.
+
+    Example:
+        >>> describe_type(int | None), describe_type(Literal["in", "inout"]), describe_type(str)
+        ('int', 'in|inout', 'text')
+    """
     if get_origin(wanted) in (Union, types.UnionType):
         return describe_type(get_args(wanted)[0])
     if get_origin(wanted) is Literal:

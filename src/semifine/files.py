@@ -1,4 +1,4 @@
-"""Files: atomic writes, JSON, and locks."""
+"""Atomic writes, JSON files and locks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; raises UserError if the file is missing or damaged.
+    """Returns the object in a JSON file; raises ``UserError`` if the file is missing or damaged.
 
     Example:
         >>> write_json(Path("result.json"), {"top1": 71.5})
@@ -88,20 +88,20 @@ def read_json(path: Path) -> dict[str, Any]:
     with damage_as_user_error(path):
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
-            raise ValueError("it does not hold a JSON object")
+            raise ValueError("it does not contain a JSON object")
     return value
 
 
 @contextmanager
 def damage_as_user_error(path: Path) -> Iterator[None]:
-    """Turns any error while reading one of our files into a UserError that names the file."""
+    """Replaces errors of reading a file of semifine by a ``UserError`` that names the file."""
     try:
         yield
     except UserError:
         raise
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except Exception as error:  # JSON, safetensors and Parquet raise their own kinds
+    except Exception as error:  # JSON, safetensors and Parquet have their own error classes
         raise UserError(f"{path} is damaged: {' '.join(str(error).split()).rstrip('.')}.") from error
 
 

@@ -1,4 +1,4 @@
-"""The version of semifine, and of the very code that runs."""
+"""The version of semifine and of its source code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ __version__ = "0.1.0"
 
 
 def code_version() -> str:
-    """The version, and in a checkout the commit, with a plus sign when files differ from it."""
+    """Returns the version and, in a git checkout, the commit; a plus sign marks uncommitted changes.
+
+    Example:
+        >>> code_version().startswith(__version__)
+        True
+    """
     checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():
         return __version__

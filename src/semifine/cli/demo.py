@@ -15,8 +15,8 @@ METHODS = ("supervised", "soc")
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="semifine demo",
-        description="Train 'supervised' and 'soc' on the embedded data set, compare them, and write a result page. "
-        "A demo that was stopped goes on where it stopped.",
+        description="Train 'supervised' and 'soc' on the built-in data set, compare them, and write a report. "
+        "The same command continues a demo that was stopped.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -24,14 +24,17 @@ def run(arguments: Sequence[str]) -> int:
         type=Path,
         default=Path("demo"),
         metavar="FOLDER",
-        help="folder for the runs and the page (default: demo)",
+        help="folder for the runs and the report (default: demo)",
     )
-    parser.add_argument("--seed", default="0", metavar="INT", help="seed of everything random (default: 0)")
-    parser.add_argument("--iterations", metavar="INT", help="training steps of each (default: what suits the data)")
+    parser.add_argument("--seed", default="0", metavar="INT", help="random seed (default: 0)")
+    parser.add_argument(
+        "--iterations", metavar="INT", help="training steps of each method (default: chosen from the data)"
+    )
     add_device(parser, "train")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     options = parser.parse_args(arguments)
 
+    # Slow imports (torch, matplotlib), after the options have been checked
     from semifine.config import resolve
     from semifine.report import write_page
     from semifine.training.fit import fit
@@ -48,19 +51,21 @@ def run(arguments: Sequence[str]) -> int:
         try:
             results[method] = fit(settings, options.out / method, resume=True, display=display)
         except Interrupted as stop:
-            display.log(f"Stopped by {stop} and saved; the same command goes on.")
+            display.log(f"Stopped by {stop}, state saved. Run the same command to continue.")
             raise
     runs = [options.out / method for method in METHODS]
-    page = write_page(runs, options.out / "index.html", title="semifine on its embedded data set")
+    page = write_page(runs, options.out / "index.html", title="semifine on its built-in data set")
     _print_table(runs, results)
-    print(f"\nResult page: {page}")
+    print(f"\nReport: {page}")
     return 0
 
 
 def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> None:
+    # Slow imports (rich, numpy)
     from rich.console import Console
     from rich.table import Column, Table
 
+    # Slow imports (torch)
     from semifine.runs.analysis import agreement_with_groups
     from semifine.runs.run import Run
 
@@ -68,11 +73,11 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
         Column("method", no_wrap=True),
         "top-1",
         "top-5",
-        "pseudo labels right",  # in words that fit a terminal of 80 columns
+        "pseudo-label accuracy",
         Column("candidates", no_wrap=True),
-        "truth among them",
+        "hit rate",
         "ARI with genera",
-        title=f"Embedded data set, {results['soc']['num_classes']} classes, seed {results['soc']['seed']}",
+        title=f"Built-in data set, {results['soc']['num_classes']} classes, seed {results['soc']['seed']}",
     )
     for path in runs:
         run = Run(path)

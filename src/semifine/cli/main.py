@@ -1,4 +1,4 @@
-"""The command line: one module per verb. Slow imports wait until a verb needs them."""
+"""The command line: one module per command, imported when the command runs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _fail(error: UserError) -> int:
 
 
 def _file_problem(error: OSError) -> str:
-    """The file, the system's reason and the remedy."""
+    """Describes an error of a file: its name, the reason and the remedy."""
     file = os.fsdecode(error.filename2 or error.filename or "A file")
     advice = {
         errno.ENOSPC: "free some space on that disk",

@@ -60,8 +60,7 @@ def fit(
         started: Start of the program on ``time.perf_counter``, from which the time to the first step counts.
 
     Returns:
-        The content of ``result.json``. With several processes, only the first one returns it; the others return an
-        empty dict.
+        The content of ``result.json``; an empty dict in all processes but the first.
 
     Raises:
         Interrupted: After SIGINT or SIGTERM, when a checkpoint has been saved.

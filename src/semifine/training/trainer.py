@@ -72,18 +72,15 @@ class Trainer:
         self._num_reported_skips = 0
 
         # Method and data: the oracle trains on the hidden labels, every other method on the catalog as it is.
-        method = method_class(settings.method)
-        device, world_size = fabric.device, fabric.world_size
+        method, device = method_class(settings.method), fabric.device
         precision = resolve_precision(self.settings.precision, device.type)
-        self.acceleration = choose_acceleration(self.settings, method, device, precision, world_size)
+        self.acceleration = choose_acceleration(self.settings, method, device, precision, fabric.world_size)
         store = self._place_store(dataset)
-        pipeline = self._create_pipeline(store, classifier)
         catalog = self.catalog.with_truth_revealed() if method.trains_on_truth else self.catalog
         check_images(catalog, method)
         info = self._data_info(catalog, classifier)
         self.method = method(settings.method_settings, info).to(device)
-        loader = BatchLoader(catalog, pipeline, self.method, self.settings, device, fabric.global_rank, world_size)
-        self.batches = Prefetcher(loader, device)
+        self.batches = self._create_batches(catalog, store, classifier)
 
         # Networks and optimizer
         self.train_state = create_train_state(
@@ -91,41 +88,19 @@ class Trainer:
         )
         self._prepare_learning_rate()
 
-        # Statistics and evaluation
+        # Statistics
         truth = torch.from_numpy(catalog.truth[catalog.rows(Split.UNLABELED)]).to(device)
         self.pseudo_labels = PseudoLabelMeter(truth, catalog.num_classes)
         self.history = LabelHistory(len(self.catalog.rows(Split.UNLABELED)), catalog.num_classes).to(device)
-        clusters = ClusterHistory(self.method.class_stats())
-        preprocessor = create_preprocessor(self.settings.image_size, self.settings.stored_side, device)
-        batch_size = self.settings.batch_size * (1 + 2 * self.settings.mu)  # needs no more memory than a step
-        self.evaluator = RunEvaluator(
-            folder,
-            self.catalog,
-            Evaluator(store, preprocessor, device, batch_size),
-            self.train_state.evaluated,
-            self.method,
-            self.history,
-            clusters,
-        )
+        self.clusters = ClusterHistory(self.method.class_stats())
         self.guard = NonFiniteGuard().to(device)
 
-        # Steps: the warmup trains on labeled images only.
+        # Steps: the supervised warmup trains on labeled images only.
         self.labeled_step = self._create_step(Supervised(NoSettings(), info))
         self.full_step = self._create_step(self.method)
 
-        self.checkpointer = Checkpointer(
-            folder,
-            self.catalog,
-            self.train_state,
-            self.method,
-            histories={"history": self.history, "clusters": clusters, "nonfinite": self.guard},
-            meters={
-                "labeled": self.labeled_step.metrics,
-                "full": self.full_step.metrics,
-                "pseudo_labels": self.pseudo_labels,
-            },
-            fabric=fabric,
-        )
+        self.evaluator = self._create_evaluator(store)
+        self.checkpointer = self._create_checkpointer()
         for note in [*self.acceleration.notes, *self.method.notes()]:
             display.log(note)
 
@@ -227,12 +202,16 @@ class Trainer:
             self.display.log(note)
         return store
 
-    def _create_pipeline(self, store: ImageStore, classifier: Classifier) -> AugmentPipeline:
+    def _create_batches(self, catalog: Catalog, store: ImageStore, classifier: Classifier) -> Prefetcher:
+        device = self.fabric.device
         channels = normalization(classifier)
-        settings = AugmentSettings.from_options(
+        augmentation = AugmentSettings.from_options(
             self.settings, size=self.settings.image_size, mean=channels.mean, std=channels.std
         )
-        return AugmentPipeline(store, settings, seed=seed_for("views", self.settings), device=self.fabric.device)
+        pipeline = AugmentPipeline(store, augmentation, seed=seed_for("views", self.settings), device=device)
+        rank, world_size = self.fabric.global_rank, self.fabric.world_size
+        loader = BatchLoader(catalog, pipeline, self.method, self.settings, device, rank, world_size)
+        return Prefetcher(loader, device)
 
     def _data_info(self, catalog: Catalog, classifier: Classifier) -> DataInfo:
         labeled = catalog.rows(Split.LABELED)
@@ -256,6 +235,34 @@ class Trainer:
             self.history,
             self.guard,
             skip_nonfinite=self.settings.on_nonfinite == "skip",
+        )
+
+    def _create_evaluator(self, store: ImageStore) -> RunEvaluator:
+        preprocessor = create_preprocessor(self.settings.image_size, self.settings.stored_side, self.fabric.device)
+        batch_size = self.settings.batch_size * (1 + 2 * self.settings.mu)  # needs no more memory than a step
+        return RunEvaluator(
+            self.folder,
+            self.catalog,
+            Evaluator(store, preprocessor, self.fabric.device, batch_size),
+            self.train_state.evaluated,
+            self.method,
+            self.history,
+            self.clusters,
+        )
+
+    def _create_checkpointer(self) -> Checkpointer:
+        return Checkpointer(
+            self.folder,
+            self.catalog,
+            self.train_state,
+            self.method,
+            histories={"history": self.history, "clusters": self.clusters, "nonfinite": self.guard},
+            meters={
+                "labeled": self.labeled_step.metrics,
+                "full": self.full_step.metrics,
+                "pseudo_labels": self.pseudo_labels,
+            },
+            fabric=self.fabric,
         )
 
     def _accelerate(self, step: TrainStep) -> StepFunction:

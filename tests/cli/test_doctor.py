@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from semifine.cli.doctor import diagnose
 from semifine.cli.main import main
-from semifine.training.doctor import diagnose
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -19,10 +19,10 @@ Usage = namedtuple("Usage", "total used free")
 def test_versions_device_and_room_are_told(tmp_path: Path) -> None:
     (tmp_path / "images-abc").mkdir()
     (tmp_path / "images-abc" / "pixels.bin").write_bytes(bytes(2_000_000))
-    stats = diagnose(tmp_path).stats
-    assert torch.__version__.startswith(stats["torch"])
-    assert stats["decoded images"].startswith("1 data sets, 0.00 GB")
-    assert "GB" in stats["free for images"]
+    environment = diagnose(tmp_path).environment
+    assert torch.__version__.startswith(environment["torch"])
+    assert environment["decoded images"].startswith("1 data sets, 0.00 GB")
+    assert "GB" in environment["free disk space"]
 
 
 def test_little_room_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
