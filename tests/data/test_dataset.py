@@ -1,15 +1,20 @@
-"""What is wrong with the data is said when a run begins, and kept for its page."""
+"""A training opens its data set once, and reports problems of the data at the start and in the run folder."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from semifine.cli.main import main
 from semifine.config import resolve
+from semifine.data import dataset as dataset_module
+from semifine.data.sources import all_sources
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 
@@ -43,3 +48,30 @@ def test_a_run_says_which_test_images_look_like_training_images(
     noted = json.loads((tmp_path / "run" / "data.json").read_text())
     assert noted["near_duplicates"] == [["labeled/b/1.png", "test/a/seen before.jpg"]]
     assert sum(sentence in warning for warning in noted["warnings"]) == 1, "which is what the page shows"
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_training_opens_its_data_once(
+    calibrated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command reads the catalog and decodes the images once, for training, evaluation and calibration."""
+    opened: list[str] = []
+    source, open_store = all_sources()["synthetic"], dataset_module.open_store
+
+    def load(*args: Any) -> Any:
+        opened.append("catalog")
+        return source.load(*args)
+
+    def counting_open_store(*args: Any, **kwargs: Any) -> Any:
+        opened.append("store")
+        return open_store(*args, **kwargs)
+
+    monkeypatch.setitem(all_sources(), "synthetic", replace(source, load=load))
+    monkeypatch.setattr(dataset_module, "open_store", counting_open_store)
+    out = tmp_path / "run"
+    val_per_class = 6 if calibrated else 0
+    command = f"train synthetic --out {out} --data.genera 2 --data.species 3 --data.val_per_class {val_per_class}"
+    small = "--backbone test_resnet --image-size 32 --batch-size 4 --mu 1 --iterations 2 --device cpu --loggers none"
+    assert main([*command.split(), *small.split()]) == 0
+    assert opened == ["catalog", "store"]
+    assert ("calibrated on" in capsys.readouterr().err) == calibrated

@@ -88,6 +88,11 @@ class Dataset:
         return self.catalog.notes
 
     @property
+    def is_decoded(self) -> bool:
+        """Whether ``open_store`` has been called."""
+        return self._store is not None
+
+    @property
     def store(self) -> ImageStore:
         """The decoded images; call ``open_store`` first."""
         assert self._store is not None, "call open_store first"
