@@ -72,7 +72,7 @@ def test_table1_has_all_its_rows_and_is_not_run_again(tmp_path: Path, capsys: py
 
     capsys.readouterr()
     assert main([*command, "--budget", "2", "--show"]) == 2
-    assert "holds a run with iterations = 1, but now 2 is asked for" in capsys.readouterr().err
+    assert "contains a run with iterations = 1, but this command needs 2" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_a_row_that_the_data_cannot_have_is_no_failure(
     command = ["reproduce", "table1", "--dataset", str(photos), "--out", str(tmp_path), *TINY]
     assert main([*command, *OWN]) == 0
     printed = capsys.readouterr().out
-    reason = "my birds: the true classes of the unlabeled images are not known, so no oracle can be trained."
+    reason = "my birds: the true classes of the unlabeled images are not known: choose a method other than oracle."
     assert "| — | Supervised oracle | - | - | - |" in printed
     assert printed.count(reason) == 1
     assert f"- Supervised oracle: {reason}" in printed
@@ -152,7 +152,7 @@ def test_a_row_that_the_data_cannot_have_is_no_failure(
     assert not list(tmp_path.glob("**/oracle"))
 
     assert main([*command, "--profile", "small", "--methods", "oracle"]) == 2
-    assert f"No row can be run: {reason}" in capsys.readouterr().err
+    assert f"No row can be run with this data set: {reason}" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_runs_here")
@@ -168,7 +168,7 @@ def test_settings_of_the_data_reach_every_run_and_are_told(
         written = read_settings_file(tmp_path / "scratch-in" / "seed-0" / name / "settings.yaml")
         assert (written["data.labels_per_class"], written["data.val_share"]) == (2, 0.5)
     assert main(command) == 2
-    assert "holds a run with data.labels_per_class = 2, but now None is asked for" in capsys.readouterr().err
+    assert "contains a run with data.labels_per_class = 2, but this command needs None" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_runs_here")
@@ -182,9 +182,9 @@ def test_a_row_runs_by_its_name_on_own_photos(photos: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("option", "problem"),
     [
-        ("--method.alpha 3", "does not take --method.alpha: the recipe has the settings of its methods"),
-        ("--data.source photos", "does not take --data.source: --dataset names the data"),
-        ("--data.unlabeled inout", "does not take --data.unlabeled: the table says it"),
+        ("--method.alpha 3", "does not take --method.alpha: the recipe defines the settings of its methods"),
+        ("--data.source photos", "does not take --data.source: use --dataset"),
+        ("--data.unlabeled inout", "does not take --data.unlabeled: the table defines it"),
         ("--data.color red", "Unknown setting 'data.color'"),
         ("--data.unlabeled-per-class few", "data.unlabeled_per_class must be a whole number"),
     ],
@@ -211,14 +211,14 @@ def test_every_listed_experiment_is_one_that_can_be_run(capsys: pytest.CaptureFi
     ("arguments", "problem"),
     [
         ("table1/semi_aves/scratch/soc", "give --dataset semi_aves:PATH"),
-        ("table1/semi_aves/scratch/soc --dataset synthetic", "means --dataset semi_aves, not synthetic"),
-        ("table1/synthetic/scratch/soc --init imagenet", "means --init scratch, not imagenet"),
-        ("table1/synthetic/scratch/soc --unlabeled inout", "means --unlabeled in, not inout"),
+        ("table1/semi_aves/scratch/soc --dataset synthetic", "needs --dataset semi_aves, not synthetic"),
+        ("table1/synthetic/scratch/soc --init imagenet", "needs --init scratch, not imagenet"),
+        ("table1/synthetic/scratch/soc --unlabeled inout", "needs --unlabeled in, not inout"),
         ("table1/synthetic/scratch/cnn", "there is no row of table1 'cnn'. Valid ones: oracle, moco"),
-        ("table1/synthetic/mars/soc", "there is no start 'mars'. Valid ones: scratch"),
+        ("table1/synthetic/mars/soc", "there is no init 'mars'. Valid ones: scratch"),
         ("table1/pets/scratch/soc", "there is no data set 'pets'. Valid ones: folder"),
         ("table7/synthetic/scratch/soc", "Unknown table 'table7'. Valid ones: table1"),
-        ("table1/soc", "is not of the form TABLE/DATASET/START/ROW"),
+        ("table1/soc", "does not have the form TABLE/DATASET/INIT/ROW"),
         ("cnn", "Unknown recipe 'cnn'. Valid ones: "),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_run_without_memory_waits_and_runs_with_fewer(
     machine.sizes["large"] = 2
     jobs, said = play(machine, ["a", "large", "b", "c", "d"], tmp_path, monkeypatch)
     assert [job.state for job in jobs] == [State.DONE] * 5, [job.reason for job in jobs]
-    told = "there was no memory left beside the other runs, so it waits; from now on at most 2 run at once"
+    told = "the memory did not suffice beside the other runs, so it waits; from now on at most 2 run at once"
     assert said == [f"{tmp_path / 'large'}: {told}"]
     assert machine.most_at_once == 3
 

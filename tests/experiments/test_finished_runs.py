@@ -12,8 +12,8 @@ import yaml
 from semifine.config import resolve, write_settings
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions
-from semifine.experiments.scheduler import Job, State, check_is_run_of, mark_finished
-from semifine.experiments.stages import LABELS, Stage, plan
+from semifine.experiments.scheduler import Job, State, check_same_settings, mark_finished
+from semifine.experiments.stages import LABELS, Stage, plan_stages
 from tests.conftest import ROOT
 
 SMALL = Conditions("synthetic", profile="small", budget="tiny")
@@ -35,7 +35,7 @@ def edit(file: Path, **values: Any) -> None:
 
 
 def test_the_same_run_is_done_and_how_it_was_computed_does_not_matter(tmp_path: Path) -> None:
-    (stage,) = plan("soc", SMALL)
+    (stage,) = plan_stages("soc", SMALL)
     write_run(stage, tmp_path, device="cpu", compile="off", evaluate_every=7)
     job = Job(stage, tmp_path)
     mark_finished([job])
@@ -48,67 +48,70 @@ def test_the_same_run_is_done_and_how_it_was_computed_does_not_matter(tmp_path: 
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        (replace(SMALL, budget="80"), "iterations = 400, but now 80 is asked for"),
-        (replace(SMALL, seed=3), "seed = 0, but now 3 is asked for"),
-        (replace(SMALL, profile="lite0"), "batch_size = 16, but now 32 is asked for"),
+        (replace(SMALL, budget="80"), "iterations = 400, but this command needs 80"),
+        (replace(SMALL, seed=3), "seed = 0, but this command needs 3"),
+        (replace(SMALL, profile="lite0"), "batch_size = 16, but this command needs 32"),
     ],
 )
 def test_the_run_of_another_grid_is_told_with_its_folder(other: Conditions, told: str, tmp_path: Path) -> None:
-    (stage,) = plan("soc", SMALL)
+    (stage,) = plan_stages("soc", SMALL)
     file = write_run(stage, tmp_path)
     before = file.read_bytes()
-    (changed,) = plan("soc", other)
+    (changed,) = plan_stages("soc", other)
     with pytest.raises(UserError, match=told) as error:
         mark_finished([Job(changed, tmp_path)])
-    assert str(error.value).startswith(f"{tmp_path / 'soc'} holds a run with ")
+    assert str(error.value).startswith(f"{tmp_path / 'soc'} contains a run with ")
     assert "choose another --out" in str(error.value)
     assert file.read_bytes() == before
 
 
 def test_a_variant_is_told_by_its_own_key(tmp_path: Path) -> None:
-    (stage,) = plan("soc", SMALL)
+    (stage,) = plan_stages("soc", SMALL)
     write_run(stage, tmp_path)
-    (changed,) = plan("soc", SMALL, {"method.alpha": 2.0})
-    with pytest.raises(UserError, match=r"method\.alpha = 5\.0, but now 2\.0"):
-        check_is_run_of(changed, tmp_path)
+    (changed,) = plan_stages("soc", SMALL, {"method.alpha": 2.0})
+    with pytest.raises(UserError, match=r"method\.alpha = 5\.0, but this command needs 2\.0"):
+        check_same_settings(changed, tmp_path)
 
 
 def test_a_published_data_set_may_move_and_somebodys_photos_may_not(tmp_path: Path) -> None:
-    for source, problem in (("semi_cub", None), ("folder", r"data\.source = folder:PATH, but now folder:")):
+    for source, problem in (
+        ("semi_cub", None),
+        ("folder", r"data\.source = folder:PATH, but this command needs folder:"),
+    ):
         (tmp_path / "data").mkdir(exist_ok=True)
-        (stage,) = plan("soc", replace(SMALL, data=f"{source}:{tmp_path / 'data'}"))
+        (stage,) = plan_stages("soc", replace(SMALL, data=f"{source}:{tmp_path / 'data'}"))
         file = write_run(stage, tmp_path / source)
-        check_is_run_of(stage, tmp_path / source)
+        check_same_settings(stage, tmp_path / source)
         edit(file, data={**yaml.safe_load(file.read_text())["data"], "source": f"{source}:PATH"})
         if problem is None:
-            check_is_run_of(stage, tmp_path / source)
+            check_same_settings(stage, tmp_path / source)
         else:
             with pytest.raises(UserError, match=problem):
-                check_is_run_of(stage, tmp_path / source)
+                check_same_settings(stage, tmp_path / source)
 
 
 def test_a_grid_may_move_as_a_whole(tmp_path: Path) -> None:
     for recipe in ("moco+soc", "self_training", "curriculum"):
-        for stage in plan(recipe, SMALL):
+        for stage in plan_stages(recipe, SMALL):
             labels = {"labels": str(tmp_path / "old" / f"{stage.name}-{LABELS}")} if stage.labels else {}
             write_run(stage, tmp_path / "old", **labels)
     (tmp_path / "old").rename(tmp_path / "new")
     for recipe in ("moco+soc", "self_training", "curriculum"):
-        for stage in plan(recipe, SMALL):
-            check_is_run_of(stage, tmp_path / "new")
+        for stage in plan_stages(recipe, SMALL):
+            check_same_settings(stage, tmp_path / "new")
 
 
 def test_another_file_of_weights_is_another_run(tmp_path: Path) -> None:
     inat = Conditions("synthetic", "inat", profile="paper", weights="/here/inat_resnet50.pth")
-    (stage,) = plan("soc", inat)
+    (stage,) = plan_stages("soc", inat)
     write_run(stage, tmp_path)
-    check_is_run_of(plan("soc", replace(inat, weights="/there/inat_resnet50.pth"))[0], tmp_path)
-    with pytest.raises(UserError, match=r"weights = /here/inat_resnet50.pth, but now /here/other.pth"):
-        check_is_run_of(plan("soc", replace(inat, weights="/here/other.pth"))[0], tmp_path)
+    check_same_settings(plan_stages("soc", replace(inat, weights="/there/inat_resnet50.pth"))[0], tmp_path)
+    with pytest.raises(UserError, match=r"weights = /here/inat_resnet50.pth, but this command needs /here/other.pth"):
+        check_same_settings(plan_stages("soc", replace(inat, weights="/here/other.pth"))[0], tmp_path)
 
 
 def test_a_result_without_settings_is_not_taken_for_a_run(tmp_path: Path) -> None:
-    (stage,) = plan("soc", SMALL)
+    (stage,) = plan_stages("soc", SMALL)
     job = Job(stage, tmp_path)
     job.folder.path.mkdir()
     job.folder.result.write_text("{}")
@@ -124,9 +127,11 @@ def test_the_committed_table_is_what_the_recipes_give(tmp_path: Path) -> None:
     checked = 0
     for column in sorted(table.glob("imagenet-in/seed-*")):
         seed = int(column.name.removeprefix("seed-"))
-        stages = {stage.name: stage for recipe in recipes for stage in plan(recipe, replace(conditions, seed=seed))}
+        stages = {
+            stage.name: stage for recipe in recipes for stage in plan_stages(recipe, replace(conditions, seed=seed))
+        }
         for run in column.iterdir():
             if run.name in stages:
-                check_is_run_of(stages[run.name], column)
+                check_same_settings(stages[run.name], column)
                 checked += 1
     assert checked >= 35

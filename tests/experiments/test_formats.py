@@ -23,10 +23,10 @@ def small_table() -> Table:
 def cells() -> Cells:
     results = [{"top1": 50.0, "top5": 80.0}, {"top1": 52.0, "top5": 81.0}]
     return {
-        ("MoCo", "scratch"): Cell([], [], None, wanted=2),
-        ("FixMatch", "scratch"): Cell([], ["seed 0 failed at fixmatch: no luck"], "32.2±1.0 / 57.0±1.2", wanted=2),
-        ("FlexMatch", "scratch"): Cell(results[:1], [FAILURE], None, seconds=[9], wanted=2),
-        ("SoC", "scratch"): Cell(results, [], None, seconds=[10, 12], wanted=2),
+        ("MoCo", "scratch"): Cell([], [], None, num_seeds=2),
+        ("FixMatch", "scratch"): Cell([], ["seed 0 failed at fixmatch: no luck"], "32.2±1.0 / 57.0±1.2", num_seeds=2),
+        ("FlexMatch", "scratch"): Cell(results[:1], [FAILURE], None, seconds=[9], num_seeds=2),
+        ("SoC", "scratch"): Cell(results, [], None, seconds=[10, 12], num_seeds=2),
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from semifine.errors import Interrupted
-from semifine.experiments.grid_view import GridView
+from semifine.experiments.progress import GridProgress
 from semifine.experiments.scheduler import Job, State, run_jobs, unique_jobs
 from semifine.experiments.stages import Stage
 from tests.conftest import tiny_settings
@@ -54,8 +54,8 @@ def test_a_failure_has_its_reason_and_takes_only_those_that_need_it(tmp_path: Pa
         Job(Stage("other", settings("supervised")), tmp_path),
     ]
     console = Console(record=True, force_terminal=False, width=200, file=open(os.devnull, "w"))  # noqa: SIM115
-    with GridView(jobs, {("Teacher", "scratch"): [jobs[:1]]}, console) as view:
-        run_jobs(jobs, at_once=2, options=ON_CPU, on_change=view.update)
+    with GridProgress(jobs, {("Teacher", "scratch"): [jobs[:1]]}, console) as progress:
+        run_jobs(jobs, at_once=2, options=ON_CPU, on_change=progress.update)
     teacher, student, other = jobs
     assert teacher.state is State.FAILED
     assert "Unknown backbone 'no_such_net'" in teacher.reason

@@ -17,7 +17,7 @@ from semifine.config import read_settings_file, resolve
 from semifine.data.catalog import Split
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions
-from semifine.experiments.stages import ROUNDS, Stage, all_recipes, plan, settings_in, write_confident_labels
+from semifine.experiments.stages import ROUNDS, Stage, all_recipes, plan_stages, stage_settings, write_confident_labels
 from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
 from semifine.training.init_weights import find_weights
@@ -32,13 +32,13 @@ IMAGENET = Conditions("synthetic", "imagenet", profile="lite0", budget="tiny")
 
 
 def names(recipe: str) -> list[str]:
-    return [stage.name for stage in plan(recipe, SCRATCH)]
+    return [stage.name for stage in plan_stages(recipe, SCRATCH)]
 
 
 def test_stages_come_in_the_order_of_their_needs() -> None:
     for recipe in all_recipes():
         seen: set[str] = set()
-        for stage in plan(recipe, SCRATCH):
+        for stage in plan_stages(recipe, SCRATCH):
             assert set(stage.needs) <= seen, (recipe, stage.name)
             seen.add(stage.name)
 
@@ -46,19 +46,19 @@ def test_stages_come_in_the_order_of_their_needs() -> None:
 def test_moco_is_fine_tuned_or_goes_on_with_another_method() -> None:
     assert names("moco") == ["moco", "moco+supervised"]
     assert names("moco+soc") == ["moco", "moco+soc"]
-    assert plan("moco+soc", SCRATCH)[-1].weights == "moco"
+    assert plan_stages("moco+soc", SCRATCH)[-1].weights == "moco"
 
 
 def test_a_student_starts_as_the_regime_says_and_learns_from_the_supervised_network() -> None:
-    *_, student = plan("self_training", IMAGENET)
+    *_, student = plan_stages("self_training", IMAGENET)
     assert (student.teacher, student.weights) == ("supervised", None)
     assert student.settings["pretrained"] is True
-    *_, student = plan("moco+self_training", IMAGENET)
+    *_, student = plan_stages("moco+self_training", IMAGENET)
     assert (student.teacher, student.weights) == ("moco+supervised", "moco")
 
 
 def test_curriculum_rounds_take_growing_shares_and_begin_anew() -> None:
-    first, *rounds = plan("curriculum", IMAGENET)
+    first, *rounds = plan_stages("curriculum", IMAGENET)
     assert first.name == "supervised"
     assert [stage.labels.share for stage in rounds if stage.labels] == [0.2, 0.4, 0.6, 0.8, 1.0]
     assert [stage.labels.stage for stage in rounds if stage.labels] == ["supervised", *names("curriculum")[1:-1]]
@@ -67,22 +67,22 @@ def test_curriculum_rounds_take_growing_shares_and_begin_anew() -> None:
 
 
 def test_curriculum_of_the_released_code_is_its_last_round_without_new_labels() -> None:
-    (only,) = plan("curriculum-official-code", IMAGENET)
+    (only,) = plan_stages("curriculum-official-code", IMAGENET)
     assert (only.labels, only.weights, only.teacher) == (None, None, None)
-    assert only.settings == plan("curriculum", IMAGENET)[-1].settings
-    assert [stage.name for stage in plan("moco+curriculum-official-code", IMAGENET)][:-1] == ["moco"]
+    assert only.settings == plan_stages("curriculum", IMAGENET)[-1].settings
+    assert [stage.name for stage in plan_stages("moco+curriculum-official-code", IMAGENET)][:-1] == ["moco"]
 
 
 def test_a_file_of_weights_is_the_start_of_the_first_stage_only(tmp_path: Path) -> None:
     conditions = Conditions("synthetic", "inat", profile="paper", weights="/weights.pth")
-    moco, soc = plan("moco+soc", conditions)
+    moco, soc = plan_stages("moco+soc", conditions)
     assert moco.settings["weights"] == "/weights.pth"
-    assert settings_in(soc, tmp_path)["weights"] == str(tmp_path / "moco")
+    assert stage_settings(soc, tmp_path)["weights"] == str(tmp_path / "moco")
 
 
 def test_an_unknown_recipe_is_named() -> None:
     with pytest.raises(UserError, match=r"Unknown recipe 'moco\+oracle'"):
-        plan("moco+oracle", SCRATCH)
+        plan_stages("moco+oracle", SCRATCH)
 
 
 def write_predictions(run: Path, confidence: list[float], paths: list[str]) -> None:
@@ -111,7 +111,7 @@ def test_the_most_confident_predictions_become_labels(tmp_path: Path) -> None:
 def test_sizes_per_round(tmp_path: Path) -> None:
     write_predictions(tmp_path / "supervised", list(np.linspace(0.9, 0.1, 13)), [f"p{number}" for number in range(13)])
     sizes = []
-    for stage in plan("curriculum", SCRATCH)[1:]:
+    for stage in plan_stages("curriculum", SCRATCH)[1:]:
         share = stage.labels.share if stage.labels else 0
         write_confident_labels(tmp_path / "supervised", share, tmp_path / "labels.csv")
         sizes.append(len(chosen(tmp_path / "labels.csv")))
@@ -131,7 +131,7 @@ def test_selection_run_again_is_the_same(tmp_path: Path) -> None:
 
 def run_stage(stage: Stage, folder: Path, out: Path, **more: object) -> None:
     """A few steps of a stage, on few images, with all that the stages before it hand on."""
-    told = settings_in(stage, folder)
+    told = stage_settings(stage, folder)
     handed_on = {key: told[key] for key in ("labels", "weights", "weights_head") if key in told}
     fit(tiny_settings("supervised", **TINY_INOUT, **handed_on, **more), out, display=QUIET)
 
@@ -140,7 +140,7 @@ def run_stage(stage: Stage, folder: Path, out: Path, **more: object) -> None:
 def curriculum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which all stages have run."""
     folder = tmp_path_factory.mktemp("curriculum")
-    for stage in plan("curriculum", SCRATCH):
+    for stage in plan_stages("curriculum", SCRATCH):
         run_stage(stage, folder, folder / stage.name)
     return folder
 
@@ -152,16 +152,16 @@ def parameters(run: Path) -> dict[str, torch.Tensor]:
 
 
 def rounds_in(folder: Path) -> list[Path]:
-    return [folder / stage.name for stage in plan("curriculum", SCRATCH)[1:]]
+    return [folder / stage.name for stage in plan_stages("curriculum", SCRATCH)[1:]]
 
 
 def test_weights_at_round_start_equal_those_of_the_first_model(curriculum: Path, tmp_path: Path) -> None:
-    for stage in plan("curriculum", SCRATCH):
+    for stage in plan_stages("curriculum", SCRATCH):
         run_stage(stage, curriculum, tmp_path / stage.name, lr=0.0)  # ends with the weights that it started from
-    first, *rounds = (parameters(tmp_path / stage.name) for stage in plan("curriculum", SCRATCH))
+    first, *rounds = (parameters(tmp_path / stage.name) for stage in plan_stages("curriculum", SCRATCH))
     for start in rounds:
         torch.testing.assert_close(start, first, rtol=0, atol=0)
-    assert all(stage.weights == "moco" for stage in plan("moco+curriculum", SCRATCH)[1:])
+    assert all(stage.weights == "moco" for stage in plan_stages("moco+curriculum", SCRATCH)[1:])
 
 
 def test_labeled_data_is_present_in_every_round(curriculum: Path) -> None:

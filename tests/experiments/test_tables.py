@@ -11,8 +11,8 @@ from semifine.config import resolve, write_settings
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions, read_shipped
 from semifine.experiments.scheduler import State, mark_finished
-from semifine.experiments.stages import settings_in
-from semifine.experiments.tables import choose_rows, fill, fit_settings, plan_jobs, read_table, table_names
+from semifine.experiments.stages import stage_settings
+from semifine.experiments.tables import choose_rows, fill_cells, plan_jobs, read_table, scale_to_classes, table_names
 from semifine.files import write_json
 
 
@@ -37,16 +37,16 @@ def test_some_published_numbers() -> None:
 
 
 def test_variants_fit_the_number_of_classes() -> None:
-    assert fit_settings({"method.k": 50}, 40) == {"method.k": 10}
-    assert fit_settings({"method.alpha": "finest"}, 40) == {"method.alpha": 40 / 38}
-    assert fit_settings({"method.beta": "finest"}, 40) == {"method.beta": math.log(1.95)}
-    assert fit_settings({"method.threshold": 0.8}, 40) == {"method.threshold": 0.8}
+    assert scale_to_classes({"method.k": 50}, 40) == {"method.k": 10}
+    assert scale_to_classes({"method.alpha": "finest"}, 40) == {"method.alpha": 40 / 38}
+    assert scale_to_classes({"method.beta": "finest"}, 40) == {"method.beta": math.log(1.95)}
+    assert scale_to_classes({"method.threshold": 0.8}, 40) == {"method.threshold": 0.8}
 
 
 def test_two_classes_have_no_finest_map() -> None:
-    assert fit_settings({"method.alpha": "finest"}, 2) == {}
-    assert fit_settings({"method.map": "exponential", "method.beta": "finest"}, 2) == {"method.map": "exponential"}
-    assert fit_settings({"method.k": 25}, 2) == {"method.k": 2}
+    assert scale_to_classes({"method.alpha": "finest"}, 2) == {}
+    assert scale_to_classes({"method.map": "exponential", "method.beta": "finest"}, 2) == {"method.map": "exponential"}
+    assert scale_to_classes({"method.k": 25}, 2) == {"method.k": 2}
 
 
 def test_rows_can_be_chosen_by_recipe_or_title() -> None:
@@ -77,12 +77,12 @@ def test_a_recipe_takes_the_time_of_all_its_stages(tmp_path: Path) -> None:
     told = {"method": "supervised", "data": "synthetic", "seed": 0}
     for job, seconds in zip(first, (10, 15), strict=True):
         job.folder.path.mkdir(parents=True)
-        write_settings(resolve([dict(settings_in(job.stage, job.column))]), job.folder.settings)
+        write_settings(resolve([dict(stage_settings(job.stage, job.column))]), job.folder.settings)
         write_json(job.folder.result, {"top1": 50.0, "top5": 80.0, "seconds": seconds, **told})
     mark_finished([*first, *second])
-    cell = fill(table, jobs, "synthetic")["KD-Self-Training", "scratch"]
+    cell = fill_cells(table, jobs, "synthetic")["KD-Self-Training", "scratch"]
     assert cell.seconds == [25]
-    assert (cell.text("top1"), cell.text("top5"), cell.so_far) == ("50.0", "80.0", " (1 of 2 seeds)")
+    assert (cell.text("top1"), cell.text("top5"), cell.progress_note) == ("50.0", "80.0", " (1 of 2 seeds)")
 
 
 def test_a_failure_is_told_with_its_seed_and_the_stage_that_caused_it(tmp_path: Path) -> None:
@@ -91,5 +91,5 @@ def test_a_failure_is_told_with_its_seed_and_the_stage_that_caused_it(tmp_path: 
     teacher, student = jobs["KD-Self-Training", "scratch"][1]
     teacher.state, teacher.reason = State.FAILED, "the loss is not finite"
     student.state, student.reason = State.FAILED, "needs supervised, which failed"
-    cell = fill(table, jobs, "synthetic")["KD-Self-Training", "scratch"]
+    cell = fill_cells(table, jobs, "synthetic")["KD-Self-Training", "scratch"]
     assert cell.failures == ["seed 1 failed at supervised: the loss is not finite"]

@@ -27,7 +27,7 @@ def test_runs_from_different_folders_need_a_name_for_their_page(
 ) -> None:
     runs = [str(write_run(tmp_path / folder / "run", "supervised", top1=None)) for folder in ("a", "b")]
     assert main(["report", *runs]) == 2
-    assert "name the file of their page with --out" in capsys.readouterr().err
+    assert "give the file of the report with --out" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.html"))
     assert main(["report", *runs, "--out", str(tmp_path / "page.html")]) == 0
 

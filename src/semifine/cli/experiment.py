@@ -17,54 +17,55 @@ if TYPE_CHECKING:
     from semifine.experiments.stages import Stage
     from semifine.experiments.tables import NamedExperiment
 
-SAID_ELSEWHERE = {
-    "data.source": "--dataset names the data",
-    "data.unlabeled": "the table says it, or --unlabeled of 'semifine experiment'",
-    "method": "the recipe has the settings of its methods; 'semifine train' takes others",
+FIXED_SETTINGS = {
+    "data.source": "use --dataset",
+    "data.unlabeled": "the table defines it; 'semifine experiment' has --unlabeled",
+    "method": "the recipe defines the settings of its methods; use 'semifine train' for others",
 }
-"""Settings, or whole groups of them, that would make other runs than those of the recipe."""
+"""Settings, or groups of settings, that are not options, with the reason."""
 
 
 def add_conditions(parser: argparse.ArgumentParser) -> None:
-    """The options that 'experiment' and 'reproduce' share."""
-    from semifine.experiments.recipes import profile_names
+    """Adds the options that 'experiment' and 'reproduce' share."""
+    from semifine.experiments.recipes import profile_names  # imports NumPy and yaml
 
-    parser.epilog = "Settings of the data source are given as --data.NAME VALUE; 'semifine list datasets' shows them."
+    parser.epilog = (
+        "--data.NAME VALUE changes a setting of the data source; 'semifine list datasets' shows all of them."
+    )
     for name, metavar in (("labels-per-class", "N"), ("group-by", "WHAT")):
         parser.add_argument(
             f"--{name}",
             dest=f"data.{name.replace('-', '_')}",
             default=argparse.SUPPRESS,
             metavar=metavar,
-            help="own photos: as 'semifine train' takes it",
+            help="for your own photos, see 'semifine train --help'",
         )
     parser.add_argument(
         "--profile",
         metavar="NAME",
-        help=f"network and image size: one of {', '.join(profile_names())} (default: what suits the data)",
+        help=f"network and image size: one of {', '.join(profile_names())} (default: depends on the data set)",
     )
     parser.add_argument(
         "--budget",
         default="full",
         metavar="full|small|tiny|STEPS",
-        help="SoC's number of steps; all others are scaled alike (default: full, as published)",
+        help="SoC's number of steps; all other methods are scaled by the same factor (default: full, as published)",
     )
-    parser.add_argument("--inat-weights", metavar="FILE", help="a network trained on iNaturalist, for the start 'inat'")
+    parser.add_argument("--inat-weights", metavar="FILE", help="network trained on iNaturalist, for --init inat")
     add_device(parser, "train")
     parser.add_argument(
         "--compile",
         choices=("auto", "on", "off"),
         default="auto",
-        help="torch.compile: takes minutes once for each network, then saves a good part of every step (default: for "
-        "long runs)",
+        help="torch.compile: takes minutes once per network and makes each step faster (default: on for long runs)",
     )
 
 
 def parse_options(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """The options; those of the data source are pairs in ``data_settings``."""
+    """Parses the options. Settings of the data source are pairs in ``data_settings``."""
     dotted, rest = split_dotted(arguments)
     for key in dotted:
-        if reason := SAID_ELSEWHERE.get(key) or SAID_ELSEWHERE.get(key.partition(".")[0]):
+        if reason := FIXED_SETTINGS.get(key) or FIXED_SETTINGS.get(key.partition(".")[0]):
             raise UserError(f"'{parser.prog}' does not take --{key}: {reason}.")
     options = parser.parse_args(rest)
     given = {key: value for key, value in vars(options).items() if key.startswith("data.")} | dotted
@@ -72,12 +73,14 @@ def parse_options(parser: Parser, arguments: Sequence[str]) -> argparse.Namespac
     return options
 
 
-def ways_of_training(options: argparse.Namespace) -> list[str]:
-    """The options that say how a run is computed, and change nothing of what it learns."""
+def runtime_options(options: argparse.Namespace) -> list[str]:
+    """Returns the options of 'semifine train' that do not change the result."""
     return ["--device", options.device, "--compile", options.compile]
 
 
-def conditions_for(options: argparse.Namespace, init: str, unlabeled: str, seed: int = 0) -> Conditions:
+def create_conditions(options: argparse.Namespace, init: str, unlabeled: str, seed: int = 0) -> Conditions:
+    """Returns the conditions of a run. Raises ``UserError`` if its weights file is missing."""
+    # Slow, and --help does not need them.
     from semifine.data.sources import resolve
     from semifine.experiments.recipes import Conditions, check_weights_file, default_profile
 
@@ -99,8 +102,8 @@ def conditions_for(options: argparse.Namespace, init: str, unlabeled: str, seed:
 
 
 def check_settings(jobs: Sequence[Job]) -> None:
-    """What is wrong with the settings of any run is said before the first one starts."""
-    from semifine.config import resolve
+    """Checks the settings of all runs before the first one starts."""
+    from semifine.config import resolve  # slow, and --help does not need it
 
     for job in jobs:
         resolve([job.stage.settings])
@@ -109,35 +112,36 @@ def check_settings(jobs: Sequence[Job]) -> None:
 def run(arguments: Sequence[str]) -> int:
     options = parse_options(_create_parser(), arguments)
 
+    # Slow, and --help does not need them.
     from semifine.experiments.scheduler import Job, State, run_jobs
     from semifine.files import write_json
 
     name, stages = _plan(options)
     jobs = [Job(stage, options.out.absolute()) for stage in stages]
     check_settings(jobs)
-    announced: set[str] = set()
+    printed: set[str] = set()
 
-    def tell() -> None:
+    def print_changes() -> None:
         for job in jobs:
-            news = f"{job.stage.name}: {job.state.value}"
-            if job.state is not State.WAITING and news not in announced:
-                announced.add(news)
-                print(news, flush=True)
+            line = f"{job.stage.name}: {job.state.value}"
+            if job.state is not State.WAITING and line not in printed:
+                printed.add(line)
+                print(line, flush=True)
 
     try:
-        run_jobs(jobs, at_once=1, options=ways_of_training(options), on_change=tell)
+        run_jobs(jobs, at_once=1, options=runtime_options(options), on_change=print_changes)
     except Interrupted as stop:
-        print(f"Stopped by {stop} and saved; the same command goes on.")
+        print(f"Stopped by {stop} and saved. Repeat the command to continue.")
         raise
     failed = next((job for job in jobs if job.state is State.FAILED), None)
     if failed is not None:
-        raise UserError(f"The stage {failed.stage.name} failed: {failed.reason} ({failed.log} has more.)")
+        raise UserError(f"The stage {failed.stage.name} failed: {failed.reason} See {failed.log} for details.")
     results = {job.stage.name: job.folder.read_result() for job in jobs}
     last = results[jobs[-1].stage.name]
     summary = options.out / f"summary-{name}.json"
     write_json(summary, {"recipe": name, "result": last, "stages": results})
     if last.get("top1") is None:
-        print(f"{name}: trained; there is no accuracy on test images to report.")
+        print(f"{name}: trained. The data set has no test images.")
     else:
         print(f"{name}: test top-1 {last['top1']:.2f} %, top-5 {last['top5']:.2f} %")
     print(f"Summary: {summary}")
@@ -147,23 +151,21 @@ def run(arguments: Sequence[str]) -> int:
 def _create_parser() -> Parser:
     parser = Parser(
         prog="semifine experiment",
-        description="Train by a published recipe: MoCo and then a method, a teacher and its student, rounds of a "
-        "curriculum, or one method alone. Stopped, the same command goes on at the stage and step it had reached.",
+        description="Train with a published recipe: one method, MoCo before a method, a teacher before its student, or "
+        "the rounds of a curriculum. After an interruption, repeat the command to continue.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "recipe",
         metavar="RECIPE",
-        help="for example soc, moco+soc, self_training, curriculum; or a name that 'semifine list experiments' shows",
+        help="for example soc, moco+soc, self_training, curriculum; or a name from 'semifine list experiments'",
     )
-    parser.add_argument("--dataset", metavar="DATA", help="as 'semifine train' takes it (default: synthetic)")
-    parser.add_argument(
-        "--init", choices=("scratch", "imagenet", "inat"), help="where networks start (default: scratch)"
-    )
+    parser.add_argument("--dataset", metavar="DATA", help="see 'semifine train --help' (default: synthetic)")
+    parser.add_argument("--init", choices=("scratch", "imagenet", "inat"), help="starting weights (default: scratch)")
     parser.add_argument(
         "--unlabeled",
         choices=("in", "inout"),
-        help="unlabeled images of the classes alone, or of others, too (default: in)",
+        help="unlabeled images of the known classes only (in), or of other classes, too (inout) (default: in)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="INT", help="seed of all stages (default: 0)")
     parser.add_argument(
@@ -171,44 +173,45 @@ def _create_parser() -> Parser:
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="each stage gets a folder in it; recipes with the same stage can share it",
+        help="folder with a subfolder per stage; recipes in the same folder share their stages",
     )
     add_conditions(parser)
     return parser
 
 
 def _plan(options: argparse.Namespace) -> tuple[str, list[Stage]]:
-    """What the recipe's result is called, and its stages."""
+    """Returns the name of the recipe's result, and its stages."""
+    # Slow, and --help does not need them.
     from semifine.experiments.recipes import read_catalog
-    from semifine.experiments.stages import plan
-    from semifine.experiments.tables import find_experiment, fit_settings
+    from semifine.experiments.stages import plan_stages
+    from semifine.experiments.tables import find_experiment, scale_to_classes
 
     experiment = find_experiment(options.recipe) if "/" in options.recipe else None
     if experiment:
-        _take_from_name(options, experiment)
+        _apply_name(options, experiment)
     else:
         options.dataset = options.dataset or "synthetic"
-    conditions = conditions_for(options, options.init or "scratch", options.unlabeled or "in", options.seed)
+    conditions = create_conditions(options, options.init or "scratch", options.unlabeled or "in", options.seed)
     if not experiment:
-        return options.recipe, plan(options.recipe, conditions)
+        return options.recipe, plan_stages(options.recipe, conditions)
     row = experiment.row
-    settings = fit_settings(row.settings, read_catalog(conditions).num_classes)
-    return row.folder_name, plan(row.recipe, conditions, settings, row.run_name)
+    settings = scale_to_classes(row.settings, read_catalog(conditions).num_classes)
+    return row.folder_name, plan_stages(row.recipe, conditions, settings, row.run_name)
 
 
-def _take_from_name(options: argparse.Namespace, experiment: NamedExperiment) -> None:
-    """A name says where data, start and unlabeled images come from; what is given beside it must agree."""
-    from semifine.data.sources import resolve
+def _apply_name(options: argparse.Namespace, experiment: NamedExperiment) -> None:
+    """Sets data set, starting weights and unlabeled images from a name. Options that are given must agree with it."""
+    from semifine.data.sources import resolve  # slow, and --help does not need it
 
     if options.dataset is None and experiment.data != "synthetic":
-        raise UserError(f"{options.recipe} needs its data: give --dataset {experiment.data}:PATH.")
+        raise UserError(f"{options.recipe} needs a data set: give --dataset {experiment.data}:PATH.")
     options.dataset = options.dataset or experiment.data
     options.init = options.init or experiment.init
     options.unlabeled = options.unlabeled or experiment.table.unlabeled
-    for option, given, named in (
+    for option, given, expected in (
         ("dataset", resolve(options.dataset)[0], experiment.data),
         ("init", options.init, experiment.init),
         ("unlabeled", options.unlabeled, experiment.table.unlabeled),
     ):
-        if given != named:
-            raise UserError(f"{options.recipe} means --{option} {named}, not {given}.")
+        if given != expected:
+            raise UserError(f"{options.recipe} needs --{option} {expected}, not {given}.")

@@ -14,7 +14,7 @@ from semifine.errors import UserError
 def run(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="semifine report",
-        description="Write one HTML page about one or several finished runs, and on request the paper's figures.",
+        description="Write an HTML report of one or several finished runs, and optionally the paper's figures.",
         allow_abbrev=False,
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a finished run")
@@ -22,27 +22,28 @@ def run(arguments: Sequence[str]) -> int:
         "--out",
         type=Path,
         metavar="FILE",
-        help="the page (default: report.html in the folder of the run; of several runs, in the folder that holds them)",
+        help="the HTML file (default: report.html in the folder of the run, or in the parent folder of several runs)",
     )
-    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="also draw the paper's figures as PNG and PDF")
-    parser.add_argument("--title", default="Training report", help="heading of the page (default: Training report)")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="also write the paper's figures as PNG and PDF")
+    parser.add_argument("--title", default="Training report", help="heading of the report (default: Training report)")
     parser.add_argument(
         "--clusters",
         type=int,
         metavar="K",
-        help="how many clusters of classes to show (default: what suits the run)",
+        help="number of class clusters to show (default: the number of groups, or the method's largest k)",
     )
     options = parser.parse_args(arguments)
 
+    # Slow, and --help does not need them.
     from semifine.report import write_page
     from semifine.runs.run import Run
 
-    paths = list({path.resolve(): path for path in options.runs}.values())  # one that is named twice counts once
-    out = options.out or _folder_for_page(paths) / "report.html"
+    paths = list({path.resolve(): path for path in options.runs}.values())  # without repeated runs
+    out = options.out or _default_folder(paths) / "report.html"
     page = write_page(paths, out, title=options.title, num_clusters=options.clusters)
     print(f"Report: {page}")
     if options.figures:
-        from semifine.report.figures import write_figures
+        from semifine.report.figures import write_figures  # imports matplotlib
 
         runs = [Run(path) for path in paths]
         written = write_figures(runs, options.figures, log=lambda text: print(text, file=sys.stderr))
@@ -50,11 +51,13 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _folder_for_page(runs: Sequence[Path]) -> Path:
-    """A run keeps the page about itself alone; one about several lies beside them."""
+def _default_folder(runs: Sequence[Path]) -> Path:
+    """Returns the folder of a single run, or the common parent folder of several runs."""
     if len(runs) == 1:
         return runs[0]
     parents = {Path(os.path.abspath(run)).parent for run in runs}
     if len(parents) > 1:
-        raise UserError("The runs lie in different folders: name the file of their page with --out, such as page.html.")
+        raise UserError(
+            "The runs are in different parent folders: give the file of the report with --out, such as report.html."
+        )
     return parents.pop()

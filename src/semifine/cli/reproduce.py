@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.experiment import add_conditions, check_settings, conditions_for, parse_options, ways_of_training
+from semifine.cli.experiment import add_conditions, check_settings, create_conditions, parse_options, runtime_options
 from semifine.cli.main import Parser
 from semifine.errors import Interrupted, UserError
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from semifine.experiments.recipes import Conditions
     from semifine.experiments.tables import Table
 
-MOST_AT_ONCE = 4
-"""A run takes the better part of a gigabyte."""
+MAX_PARALLEL_RUNS = 4
+"""Limit for the default of --jobs. A run needs up to a gigabyte."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -25,25 +25,26 @@ def run(arguments: Sequence[str]) -> int:
     if options.seeds < 1 or (options.jobs is not None and options.jobs < 1):
         raise UserError("--seeds and --jobs must be at least 1.")
 
+    # Slow, and --help does not need them.
     from rich.console import Console
 
-    from semifine.experiments.grid_view import GridView
+    from semifine.experiments.progress import GridProgress
     from semifine.experiments.recipes import read_catalog
     from semifine.experiments.scheduler import State, mark_finished, run_jobs, unique_jobs
-    from semifine.experiments.tables import absent_rows, choose_rows, fill, plan_jobs, read_table
+    from semifine.experiments.tables import choose_rows, fill_cells, plan_jobs, read_table, unavailable_rows
 
     table = choose_rows(read_table(options.table), options.methods)
     inits = options.inits or _possible_inits(table.inits, options)
-    columns = {init: conditions_for(options, init, table.unlabeled) for init in inits}
+    columns = {init: create_conditions(options, init, table.unlabeled) for init in inits}
     conditions = columns[inits[0]]
     out = options.out or Path("reproduce") / _folder_name(conditions.data) / table.name
-    absent = absent_rows(table, conditions)
+    unavailable = unavailable_rows(table, conditions)
     num_classes = read_catalog(conditions).num_classes
-    cells = plan_jobs(table, columns, options.seeds, out.absolute(), num_classes, absent)
+    cells = plan_jobs(table, columns, options.seeds, out.absolute(), num_classes, unavailable)
     jobs = unique_jobs([job for by_seed in cells.values() for seed in by_seed for job in seed])
     if not jobs:
-        raise UserError(f"No row can be run: {' '.join(dict.fromkeys(absent.values()))}")
-    # A cell looks at the very jobs that are run.
+        raise UserError(f"No row can be run with this data set: {' '.join(dict.fromkeys(unavailable.values()))}")
+    # Cells refer to the unique jobs, whose states change.
     by_folder = {job.folder.path: job for job in jobs}
     cells = {key: [[by_folder[job.folder.path] for job in seed] for seed in by_seed] for key, by_seed in cells.items()}
     check_settings(jobs)
@@ -51,13 +52,13 @@ def run(arguments: Sequence[str]) -> int:
         if options.show:
             mark_finished(jobs)
         else:
-            with GridView(jobs, cells, Console(stderr=True)) as view:
+            with GridProgress(jobs, cells, Console(stderr=True)) as progress:
                 at_once = options.jobs or _runs_at_once(conditions.profile, options.device)
-                run_jobs(jobs, at_once, ways_of_training(options), view.update, view.log)
+                run_jobs(jobs, at_once, runtime_options(options), progress.update, progress.log)
     except Interrupted as stop:
-        print(f"Stopped by {stop} and saved; the same command goes on.")
+        print(f"Stopped by {stop} and saved. Repeat the command to continue.")
         raise
-    filled = fill(table, cells, conditions.data, absent)
+    filled = fill_cells(table, cells, conditions.data, unavailable)
     _write(table, inits, filled, out, _notes(options, conditions, table))
     return 1 if any(job.state is State.FAILED for job in jobs) else 0
 
@@ -65,45 +66,47 @@ def run(arguments: Sequence[str]) -> int:
 def _create_parser() -> Parser:
     parser = Parser(
         prog="semifine reproduce",
-        description="Run the grid of training runs behind a table of the paper and print the table, the paper's "
-        "numbers beside ours where the data set is the paper's. What is finished is not run again: the same command "
-        "goes on.",
+        description="Run the experiments of a table of the paper and print the table. For a data set of the paper, the "
+        "table includes the published numbers. Finished runs are not repeated; repeat the command to continue.",
         allow_abbrev=False,
     )
     parser.add_argument("table", metavar="TABLE", help="table1, table2, clustering, ood_scratch or ood_experts")
     parser.add_argument(
-        "--dataset", default="synthetic", metavar="DATA", help="as 'semifine train' takes it (default: synthetic)"
+        "--dataset", default="synthetic", metavar="DATA", help="see 'semifine train --help' (default: synthetic)"
     )
     parser.add_argument(
         "--inits",
         nargs="+",
         choices=("scratch", "imagenet", "inat"),
-        help="columns: where networks start (default: all that are possible)",
+        help="starting weights, the columns of the table (default: all that are available)",
     )
     parser.add_argument(
-        "--methods", nargs="+", default=[], metavar="ROW", help="some rows only, by recipe or title (default: all)"
+        "--methods", nargs="+", default=[], metavar="ROW", help="rows, by recipe or title (default: all)"
     )
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each cell (default: 3)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs per cell (default: 3)")
     parser.add_argument(
         "--jobs",
         type=int,
         metavar="N",
-        help=f"runs at once (default: 1; small networks on a CPU: one a core, at most {MOST_AT_ONCE})",
+        help=f"parallel runs (default: 1; small networks on a CPU: one per core, at most {MAX_PARALLEL_RUNS})",
     )
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="folder of the runs and the table (default: reproduce/DATA/TABLE)"
     )
-    parser.add_argument("--show", action="store_true", help="run nothing: the table of what is finished")
+    parser.add_argument(
+        "--show", action="store_true", help="print the table of the finished runs without running anything"
+    )
     add_conditions(parser)
     return parser
 
 
 def _runs_at_once(profile: str, device: str) -> int:
-    """A small network on a CPU gains little from a second core, the grid gains all of it."""
+    """Returns the default of --jobs: a core per run for small networks on a CPU, which use a second core poorly."""
+    # Slow, and --help does not need them.
     from semifine.data.parallel import usable_cores
     from semifine.devices import resolve_device
 
-    return min(usable_cores(), MOST_AT_ONCE) if profile == "small" and resolve_device(device) == "cpu" else 1
+    return min(usable_cores(), MAX_PARALLEL_RUNS) if profile == "small" and resolve_device(device) == "cpu" else 1
 
 
 def _folder_name(data: str) -> str:
@@ -112,21 +115,21 @@ def _folder_name(data: str) -> str:
 
 
 def _data_name(data: str) -> str:
-    """Published data sets have a name; of somebody's photos the folder or table has one."""
-    from semifine.data.sources import is_own_photos
+    """Returns the name of a published data set, or of the folder or table with the user's own photos."""
+    from semifine.data.sources import is_own_photos  # slow, and --help does not need it
 
     source, _, root = data.partition(":")
     return Path(root).name if is_own_photos(source) else source
 
 
 def _possible_inits(inits: Sequence[str], options: argparse.Namespace) -> list[str]:
-    """The table's columns, without those that need a file that was not given or weights that a small net has not."""
-    conditions = conditions_for(options, "scratch", "in")
+    """Returns the starting weights of the table without those whose weights are missing."""
+    conditions = create_conditions(options, "scratch", "in")
     possible = [init for init in inits if init != "inat" or options.inat_weights]
     if conditions.profile == "small":
         possible = [init for init in possible if init == "scratch"]
     if not possible:
-        raise UserError("No column of this table can be run so: give --inits, --profile or --inat-weights.")
+        raise UserError("No starting weights of this table are available: give --inits, --profile or --inat-weights.")
     return possible
 
 
@@ -135,21 +138,22 @@ def _notes(options: argparse.Namespace, conditions: Conditions, table: Table) ->
     seeds = "seed 0" if options.seeds == 1 else f"seeds 0 to {options.seeds - 1}"
     notes = [
         f"data {_data_name(conditions.data)}{chosen}, profile {conditions.profile}, budget {options.budget}, {seeds}",
-        "mean ± standard deviation over the seeds of the last model's accuracy on the test images, in percent",
-        "time: all stages of a recipe together; with --jobs, runs shared the device",
-        "table.csv has the best accuracy on test, too, which the paper's protocol would report",
+        "test accuracy of the last model in percent, mean ± standard deviation over the seeds",
+        "time of all stages of a recipe; with --jobs, runs share the device",
+        "table.csv also contains the best test accuracy, the paper's protocol",
     ]
     return [*notes, table.note] if table.note else notes
 
 
 def _write(table: Table, inits: Sequence[str], cells: Cells, out: Path, notes: Sequence[str]) -> None:
+    # Slow, and --help does not need them.
     from semifine.experiments.formats import as_csv, as_latex, as_markdown
     from semifine.files import write_atomically
 
     markdown = as_markdown(table, inits, cells, notes)
-    out.mkdir(parents=True, exist_ok=True)  # where there is nothing to show yet
+    out.mkdir(parents=True, exist_ok=True)  # if no run has finished yet
     write_atomically(out / "table.md", markdown)
     write_atomically(out / "table.csv", as_csv(table, inits, cells))
     write_atomically(out / "table.tex", as_latex(table, inits, cells))
     print(markdown)
-    print(f"Also as {out}/table.md, table.csv and table.tex")
+    print(f"Written to {out}/table.md, table.csv and table.tex")

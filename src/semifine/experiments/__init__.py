@@ -1,1 +1,1 @@
-"""The paper's comparison: recipes of one or several training runs, and the tables they fill."""
+"""The experiments of the paper: recipes of one or several training runs, and tables of their results."""

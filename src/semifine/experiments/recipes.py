@@ -1,4 +1,4 @@
-"""The published settings of each method, fitted to a data set, a network and a budget."""
+"""Published settings of each method, adapted to a data set, a network and a budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from semifine.errors import UserError
 FOLDER = PRESETS.parent / "experiments"
 
 BUDGETS = {"full": None, "small": 3000, "tiny": 400}
-"""Steps of SoC under each budget; the other methods keep their proportion to it."""
+"""Number of SoC's steps by budget. The steps of all methods are scaled by the same factor."""
 
 INITS = ("scratch", "imagenet", "inat")
 
@@ -26,7 +26,13 @@ SMALLEST_BATCH = 4
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all runs of one column of a table share."""
+    """What all runs in a column of a table share.
+
+    Example:
+        >>> conditions = Conditions("synthetic", profile="small", budget="tiny")
+        >>> compose("soc", conditions)["iterations"]
+        400
+    """
 
     data: str
     init: str = "scratch"
@@ -35,18 +41,24 @@ class Conditions:
     profile: str = "paper"
     budget: str = "full"
     weights: str | None = None
-    """The file of a pre-trained network, where the init is one that no package carries."""
+    """File of a pretrained network. Only ``init="inat"`` needs it, because no package contains these weights."""
     data_settings: tuple[tuple[str, str], ...] = ()
-    """What was chosen about the data, such as ("labels_per_class", "5")."""
+    """Settings of the data source by name, such as ``("labels_per_class", "5")``."""
 
     @property
     def family(self) -> str:
-        """Which of the published settings apply."""
+        """Key of the published settings: ``scratch``, or ``experts`` for pretrained networks."""
         return "scratch" if self.init == "scratch" else "experts"
 
 
 def compose(recipe: str, conditions: Conditions, after_moco: bool = False) -> dict[str, Any]:
-    """The flat settings of one training run; the start is left to the stage that it is part of."""
+    """Returns the flat settings of one training run, without its starting weights.
+
+    Args:
+        recipe: One of :func:`recipe_names`.
+        conditions: Data set, profile, budget and seed.
+        after_moco: Whether the run starts from a network pretrained with MoCo.
+    """
     published = _published(recipe, conditions.family, after_moco)
     is_two_views = read_shipped("recipes.yaml")["recipes"][recipe]["family"] == "two_views"
     profile = read_profile(conditions.profile)
@@ -61,17 +73,15 @@ def compose(recipe: str, conditions: Conditions, after_moco: bool = False) -> di
 
 
 def budget_factor(conditions: Conditions) -> float:
-    """By what all numbers of steps are multiplied."""
-    steps = BUDGETS.get(conditions.budget, "a number")
-    if steps is None:
+    """Returns the factor that scales all numbers of steps."""
+    if conditions.budget == "full":
         return 1.0
-    if steps == "a number":
-        steps = _positive(conditions.budget)
+    steps = BUDGETS.get(conditions.budget) or _parse_steps(conditions.budget)
     return float(steps) / float(_published("soc", conditions.family, after_moco=False)["iterations"])
 
 
 def default_profile(data: str) -> str:
-    """What suits a data set: the published network for the published ones, smaller ones elsewhere."""
+    """Returns the profile of a data set: the published network for the paper's data sets, a smaller one otherwise."""
     source = data.partition(":")[0]
     return {"semi_aves": "paper", "semi_fungi": "paper", "semi_inat": "paper", "synthetic": "small"}.get(
         source, "lite0"
@@ -80,19 +90,22 @@ def default_profile(data: str) -> str:
 
 @functools.cache
 def read_shipped(name: str) -> dict[str, Any]:
-    """A file of experiments that comes with semifine, such as ``recipes.yaml``."""
+    """Returns the content of a file in ``config/experiments``, such as ``recipes.yaml``."""
     return dict(yaml.safe_load((FOLDER / name).read_text(encoding="utf-8")))
 
 
 def recipe_names() -> list[str]:
+    """Returns the recipes of a single run."""
     return list(read_shipped("recipes.yaml")["recipes"])
 
 
 def profile_names() -> list[str]:
+    """Returns the names of the profiles, see ``config/experiments/profiles.yaml``."""
     return list(read_shipped("profiles.yaml"))
 
 
 def read_profile(name: str) -> dict[str, Any]:
+    """Returns a profile: network, image size, and changes of the published settings."""
     profiles = read_shipped("profiles.yaml")
     if name not in profiles:
         raise UserError(f"Unknown profile '{name}'. Valid ones: {', '.join(profiles)}.")
@@ -112,8 +125,8 @@ def _fit_to_profile(settings: dict[str, Any], profile: dict[str, Any]) -> dict[s
     fitted = dict(settings)
     for key, factor in profile.get("factors", {}).items():
         if key in fitted:
-            whole = isinstance(fitted[key], int)
-            fitted[key] = max(SMALLEST_BATCH, round(fitted[key] * factor)) if whole else fitted[key] * factor
+            is_integer = isinstance(fitted[key], int)
+            fitted[key] = max(SMALLEST_BATCH, round(fitted[key] * factor)) if is_integer else fitted[key] * factor
     for key, largest in profile.get("at_most", {}).items():
         if key in fitted:
             fitted[key] = min(fitted[key], largest)
@@ -121,30 +134,30 @@ def _fit_to_profile(settings: dict[str, Any], profile: dict[str, Any]) -> dict[s
 
 
 def _count_steps(settings: dict[str, Any], conditions: Conditions) -> dict[str, Any]:
-    """Where a recipe is stated in passes over the unlabeled images, its steps; the rest of a pass is dropped."""
+    """Replaces passes over the unlabeled images by steps. Incomplete batches are dropped."""
     if "passes" not in settings:
         return settings
     counted = {key: value for key, value in settings.items() if key != "passes"}
     images = count_unlabeled(conditions)
-    steps_of_a_pass = max(1, images // (settings["batch_size"] * settings["mu"]))
-    return {**counted, "iterations": settings["passes"] * steps_of_a_pass}
+    steps_per_pass = max(1, images // (settings["batch_size"] * settings["mu"]))
+    return {**counted, "iterations": settings["passes"] * steps_per_pass}
 
 
 def _scale_steps(settings: dict[str, Any], factor: float) -> dict[str, Any]:
-    if factor < 1:  # at the published interval a short run would be evaluated once or twice
+    if factor < 1:  # the published interval would leave one or two evaluations
         settings = {key: value for key, value in settings.items() if key != "evaluate_every"}
     steps = ("iterations", "horizon")
     return {key: max(1, round(value * factor)) if key in steps else value for key, value in settings.items()}
 
 
 def count_unlabeled(conditions: Conditions) -> int:
-    """How many images one pass over the unlabeled ones sees."""
+    """Returns the number of unlabeled images."""
     return len(read_catalog(conditions).rows(Split.UNLABELED))
 
 
 def read_catalog(conditions: Conditions) -> Catalog:
-    """The images that the runs learn from."""
-    return _read_catalog(conditions.data, tuple(_chosen_of_data(conditions).items()))
+    """Returns the catalog of the data set. Repeated calls return the same catalog."""
+    return _read_catalog(conditions.data, tuple(_data_choices(conditions).items()))
 
 
 @functools.cache
@@ -152,24 +165,24 @@ def _read_catalog(data: str, chosen: tuple[tuple[str, str], ...]) -> Catalog:
     return load_catalog(data, build_settings(data, dict(chosen)))
 
 
-def _chosen_of_data(conditions: Conditions) -> dict[str, str]:
-    """The settings of the data source by their names."""
+def _data_choices(conditions: Conditions) -> dict[str, str]:
+    """Returns the settings of the data source by name."""
     unlabeled = {"unlabeled": "inout"} if conditions.unlabeled == "inout" else {}
     return {**dict(conditions.data_settings), **unlabeled}
 
 
 def _data_settings(conditions: Conditions) -> dict[str, Any]:
-    # The embedded set suggests to a quick try that unlabeled images join late, which is no part of a recipe.
+    # The preset of the synthetic data set has a supervised warm-up, which is not part of any recipe.
     settings: dict[str, Any] = {"data.source": conditions.data, "supervised_warmup": 0.0}
-    return {**settings, **{f"data.{name}": value for name, value in _chosen_of_data(conditions).items()}}
+    return {**settings, **{f"data.{name}": value for name, value in _data_choices(conditions).items()}}
 
 
 def _largest_divisor(number: int, wanted: int) -> int:
-    """The largest number of batch-norm groups, not above the wanted one, that a batch can be dealt into."""
+    """Returns the largest number of batch-norm groups, up to ``wanted``, that divides the batch size."""
     return max(divisor for divisor in range(1, wanted + 1) if number % divisor == 0)
 
 
-def _positive(budget: str) -> int:
+def _parse_steps(budget: str) -> int:
     try:
         steps = int(budget)
     except ValueError:
@@ -180,10 +193,8 @@ def _positive(budget: str) -> int:
 
 
 def check_weights_file(conditions: Conditions) -> None:
-    """A start that no package carries needs a file."""
+    """Raises ``UserError`` if the conditions need a weights file that is missing."""
     if conditions.init == "inat" and not conditions.weights:
-        raise UserError(
-            "The start 'inat' needs the file of a network trained on iNaturalist: give --inat-weights FILE."
-        )
+        raise UserError("--init inat needs the weights of a network trained on iNaturalist: give --inat-weights FILE.")
     if conditions.weights and not Path(conditions.weights).is_file():
-        raise UserError(f"There is no weights file {conditions.weights}.")
+        raise UserError(f"The weights file {conditions.weights} does not exist; check --inat-weights.")

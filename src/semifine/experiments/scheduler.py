@@ -1,4 +1,4 @@
-"""Runs many training runs, several at once, each in its own process, and resumes where it stopped."""
+"""Executes many training runs, several at once, each in its own process, and resumes interrupted ones."""
 
 from __future__ import annotations
 
@@ -22,44 +22,53 @@ from semifine.config.loading import Difference, first_difference, read_run_value
 from semifine.data.parallel import usable_cores
 from semifine.data.sources import is_own_photos
 from semifine.errors import Interrupted, OutOfMemory, UserError
-from semifine.experiments.stages import LABELS, Stage, settings_in
+from semifine.experiments.stages import LABELS, Stage, stage_settings
 from semifine.files import write_atomically
 from semifine.runs.folder import RunFolder
 from semifine.training.fabric import catch_stop_signals
 
-# Settings that name other stages or a file of weights. A finished grid may be moved as a whole, so names count alone.
-PLACES = ("weights", "labels", "method.teacher")
+# Settings with paths to other stages or weights. Only file names are compared, because the folder of a grid may move.
+PATH_SETTINGS = ("weights", "labels", "method.teacher")
 
 
-def check_is_run_of(stage: Stage, column: Path) -> None:
-    """Another budget, profile or seed in the same folder would print the numbers of other runs as its own."""
+def check_same_settings(stage: Stage, column: Path) -> None:
+    """Raises ``UserError`` if the folder of a stage contains a run with other settings.
+
+    Otherwise a table could show results of another budget, profile or seed.
+
+    Args:
+        stage: The stage.
+        column: Parent folder of its run.
+    """
     file = column / stage.name / "settings.yaml"
     difference = _difference(file, _settings_of(stage, column))
     if difference:
         key, before, now = difference
         raise UserError(
-            f"{file.parent} holds a run with {key} = {before}, but now {now} is asked for; "
-            "choose another --out, or give the options that the folder was begun with."
+            f"{file.parent} contains a run with {key} = {before}, but this command needs {now}; "
+            "choose another --out, or repeat the options of the first command."
         )
 
 
 def _settings_of(stage: Stage, column: Path) -> dict[str, Any]:
-    """As the stage would be started, but nothing is written."""
-    settings = settings_in(replace(stage, labels=None), column)
+    """Returns the settings of a stage without writing its labels."""
+    settings = stage_settings(replace(stage, labels=None), column)
     return settings | {"labels": str(column / f"{stage.name}-{LABELS}")} if stage.labels else settings
 
 
 def _difference(file: Path, wanted: Mapping[str, Any]) -> Difference | None:
     written = read_run_values(file)
     before, now = str(written["data.source"]), str(wanted["data.source"])
-    if _which_data(before) != _which_data(now):
+    if _data_identity(before) != _data_identity(now):
         return Difference("data.source", before, now)
-    moved = {key: wanted[key] for key in PLACES if key in wanted and _name(written.get(key)) == _name(wanted[key])}
+    moved = {
+        key: wanted[key] for key in PATH_SETTINGS if key in wanted and _name(written.get(key)) == _name(wanted[key])
+    }
     return first_difference(read_run_settings(file, {"data.source": now, **moved}), open_and_resolve([wanted])[0])
 
 
-def _which_data(source: str) -> str:
-    """A published data set is the same wherever it lies; somebody's photos are those of their folder."""
+def _data_identity(source: str) -> str:
+    """Returns the identity of a data set: its name, or its path for the user's own photos."""
     name = source.partition(":")[0]
     return source if is_own_photos(name) else name
 
@@ -72,16 +81,16 @@ def _name(path: Any) -> str | None:
 MEMORY_EXIT_CODES = (OutOfMemory.exit_code, -signal.SIGKILL)
 
 
-def reason(log: Path, exit_code: int) -> str:
-    """The sentence that a run said about its mistake, else the error it ended with, else its last words."""
+def failure_reason(log: Path, exit_code: int) -> str:
+    """Returns why a run failed: its message, otherwise its exception, otherwise the last line of its log."""
     lines = last_lines(log)
-    said = [line.removeprefix("semifine: ") for line in lines if line.startswith("semifine: ")]
+    messages = [line.removeprefix("semifine: ") for line in lines if line.startswith("semifine: ")]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
-    return (said or errors or lines or [f"ended with exit code {exit_code}"])[-1]
+    return (messages or errors or lines or [f"ended with exit code {exit_code}"])[-1]
 
 
 def last_lines(path: Path) -> list[str]:
-    """The end of a file that may be long, without empty lines; nothing where there is none."""
+    """Returns the last lines of a file without empty ones; an empty list if there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -104,30 +113,38 @@ class State(Enum):
 
 @dataclass
 class Job:
-    """A stage in the folder of its conditions."""
+    """A stage with its folder and state.
+
+    Args:
+        stage: The stage.
+        column: Parent folder of the runs with the same conditions.
+    """
 
     stage: Stage
     column: Path
     state: State = State.WAITING
     reason: str = ""
-    had_company: bool = False
-    """Other runs took their share of the memory while this one ran."""
+    ran_with_others: bool = False
+    """Whether other runs used memory while this one ran."""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
     def folder(self) -> RunFolder:
+        """Folder of the run."""
         return RunFolder(self.column / self.stage.name)
 
     @property
     def log(self) -> Path:
+        """Output of the process."""
         return self.column / f"{self.stage.name}.log"
 
     @property
     def needs(self) -> list[Path]:
+        """Folders of the runs that must finish first."""
         return [self.column / name for name in self.stage.needs]
 
     def progress(self) -> float:
-        """How much of the run is done, by its last logged step."""
+        """Returns the finished fraction of the run, by its last logged step."""
         if self.state is State.DONE:
             return 1.0
         lines = last_lines(self.folder.metrics)
@@ -138,16 +155,16 @@ class Job:
 
 
 def unique_jobs(jobs: Sequence[Job]) -> list[Job]:
-    """Recipes of one column share their stages: each is run once."""
+    """Removes repeated jobs, because recipes with the same conditions share stages."""
     return list({(job.column, job.stage.name): job for job in jobs}.values())
 
 
 def mark_finished(jobs: Sequence[Job]) -> None:
-    """A run that has its result is done; what lies in a job's folder must be its run, finished or not."""
+    """Marks jobs with a result as done. Raises ``UserError`` if a folder contains a run with other settings."""
     for job in jobs:
         is_done = job.folder.result.is_file()
         if is_done or job.folder.settings.is_file():
-            check_is_run_of(job.stage, job.column)
+            check_same_settings(job.stage, job.column)
         if is_done:
             job.state = State.DONE
 
@@ -159,13 +176,21 @@ def run_jobs(
     on_change: Callable[[], None],
     log: Callable[[str], None] = print,
 ) -> None:
-    """Runs all jobs in an order that their needs allow; ``on_change`` is called whenever something may be new.
+    """Executes all jobs in an order that their dependencies allow.
 
-    ``options`` are those of 'semifine train' that say how, not what, such as the device.
+    A failed job is marked with its reason, together with the jobs that need it; all others continue. If several jobs
+    exhaust the memory, the failed one waits, and fewer jobs run at once from then on. An interruption stops the running
+    jobs, which save their state, and waits for them.
 
-    A job that fails is marked with its reason, and so are those that need it; the rest goes on. Where memory did not
-    suffice for several, fewer run at once from then on, and the job waits for its turn. When this is interrupted, the
-    running ones are asked to stop, which saves them, and are waited for.
+    Args:
+        jobs: The jobs. Finished ones are not executed again.
+        at_once: Largest number of simultaneous jobs.
+        options: Options of 'semifine train' that do not change the result, such as the device.
+        on_change: Called after each check of the jobs.
+        log: Receives a line if memory is exhausted.
+
+    Raises:
+        Interrupted: After SIGINT or SIGTERM.
     """
     mark_finished(jobs)
     threads = max(1, usable_cores() // at_once)
@@ -174,19 +199,19 @@ def run_jobs(
             while any(job.state in (State.WAITING, State.RUNNING) for job in jobs):
                 if stop.signal_number:
                     raise Interrupted(stop.signal_number)
-                together = len(_running(jobs))
-                crowded_out = _collect(jobs)
-                if crowded_out:
-                    at_once = max(1, min(at_once, together) - len(crowded_out))
-                    names = ", ".join(str(job.folder.path) for job in crowded_out)
-                    waiting = "it waits" if len(crowded_out) == 1 else "they wait"
+                running_before = len(_running(jobs))
+                out_of_memory = _collect(jobs)
+                if out_of_memory:
+                    at_once = max(1, min(at_once, running_before) - len(out_of_memory))
+                    names = ", ".join(str(job.folder.path) for job in out_of_memory)
+                    waiting = "it waits" if len(out_of_memory) == 1 else "they wait"
                     log(
-                        f"{names}: there was no memory left beside the other runs, so {waiting}; "
+                        f"{names}: the memory did not suffice beside the other runs, so {waiting}; "
                         f"from now on at most {at_once} run at once"
                     )
                 for job in _ready(jobs)[: max(0, at_once - len(_running(jobs)))]:
                     _start(job, options, threads)
-                _note_company(jobs)
+                _mark_simultaneous(jobs)
                 on_change()
                 time.sleep(POLL_SECONDS)
         finally:
@@ -198,14 +223,14 @@ def _running(jobs: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if job.state is State.RUNNING]
 
 
-def _note_company(jobs: Sequence[Job]) -> None:
+def _mark_simultaneous(jobs: Sequence[Job]) -> None:
     running = _running(jobs)
     for job in running:
-        job.had_company |= len(running) > 1
+        job.ran_with_others |= len(running) > 1
 
 
 def _ready(jobs: Sequence[Job]) -> list[Job]:
-    """Jobs whose needs are met; those whose needs have failed fail with them."""
+    """Returns the jobs that can start. Jobs that need a failed job are marked as failed."""
     by_folder = {job.folder.path: job for job in jobs}
     ready = []
     for job in jobs:
@@ -223,21 +248,21 @@ def _ready(jobs: Sequence[Job]) -> list[Job]:
 def _start(job: Job, options: Sequence[str], threads: int) -> None:
     job.column.mkdir(parents=True, exist_ok=True)
     config = job.column / f"{job.stage.name}.yaml"
-    write_atomically(config, yaml.safe_dump(settings_in(job.stage, job.column), sort_keys=True))
+    write_atomically(config, yaml.safe_dump(stage_settings(job.stage, job.column), sort_keys=True))
     command = [sys.executable, "-m", "semifine", "train", "--config", str(config), "--out", str(job.folder.path)]
     command += ["--resume", "--quiet", *options]
     with job.log.open("wb") as log:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        # In a session of its own: Ctrl-C reaches a whole terminal, and a run that is told twice stops without saving.
+        # New session: otherwise Ctrl-C reaches the run twice, and a second signal stops it before it has saved.
         job.process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )
-    job.state, job.had_company = State.RUNNING, False
+    job.state, job.ran_with_others = State.RUNNING, False
 
 
 def _collect(jobs: Sequence[Job]) -> list[Job]:
-    """Marks what has ended; those that found no memory beside others wait again, and are returned."""
-    crowded_out = []
+    """Updates the states of ended jobs. Returns the jobs that ran out of memory beside others and wait again."""
+    out_of_memory = []
     for job in _running(jobs):
         assert job.process is not None
         exit_code = job.process.poll()
@@ -245,12 +270,12 @@ def _collect(jobs: Sequence[Job]) -> list[Job]:
             continue
         if exit_code == 0 and job.folder.result.is_file():
             job.state = State.DONE
-        elif job.had_company and exit_code in MEMORY_EXIT_CODES:
+        elif job.ran_with_others and exit_code in MEMORY_EXIT_CODES:
             job.state = State.WAITING
-            crowded_out.append(job)
+            out_of_memory.append(job)
         else:
-            job.state, job.reason = State.FAILED, reason(job.log, exit_code)
-    return crowded_out
+            job.state, job.reason = State.FAILED, failure_reason(job.log, exit_code)
+    return out_of_memory
 
 
 def _stop(jobs: Sequence[Job]) -> None:

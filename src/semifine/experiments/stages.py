@@ -1,7 +1,7 @@
-"""Recipes of several runs: MoCo and then another method, a teacher and its student, rounds of a curriculum.
+"""Recipes of several runs: MoCo before another method, a teacher before its student, the rounds of a curriculum.
 
-A stage is one training run in a folder of its own. Stages of the same name and conditions are the same run, so that
-recipes in one folder share them: MoCo is trained once for all the methods that start from it.
+A stage is one training run and has its own folder. Stages with the same name and conditions are the same run, so that
+recipes in one folder share them. For example, MoCo is trained once for all methods that start from it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from semifine.files import atomic_file, damage_as_user_error
 from semifine.runs.folder import RunFolder
 
 ROUNDS = 5
-"""Rounds of the curriculum after the first model; each takes a fifth more of the unlabeled images."""
+"""Rounds of the curriculum after the first model. Each round uses an additional fifth of the unlabeled images."""
 
 LABELS = "labels.csv"
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The most confident predictions of another stage, as labels."""
+    """The most confident predictions of another stage, used as labels."""
 
     stage: str
     share: float
@@ -33,31 +33,45 @@ class Selection:
 
 @dataclass(frozen=True)
 class Stage:
-    """One run; ``weights`` and ``teacher`` name the stages that it starts from and learns from."""
+    """One training run of a recipe."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     weights: str | None = None
+    """Name of the stage with the starting weights."""
     teacher: str | None = None
+    """Name of the stage with the teacher network."""
     labels: Selection | None = None
 
     @property
     def needs(self) -> list[str]:
-        """The stages that must be finished before."""
+        """Names of the stages that must finish first."""
         labeled_by = self.labels.stage if self.labels else None
         return [name for name in (self.weights, self.teacher, labeled_by) if name]
 
 
 def all_recipes() -> list[str]:
-    """Every name that ``plan`` takes."""
-    alone = recipe_names()
-    return alone + [f"moco+{name}" for name in alone if name not in ("moco", "oracle", "supervised")]
+    """Returns the names of all recipes, those of several stages included."""
+    single = recipe_names()
+    return single + [f"moco+{name}" for name in single if name not in ("moco", "oracle", "supervised")]
 
 
-def plan(
+def plan_stages(
     recipe: str, conditions: Conditions, overrides: Mapping[str, Any] | None = None, name: str | None = None
 ) -> list[Stage]:
-    """The stages of a recipe in order; the last one is the result, under ``name`` with the overrides."""
+    """Returns the stages of a recipe in order.
+
+    Args:
+        recipe: One of :func:`all_recipes`.
+        conditions: Data set, starting weights, profile, budget and seed.
+        overrides: Settings of the last stage, which is the result of the recipe.
+        name: Name of the last stage; by default the name of the method.
+
+    Example:
+        >>> conditions = Conditions("synthetic", profile="small", budget="tiny")
+        >>> [stage.name for stage in plan_stages("self_training", conditions)]
+        ['supervised', 'self_training']
+    """
     if recipe not in all_recipes():
         raise UserError(f"Unknown recipe '{recipe}'. Valid ones: {', '.join(all_recipes())}.")
     *before, last = _plan(recipe, conditions)
@@ -70,11 +84,11 @@ def _plan(recipe: str, conditions: Conditions) -> list[Stage]:
     if recipe == "moco":
         return [_pretraining(conditions), _after_moco("supervised", conditions)]
     if recipe == "self_training":
-        return [_alone("supervised", conditions), _alone("self_training", conditions, teacher="supervised")]
+        return [_stage("supervised", conditions), _stage("self_training", conditions, teacher="supervised")]
     if recipe == "curriculum":
-        return [_alone("supervised", conditions), *_rounds(conditions, "supervised", None)]
+        return [_stage("supervised", conditions), *_rounds(conditions, "supervised", None)]
     if not second:
-        return [_alone(first, conditions)]
+        return [_stage(first, conditions)]
     start = _pretraining(conditions)
     fine_tuned = _after_moco("supervised", conditions)
     if second == "self_training":
@@ -85,10 +99,10 @@ def _plan(recipe: str, conditions: Conditions) -> list[Stage]:
 
 
 def _pretraining(conditions: Conditions) -> Stage:
-    return _alone("moco", conditions)
+    return _stage("moco", conditions)
 
 
-def _alone(recipe: str, conditions: Conditions, teacher: str | None = None) -> Stage:
+def _stage(recipe: str, conditions: Conditions, teacher: str | None = None) -> Stage:
     return Stage(recipe, {**compose(recipe, conditions), **_start(conditions)}, teacher=teacher)
 
 
@@ -97,7 +111,7 @@ def _after_moco(recipe: str, conditions: Conditions, teacher: str | None = None)
 
 
 def _rounds(conditions: Conditions, first_model: str, start: str | None) -> list[Stage]:
-    """Each round labels by the model before it, and begins anew from the same start."""
+    """Returns the rounds. Each round uses labels of the previous model and starts from the initial weights."""
     settings = compose("curriculum", conditions, after_moco=start is not None)
     settings |= {} if start else _start(conditions)
     prefix = f"{start}+" if start else ""
@@ -110,14 +124,19 @@ def _rounds(conditions: Conditions, first_model: str, start: str | None) -> list
 
 
 def _start(conditions: Conditions) -> dict[str, Any]:
-    """Where a network begins that no earlier stage has trained."""
+    """Returns the settings of the starting weights for a stage that does not continue another stage."""
     if conditions.init == "imagenet" and not conditions.weights:
         return {"pretrained": True}
     return {"weights": conditions.weights, "weights_head": "fresh"} if conditions.weights else {}
 
 
-def settings_in(stage: Stage, folder: Path) -> dict[str, Any]:
-    """The stage's settings with the folders of the stages that it needs, which lie beside its own."""
+def stage_settings(stage: Stage, folder: Path) -> dict[str, Any]:
+    """Returns the settings of a stage with the paths of the stages that it needs, and writes its labels.
+
+    Args:
+        stage: The stage.
+        folder: Parent folder of all stages.
+    """
     settings = dict(stage.settings)
     if stage.weights:
         settings |= {"weights": str(folder / stage.weights), "weights_head": "fresh"}
@@ -131,7 +150,14 @@ def settings_in(stage: Stage, folder: Path) -> dict[str, Any]:
 
 
 def write_confident_labels(run: Path, share: float, file: Path) -> None:
-    """The most confident of a run's predictions on unlabeled images; equal confidences in the order of the images."""
+    """Writes the most confident predictions of a run on unlabeled images as a CSV file with labels.
+
+    Args:
+        run: Folder of a finished run.
+        share: Fraction of the unlabeled images. Images of equal confidence keep their order.
+        file: The CSV file.
+    """
+    # Slow, and planning stages does not need them.
     import numpy as np
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""The paper's tables: the runs that fill them, and the names of their rows."""
+"""The tables of the paper: their rows, the runs that they need, and the results of these runs."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from semifine.data.sources import source_names
 from semifine.errors import UserError
 from semifine.experiments.recipes import INITS, Conditions, read_catalog, read_shipped
 from semifine.experiments.scheduler import Job, State
-from semifine.experiments.stages import plan
+from semifine.experiments.stages import plan_stages
 from semifine.methods import method_class
 
 PAPER_CLASSES = 200
-"""The paper's k are for so many classes; elsewhere they keep their proportion."""
+"""Number of classes that the paper's values of k refer to. Other data sets scale k by their number of classes."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its title, and the recipe that fills it."""
+    """A row of a table."""
 
     title: str
     recipe: str
     settings: Mapping[str, Any]
     group: str
     short: str
-    """What stands above its column, in a table of blocks."""
+    """Title of its column in a table with the layout ``blocks``."""
 
     @property
     def run_name(self) -> str | None:
-        """Where a row changes a recipe, its runs have a name of their own."""
+        """Name of the runs if the row changes settings of the recipe, such as ``soc,alpha=2.0``; otherwise None."""
         if not self.settings:
             return None
-        told = ",".join(f"{key.removeprefix('method.')}={value}" for key, value in self.settings.items())
-        return f"{self.recipe},{told}".replace("/", ":")
+        changes = ",".join(f"{key.removeprefix('method.')}={value}" for key, value in self.settings.items())
+        return f"{self.recipe},{changes}".replace("/", ":")
 
     @property
     def folder_name(self) -> str:
-        """By which the row is told from the others of its table."""
+        """Name that is unique within the table."""
         return self.run_name or self.recipe
 
 
@@ -60,45 +60,55 @@ class Table:
 
 @dataclass(frozen=True)
 class Cell:
-    """One row under one start, over the seeds."""
+    """Results of one row with one kind of starting weights, over the seeds.
+
+    Example:
+        >>> cell = Cell([{"top1": 50.0}, {"top1": 52.0}], failures=[], published=None, num_seeds=3)
+        >>> cell.text("top1"), cell.progress_note
+        ('51.0 ± 1.4', ' (2 of 3 seeds)')
+    """
 
     results: list[dict[str, Any]]
     failures: list[str]
-    """Which seeds failed at which stage, and why."""
+    """Seed, stage and reason of each failure."""
     published: str | None
+    """Numbers of the paper."""
     seconds: list[float] = field(default_factory=list)
-    """What all stages of the recipe took, for each seed."""
-    wanted: int = 0
-    """How many seeds there will be."""
-    absent: str = ""
-    """Why there can be no such runs for these images."""
+    """Time of all stages of the recipe, for each seed."""
+    num_seeds: int = 0
+    """Number of planned seeds."""
+    unavailable: str = ""
+    """Why the data set does not allow these runs."""
 
     def numbers(self, key: str) -> list[float]:
+        """Returns ``top1`` or ``top5`` of the finished runs."""
         return [result[key] for result in self.results if result.get(key) is not None]
 
     def text(self, key: str) -> str:
-        """Mean ± deviation over the seeds of ``top1`` or ``top5``."""
+        """Returns mean ± standard deviation over the seeds of ``top1`` or ``top5``."""
         numbers = self.numbers(key)
-        return spread(numbers) if numbers else "failed" if self.failures else "-"
+        return format_spread(numbers) if numbers else "failed" if self.failures else "-"
 
     @property
-    def so_far(self) -> str:
-        """Of how many seeds the numbers are, where some are missing."""
-        if not self.numbers("top1") or len(self.results) >= self.wanted:
+    def progress_note(self) -> str:
+        """Number of finished seeds; empty if all are finished."""
+        if not self.numbers("top1") or len(self.results) >= self.num_seeds:
             return ""
         failed = f", {len(self.failures)} failed" if self.failures else ""
-        return f" ({len(self.results)} of {self.wanted} seeds{failed})"
+        return f" ({len(self.results)} of {self.num_seeds} seeds{failed})"
 
 
 Jobs = dict[tuple[str, str], list[list[Job]]]
-"""(row title, init) -> for each seed the jobs of its recipe, the last of which is the result"""
+"""(row title, init) -> the jobs of the recipe for each seed; the last job gives the result."""
 
 
 def table_names() -> list[str]:
+    """Returns the names of all tables."""
     return list(read_shipped("tables.yaml"))
 
 
 def read_table(name: str) -> Table:
+    """Returns a table of ``config/experiments/tables.yaml``."""
     tables = read_shipped("tables.yaml")
     if name not in tables:
         raise UserError(f"Unknown table '{name}'. Valid ones: {', '.join(tables)}.")
@@ -113,7 +123,7 @@ def read_table(name: str) -> Table:
 
 
 def choose_rows(table: Table, methods: Sequence[str]) -> Table:
-    """The table with the rows of some methods only; a method is named by its recipe, or by the row's title."""
+    """Returns the table with the rows of some methods, given by recipe or row title."""
     if not methods:
         return table
     known = {row.recipe for row in table.rows} | {row.title for row in table.rows}
@@ -123,8 +133,8 @@ def choose_rows(table: Table, methods: Sequence[str]) -> Table:
     return replace(table, rows=tuple(row for row in table.rows if row.recipe in methods or row.title in methods))
 
 
-def absent_rows(table: Table, conditions: Conditions) -> dict[str, str]:
-    """Titles of rows that cannot be for these images, with the reason: an oracle needs the truth."""
+def unavailable_rows(table: Table, conditions: Conditions) -> dict[str, str]:
+    """Returns the reason by title for rows that the data set does not allow: an oracle needs all true classes."""
     try:
         read_catalog(conditions).with_truth_revealed()
     except UserError as error:
@@ -133,7 +143,7 @@ def absent_rows(table: Table, conditions: Conditions) -> dict[str, str]:
 
 
 def _trains_on_truth(row: Row, conditions: Conditions) -> bool:
-    methods = [method_class(stage.settings["method.name"]) for stage in plan(row.recipe, conditions)]
+    methods = [method_class(stage.settings["method.name"]) for stage in plan_stages(row.recipe, conditions)]
     return any(method.trains_on_truth for method in methods)
 
 
@@ -143,28 +153,42 @@ def plan_jobs(
     seeds: int,
     out: Path,
     num_classes: int,
-    absent: Collection[str] = (),
+    unavailable: Collection[str] = (),
 ) -> Jobs:
-    """The jobs of every cell, by row and init; rows whose titles are absent have none."""
+    """Returns the jobs of every cell.
+
+    Args:
+        table: The table.
+        columns: Conditions by kind of starting weights.
+        seeds: Number of seeds.
+        out: Folder of the runs.
+        num_classes: Number of classes of the data set.
+        unavailable: Titles of rows without jobs.
+    """
     jobs: Jobs = {}
     for row in table.rows:
-        overrides = fit_settings(row.settings, num_classes)
-        wanted = range(0 if row.title in absent else seeds)
+        overrides = scale_to_classes(row.settings, num_classes)
+        row_seeds = range(0 if row.title in unavailable else seeds)
         for init, conditions in columns.items():
             jobs[row.title, init] = [
-                _jobs_of_seed(row, overrides, replace(conditions, seed=seed), out) for seed in wanted
+                _jobs_of_seed(row, overrides, replace(conditions, seed=seed), out) for seed in row_seeds
             ]
     return jobs
 
 
 def _jobs_of_seed(row: Row, overrides: dict[str, Any], conditions: Conditions, out: Path) -> list[Job]:
     column = out / f"{conditions.init}-{conditions.unlabeled}" / f"seed-{conditions.seed}"
-    return [Job(stage, column) for stage in plan(row.recipe, conditions, overrides, row.run_name)]
+    return [Job(stage, column) for stage in plan_stages(row.recipe, conditions, overrides, row.run_name)]
 
 
-def fit_settings(settings: Mapping[str, Any], num_classes: int) -> dict[str, Any]:
-    """A row's settings for another number of classes."""
-    if num_classes <= 2:  # k = 2 is all there is: no alpha or beta is the finest
+def scale_to_classes(settings: Mapping[str, Any], num_classes: int) -> dict[str, Any]:
+    """Returns the settings of a row for a number of classes.
+
+    Example:
+        >>> scale_to_classes({"method.k": 50}, num_classes=40)
+        {'method.k': 10}
+    """
+    if num_classes <= 2:  # k is always 2, so no alpha or beta is the finest
         settings = {key: value for key, value in settings.items() if value != "finest"}
     fitted = dict(settings)
     for key, value in settings.items():
@@ -176,8 +200,17 @@ def fit_settings(settings: Mapping[str, Any], num_classes: int) -> dict[str, Any
     return fitted
 
 
-def fill(table: Table, jobs: Jobs, data: str, absent: Mapping[str, str] | None = None) -> dict[tuple[str, str], Cell]:
-    """The cells as far as their runs are finished; ``absent`` has the reasons of ``absent_rows``."""
+def fill_cells(
+    table: Table, jobs: Jobs, data: str, unavailable: Mapping[str, str] | None = None
+) -> dict[tuple[str, str], Cell]:
+    """Returns the cells with the results of all finished runs.
+
+    Args:
+        table: The table.
+        jobs: Jobs by cell.
+        data: Name of the data set. The paper has numbers for some of them.
+        unavailable: Reasons by row title, see :func:`unavailable_rows`.
+    """
     published = read_shipped("published.yaml").get(data.partition(":")[0], {}).get(table.name, {})
     cells = {}
     for (title, init), by_seed in jobs.items():
@@ -188,30 +221,31 @@ def fill(table: Table, jobs: Jobs, data: str, absent: Mapping[str, str] | None =
             failures=[text for seed, seed_jobs in enumerate(by_seed) for text in _failure(seed, seed_jobs)],
             published=published.get(init, {}).get(title),
             seconds=[sum(job.folder.read_result()["seconds"] for job in seed_jobs) for seed_jobs in finished],
-            wanted=len(by_seed),
-            absent=(absent or {}).get(title, ""),
+            num_seeds=len(by_seed),
+            unavailable=(unavailable or {}).get(title, ""),
         )
     return cells
 
 
 def _failure(seed: int, jobs: Sequence[Job]) -> list[str]:
-    """The stage at which a recipe failed; those after it only lack what it should have given."""
+    """Returns the first failed stage. Later stages fail only because they need it."""
     failed = next((job for job in jobs if job.state is State.FAILED), None)
     return [f"seed {seed} failed at {failed.stage.name}: {failed.reason}"] if failed else []
 
 
-def spread(values: Sequence[float]) -> str:
+def format_spread(values: Sequence[float]) -> str:
+    """Returns mean ± standard deviation, or the single value."""
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{deviation}"
 
 
 PUBLISHED_ON = ("semi_aves", "semi_fungi")
-FORM = "TABLE/DATASET/START/ROW"
+NAME_FORM = "TABLE/DATASET/INIT/ROW"
 
 
 @dataclass(frozen=True)
 class NamedExperiment:
-    """A row of a table, on a data set, from a start."""
+    """A row of a table with a data set and a kind of starting weights."""
 
     table: Table
     data: str
@@ -220,11 +254,12 @@ class NamedExperiment:
 
     @property
     def name(self) -> str:
+        """Name for ``semifine experiment``."""
         return "/".join((self.table.name, self.data, self.init, self.row.folder_name))
 
 
 def published_experiments() -> list[NamedExperiment]:
-    """Every row of every table, under every start and published data set."""
+    """Returns every row of every table, for all starting weights and the data sets of the paper."""
     tables = [read_table(name) for name in table_names()]
     return [
         NamedExperiment(table, data, init, row)
@@ -236,15 +271,20 @@ def published_experiments() -> list[NamedExperiment]:
 
 
 def find_experiment(name: str) -> NamedExperiment:
-    """The experiment of that name, on any source of data; what is wrong with the name is said."""
+    """Returns an experiment by name, for any data source.
+
+    Example:
+        >>> find_experiment("table2/synthetic/scratch/soc,alpha=2.0").row.title
+        'alpha = 2'
+    """
     parts = name.split("/")
     if len(parts) != 4:
-        raise UserError(f"'{name}' is not of the form {FORM}; 'semifine list experiments' shows such names.")
+        raise UserError(f"'{name}' does not have the form {NAME_FORM}; 'semifine list experiments' lists names.")
     table, data, init, row_name = parts
     rows = {row.folder_name: row for row in read_table(table).rows}
     for part, what, valid in (
         (data, "data set", source_names()),
-        (init, "start", INITS),
+        (init, "init", INITS),
         (row_name, f"row of {table}", rows),
     ):
         if part not in valid:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 
+from semifine.data.sources import is_own_photos
 from semifine.methods.registry import method_display
 from semifine.report.formatting import MISSING, NO_BREAK_SPACE
 from semifine.report.run_settings import SettingRow, flatten, settings_rows
@@ -20,7 +21,7 @@ def group_by_data(runs: Sequence[Run]) -> list[list[int]]:
 def data_name(run: Run) -> str:
     """Returns the name of a data set, such as ``semi_cub``, or the name of the user's folder or table."""
     source, _, root = run.data.partition(":")
-    return Path(root).name if root and source in ("folder", "table") else source
+    return Path(root).name if root and is_own_photos(source) else source
 
 
 def data_labels(runs: Sequence[Run]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a person sees while many runs go on."""
+"""Shows the progress of many training runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from semifine.experiments.formats import INIT_NAMES
 from semifine.experiments.scheduler import Job, State
 from semifine.experiments.tables import Jobs
 
-MARKS = {State.WAITING: "·", State.DONE: "✓", State.FAILED: "✗"}
+SYMBOLS = {State.WAITING: "·", State.DONE: "✓", State.FAILED: "✗"}
 
 
-class GridView:
-    """A live table on a terminal; elsewhere one line for each run that ends."""
+class GridProgress:
+    """Shows a live table on a terminal, otherwise prints a line when a run ends.
+
+    Args:
+        jobs: All jobs.
+        cells: Jobs by cell of the table.
+        console: Terminal or file to print to.
+    """
 
     def __init__(self, jobs: Sequence[Job], cells: Jobs, console: Console) -> None:
         self._jobs = jobs
         self._cells = cells
         self._console = console
-        self._told: set[int] = set()
+        self._printed: set[int] = set()
         self._live = Live(console=console, refresh_per_second=2) if console.is_terminal else None
 
-    def __enter__(self) -> GridView:
+    def __enter__(self) -> GridProgress:
         if self._live:
             self._live.start()
         return self
@@ -37,17 +43,18 @@ class GridView:
             self._live.stop()
 
     def update(self) -> None:
+        """Shows the current states of the jobs."""
         if self._live:
             self._live.update(Group(self._grid(), self._summary()))
             return
         for number, job in enumerate(self._jobs):
-            if number not in self._told and job.state in (State.DONE, State.FAILED):
-                self._told.add(number)
+            if number not in self._printed and job.state in (State.DONE, State.FAILED):
+                self._printed.add(number)
                 reason = f": {job.reason}" if job.reason else ""
                 self.log(f"{job.folder.path} {job.state.value}{reason}")
 
     def log(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line, above the live table if there is one."""
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def _grid(self) -> RichTable:
@@ -56,19 +63,19 @@ class GridView:
         for init in inits:
             grid.add_column(INIT_NAMES[init])
         for title in dict.fromkeys(title for title, _ in self._cells):
-            seeds = (" ".join(self._mark(jobs) for jobs in self._cells[title, init]) for init in inits)
+            seeds = (" ".join(self._symbol(jobs) for jobs in self._cells[title, init]) for init in inits)
             grid.add_row(title, *seeds)
         return grid
 
-    def _mark(self, jobs: Sequence[Job]) -> str:
-        """One seed of a cell: its running stage, or how it stands."""
+    def _symbol(self, jobs: Sequence[Job]) -> str:
+        """Returns the progress of the running stage of one seed, or the state of the seed."""
         running = next((job for job in jobs if job.state is State.RUNNING), None)
         if running is not None:
-            which = f"{jobs.index(running) + 1}/{len(jobs)} " if len(jobs) > 1 else ""
-            return f"{which}{running.progress():.0%}"
+            stage = f"{jobs.index(running) + 1}/{len(jobs)} " if len(jobs) > 1 else ""
+            return f"{stage}{running.progress():.0%}"
         if any(job.state is State.FAILED for job in jobs):
-            return MARKS[State.FAILED]
-        return MARKS[jobs[-1].state]
+            return SYMBOLS[State.FAILED]
+        return SYMBOLS[jobs[-1].state]
 
     def _summary(self) -> Text:
         done = sum(job.state is State.DONE for job in self._jobs)
