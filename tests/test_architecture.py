@@ -78,6 +78,20 @@ def imports_in_functions() -> Iterator[tuple[str, int, str]]:
                 yield name, found.line, found.module
 
 
+def packages_loaded_by(module: str) -> set[str]:
+    """Returns the packages that importing a module of semifine loads, directly or through its other modules."""
+    packages: set[str] = set()
+    seen, pending = set[str](), [module]
+    while pending:
+        name = pending.pop()
+        if name in FILES and name not in seen:
+            seen.add(name)
+            imported = [found.module for found in imports_of(FILES[name], frozenset(FILES)) if not found.in_function]
+            packages |= {imported_name.split(".")[0] for imported_name in imported}
+            pending += imported
+    return packages
+
+
 def test_imports_inside_functions_have_a_comment() -> None:
     """The comment is in the line of the import or above the group of imports."""
     uncommented = []
@@ -97,8 +111,7 @@ def test_imports_inside_functions_are_slow_optional_or_at_the_edge() -> None:
     for name, line, module in imports_in_functions():
         if f"{name}.".startswith(tuple(f"{edge}." for edge in EDGE)) or module not in FILES:
             continue
-        needs = {found.module.split(".")[0] for found in imports_of(FILES[module]) if not found.in_function}
-        if not needs & SLOW_OR_OPTIONAL:
+        if not packages_loaded_by(module) & SLOW_OR_OPTIONAL:
             wrong.append(f"{name}:{line} imports {module}")
     assert not wrong, "these imports belong at the top of the file"
 

@@ -1,4 +1,4 @@
-"""Damaged checkpoints, losses that are not finite, full disks, memory that does not suffice."""
+"""Damaged checkpoints, non-finite losses, full disks, exhausted memory."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from semifine.training.fabric import create_fabric
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
-from tests.faults.test_safe_loading import renew_checksums
 
 
 class Notes(Display):
-    """Keeps what would be said."""
+    """Records the log lines."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def log(self, text: str) -> None:
-        self.said.append(text)
+        self.lines.append(text)
 
 
 def run(out: Path, *, resume: bool = False, display: Display | None = None, **more: Any) -> dict[str, Any]:
@@ -43,7 +42,7 @@ def run(out: Path, *, resume: bool = False, display: Display | None = None, **mo
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run."""
+    """A complete run."""
     out = tmp_path_factory.mktemp("whole") / "run"
     run(out)
     return out
@@ -51,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def unfinished(whole: Path, tmp_path: Path) -> Path:
-    """A copy of the undisturbed run that has yet to write its result."""
+    """A copy of the complete run without its result."""
     out = Path(shutil.copytree(whole, tmp_path / "run", symlinks=True))
     (out / "result.json").unlink()
     return out
@@ -62,7 +61,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def logged_numbers(out: Path) -> list[dict[str, Any]]:
-    """All but the times, which no run repeats."""
+    """Returns the logged records without times."""
     times = {"images_per_second", "step_seconds", "data_wait"}
     records = RunFolder(out).read_metrics()
     return [{name: value for name, value in record.items() if name not in times} for record in records]
@@ -82,44 +81,32 @@ def damage(file: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["bit flipped", "truncated", "missing"])
 @pytest.mark.parametrize("file", ["model.safetensors", "training.pt", "checksums.json"])
-def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(
     file: str, how: str, whole: Path, unfinished: Path
 ) -> None:
     damage(unfinished / "checkpoints" / "last" / file, how)
     notes = Notes()
     run(unfinished, resume=True, display=notes)
-    assert any("is damaged" in text and "step-00000012" in text for text in notes.said)
+    assert any("is damaged" in text and "step-00000012" in text for text in notes.lines)
     torch.testing.assert_close(weights(unfinished), weights(whole), rtol=0, atol=0)
-    assert logged_numbers(unfinished) == logged_numbers(whole), "though step 8 lies between two logs"
+    assert logged_numbers(unfinished) == logged_numbers(whole), "step 8 lies between two log lines"
 
 
-def test_a_checkpoint_of_before_some_of_its_parts_were_kept_is_taken_up(whole: Path, unfinished: Path) -> None:
-    checkpoint = unfinished / "checkpoints" / "step-00000008"
-    state = torch.load(checkpoint / "training.pt", weights_only=True)
-    for part in ("meters", "loss_scale", "nonfinite", "clusters", "history"):
-        del state[part]
-    torch.save(state, checkpoint / "training.pt")
-    renew_checksums(checkpoint)
-    damage(unfinished / "checkpoints" / "step-00000012" / "training.pt", "truncated")
-    run(unfinished, resume=True)
-    torch.testing.assert_close(weights(unfinished), weights(whole), rtol=0, atol=0)
-
-
-def test_the_loss_scale_of_fp16_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a stand-in, because a scale needs a GPU."""
+def test_the_loss_scale_of_fp16_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uses a mock, because a loss scale needs a GPU."""
     kind = type(create_fabric(tiny_settings().train).strategy.precision)
     taken: list[dict[str, float]] = []
     monkeypatch.setattr(kind, "state_dict", lambda _: {"scale": 8.0})
     monkeypatch.setattr(kind, "load_state_dict", lambda _, state: taken.append(state))
     out = tmp_path / "run"
     run(out)
-    assert not taken, "there was nothing to take up"
+    assert not taken, "there was nothing to restore"
     (out / "result.json").unlink()
     run(out, resume=True)
     assert taken == [{"scale": 8.0}]
 
 
-def test_with_no_whole_checkpoint_a_run_begins_anew(whole: Path, unfinished: Path) -> None:
+def test_without_an_intact_checkpoint_a_run_starts_from_the_beginning(whole: Path, unfinished: Path) -> None:
     for checkpoint in (unfinished / "checkpoints").glob("step-*"):
         damage(checkpoint / "training.pt", "truncated")
     found, notes = newest_checkpoint(unfinished / "checkpoints")
@@ -148,29 +135,29 @@ def test_damaged_weights_of_the_best_evaluation_are_not_used(how: str, unfinishe
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("lr: fast", "lr must be a number, not 'fast'"),
         ("crop_scale: [2, 1]", "crop_scale must satisfy 0 < low <= high <= 1"),
         ("itrations: 12", "Unknown setting 'itrations'"),
     ],
 )
-def test_a_damaged_setting_is_told_with_its_file(
-    line: str, told: str, unfinished: Path, capsys: pytest.CaptureFixture[str]
+def test_an_invalid_setting_is_an_error_naming_the_file(
+    line: str, message: str, unfinished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = unfinished / "settings.yaml"
-    file.write_text(f"{file.read_text()}{line}\n")  # of two lines with the same key the later counts
-    with pytest.raises(UserError, match=re.escape(f"{file}: {told}")):
+    file.write_text(f"{file.read_text()}{line}\n")  # the last of two lines with the same key is used
+    with pytest.raises(UserError, match=re.escape(f"{file}: {message}")):
         run(unfinished, resume=True)
     assert main(["train", "--out", str(unfinished), "--resume", "--lr", "0.1"]) == 2
     error = capsys.readouterr().err
-    assert f"{file}: {told}" in error
+    assert f"{file}: {message}" in error
     assert error.count("\n") == 1
 
 
 @pytest.fixture
 def _bad_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sixth step's loss is not a number."""
+    """The loss of the sixth step is NaN."""
     forward = FixMatch.forward
 
     def broken(self: FixMatch, networks: Any, batch: Any, progress: Any) -> Any:
@@ -183,7 +170,7 @@ def _bad_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_bad_loss")
-def test_a_loss_that_is_no_number_stops_before_anything_of_it_is_saved(tmp_path: Path) -> None:
+def test_a_nonfinite_loss_stops_before_a_checkpoint_is_saved(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"The loss of step 5 is not a finite number; its batch of 12 images begins with"
     ):
@@ -195,21 +182,21 @@ def test_a_loss_that_is_no_number_stops_before_anything_of_it_is_saved(tmp_path:
 
 
 @pytest.mark.usefixtures("_bad_loss")
-def test_such_a_batch_can_be_skipped(tmp_path: Path) -> None:
+def test_a_batch_with_a_nonfinite_loss_can_be_skipped(tmp_path: Path) -> None:
     notes = Notes()
     result = run(tmp_path / "run", method="fixmatch", on_nonfinite="skip", display=notes)
     assert result["top1"] is not None
     assert all(torch.isfinite(value).all() for value in weights(tmp_path / "run").values())
-    assert any("1 step so far" in text and "the first was step 5" in text for text in notes.said)
+    assert any("1 step so far" in text and "the first was step 5" in text for text in notes.lines)
 
 
-def test_skipping_changes_nothing_where_all_losses_are_finite(tmp_path: Path) -> None:
+def test_skipping_changes_nothing_if_all_losses_are_finite(tmp_path: Path) -> None:
     run(tmp_path / "stop", method="fixmatch")
     run(tmp_path / "skip", method="fixmatch", on_nonfinite="skip")
     torch.testing.assert_close(weights(tmp_path / "skip"), weights(tmp_path / "stop"), rtol=0, atol=0)
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
+def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_resumes(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = checkpoint_module.save_weights
@@ -225,14 +212,14 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_goes_on(
         save(tensors, path)
 
     monkeypatch.setattr(checkpoint_module, "save_weights", full)
-    with pytest.raises(UserError, match=r"could not be written .*No space left on device.*go on with --resume"):
+    with pytest.raises(UserError, match=r"could not be written .*No space left on device.*continue with --resume"):
         run(tmp_path / "run")
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("*step*")] == ["step-00000004"]
     run(tmp_path / "run", resume=True)
     torch.testing.assert_close(weights(tmp_path / "run"), weights(whole), rtol=0, atol=0)
 
 
-def test_memory_that_does_not_suffice_says_what_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exhausted_memory_names_the_settings_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -242,7 +229,7 @@ def test_memory_that_does_not_suffice_says_what_to_lower(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("how", ["truncated", "missing link"])
-def test_a_finished_run_without_its_last_checkpoint_is_made_whole(
+def test_a_finished_run_without_its_last_checkpoint_is_repaired(
     whole: Path, tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = Path(shutil.copytree(whole, tmp_path / "run", symlinks=True))
@@ -258,7 +245,7 @@ def test_a_finished_run_without_its_last_checkpoint_is_made_whole(
 
 
 @pytest.mark.parametrize(("name", "content"), [("classes.json", "{}"), ("settings.yaml", "")])
-def test_a_file_without_content_is_named(
+def test_an_empty_file_is_an_error_naming_it(
     whole: Path, tmp_path: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = Path(shutil.copytree(whole, tmp_path / "run", symlinks=True))

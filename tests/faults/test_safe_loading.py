@@ -1,4 +1,4 @@
-"""Files that hold code in place of data: whatever reads them, the code does not run."""
+"""Files with code instead of data: no reader executes the code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from semifine.cli.main import main
-from semifine.data.decode import digest_of
-from semifine.runs.checkpoint import CHECKSUMS, TRAINING, WEIGHTS
+from semifine.data.decode import compute_digest
+from semifine.runs.checkpoint import CHECKSUMS, TRAINING_STATE, WEIGHTS
 from tests.faults.bad_files import encoded, finished_run
 
 SOURCES = Path(__file__).parents[2] / "src" / "semifine"
@@ -33,7 +33,7 @@ class Hostile:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run that could be resumed, in a folder of which the test knows every file."""
+    """A run that can be resumed."""
     monkeypatch.chdir(tmp_path)
     out = Path(shutil.copytree(finished_run(), tmp_path / "run", symlinks=True))
     (out / "result.json").unlink()
@@ -45,13 +45,15 @@ def resume(run: Path) -> int:
 
 
 def renew_checksums(checkpoint: Path) -> None:
-    """As somebody would who can write the checkpoint itself."""
-    checksums = {name: hashlib.blake2b((checkpoint / name).read_bytes()).hexdigest() for name in (TRAINING, WEIGHTS)}
+    """Updates the checksums, as an attacker with access to the checkpoint would."""
+    checksums = {
+        name: hashlib.blake2b((checkpoint / name).read_bytes()).hexdigest() for name in (TRAINING_STATE, WEIGHTS)
+    }
     (checkpoint / CHECKSUMS).write_text(json.dumps(checksums))
 
 
 def test_the_hostile_file_is_hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else none of the tests here would show anything."""
+    """Verifies that the other tests can fail."""
     monkeypatch.chdir(tmp_path)
     pickle.loads(pickle.dumps(Hostile()))
     assert Path("executed").exists()
@@ -61,12 +63,12 @@ def test_the_hostile_file_is_hostile(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_training_state(form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = run / "checkpoints" / "last"
     if form == "torch":
-        torch.save({"step": 1, "method": Hostile()}, checkpoint / TRAINING)
+        torch.save({"step": 1, "method": Hostile()}, checkpoint / TRAINING_STATE)
     else:
-        (checkpoint / TRAINING).write_bytes(pickle.dumps(Hostile()))
+        (checkpoint / TRAINING_STATE).write_bytes(pickle.dumps(Hostile()))
     renew_checksums(checkpoint)
     assert resume(run) == 2
-    assert "training.pt is no training state of ours" in capsys.readouterr().err
+    assert "training.pt is not a training state of semifine" in capsys.readouterr().err
     assert not Path("executed").exists()
 
 
@@ -95,7 +97,7 @@ def test_settings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_decoded_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """An index whose checksum is right and whose array is an object: noticed, not opened, made again."""
+    """An index with a valid checksum and an array of objects is reported, not opened, and written again."""
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(["a", "b"]):
         (tmp_path / "photos" / "labeled" / name).mkdir(parents=True)
@@ -107,7 +109,7 @@ def test_decoded_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     np.savez(index, offset=np.array([Hostile()], dtype=object))
     (store / "index.npz").write_bytes(index.getvalue())
     about = json.loads((store / "store.json").read_text())
-    (store / "store.json").write_text(json.dumps(about | {"index": digest_of(index.getvalue()).hex()}))
+    (store / "store.json").write_text(json.dumps(about | {"index": compute_digest(index.getvalue()).hex()}))
     capsys.readouterr()
     assert main(command) == 0
     assert "are damaged (Object arrays cannot be loaded" in capsys.readouterr().err
@@ -115,7 +117,7 @@ def test_decoded_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_nothing_in_the_code_reads_pickles() -> None:
-    """Every call that could run code from a file says that it must not."""
+    """Every call that could execute code from a file forbids it."""
     safe = {"torch.load": "weights_only=True", "np.load": "allow_pickle=False"}
     forbidden = {"pickle.load", "pickle.loads", "pickle.Unpickler", "yaml.load", "yaml.unsafe_load", "pd.read_pickle"}
     found: set[str] = set()
@@ -127,4 +129,4 @@ def test_nothing_in_the_code_reads_pickles() -> None:
                 if name in safe:
                     assert safe[name] in ast.unparse(node), f"{file}, line {node.lineno}"
                     found.add(name)
-    assert found == set(safe), "this test looks for calls that are no longer there"
+    assert found == set(safe), "this test expects calls that no longer exist"

@@ -1,4 +1,4 @@
-"""A Camtrap DP package of predictions: its tables refer to each other and say only what is known."""
+"""The tables of a Camtrap DP package are consistent and contain only known facts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 from PIL import Image
 
 from semifine.cli.main import main
-from semifine.data.photo_metadata import PhotoMetadata, photo_metadata
+from semifine.data.photo_metadata import PhotoMetadata, read_photo_metadata
 from semifine.errors import UserError
 from semifine.inference import camtrap
 from semifine.inference.camtrap import check_folder, write_package
 
 FILE_PATH = r"^(?=^[^./~])(^((?!\.{2}).)*$).*$"
-"""What the schema of Camtrap DP 1.0.1 wants of a filePath."""
+"""Pattern of a filePath in the schema of Camtrap DP 1.0.1."""
 
 
-def shoot(file: Path, seconds: int, zone: str = "+02:00") -> None:
-    """A photo with time, zone, place and camera, as a camera trap writes them."""
+def write_photo(file: Path, seconds: int, zone: str = "+02:00") -> None:
+    """Writes a photo with the EXIF data of a camera trap."""
     file.parent.mkdir(parents=True, exist_ok=True)
     exif = Image.Exif()
     exif[0x010F], exif[0x0110] = "Reconyx", "PC800"
@@ -42,7 +42,7 @@ def read(path: Path) -> list[dict[str, str]]:
 def package(soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for second in (3, 9):
-        shoot(tmp_path / "card" / "ridge" / f"IMG {second}.jpg", second)
+        write_photo(tmp_path / "card" / "ridge" / f"IMG {second}.jpg", second)
     Image.new("RGB", (30, 30), "green").save(tmp_path / "card" / "no time.png")
     names = json.loads((soc_folder / "classes.json").read_text())["names"]
     (tmp_path / "taxa.csv").write_text("species,kingdom\n" + "".join(f"{name},Animalia\n" for name in names))
@@ -51,7 +51,7 @@ def package(soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return tmp_path / "package"
 
 
-def test_the_tables_fit_together(package: Path) -> None:
+def test_tables_are_consistent(package: Path) -> None:
     deployments, media, observations = (read(package / f"{n}.csv") for n in ("deployments", "media", "observations"))
     assert {row["deploymentID"] for row in media} == {row["deploymentID"] for row in deployments}
     assert [row["mediaID"] for row in observations] == [row["mediaID"] for row in media]
@@ -65,7 +65,7 @@ def test_the_tables_fit_together(package: Path) -> None:
         assert datetime.fromisoformat(row["classificationTimestamp"]).tzinfo is not None
         if row["observationType"] == "animal":
             assert 0.9 <= float(row["classificationProbability"]) <= 1
-            assert row["scientificName"] == "Animalia", "so short a run is sure of no species"
+            assert row["scientificName"] == "Animalia", "so short a run predicts no species with a high probability"
     described = json.loads((package / "datapackage.json").read_text())
     assert {"scientificName": "Animalia", "taxonRank": "kingdom"} in described["taxonomic"]
     assert [resource["path"] for resource in described["resources"]] == [
@@ -75,7 +75,7 @@ def test_the_tables_fit_together(package: Path) -> None:
     ]
 
 
-def test_times_and_places_are_those_of_the_camera(package: Path) -> None:
+def test_times_and_places_come_from_exif(package: Path) -> None:
     deployments = {row["deploymentID"]: row for row in read(package / "deployments.csv")}
     ridge, other = deployments["card/ridge"], deployments["card"]
     assert (ridge["deploymentStart"], ridge["deploymentEnd"]) == (
@@ -84,10 +84,10 @@ def test_times_and_places_are_those_of_the_camera(package: Path) -> None:
     )
     assert (float(ridge["latitude"]), float(ridge["longitude"])) == (-33.51, 18.25)
     assert (ridge["cameraModel"], ridge["timestampIssues"]) == ("Reconyx-PC800", "false")
-    assert (other["latitude"], other["timestampIssues"]) == ("", "true"), "what is not known is not invented"
+    assert (other["latitude"], other["timestampIssues"]) == ("", "true"), "unknown values stay empty"
 
 
-def test_a_folder_with_something_in_it_is_left_alone(package: Path, soc_folder: Path) -> None:
+def test_an_existing_package_is_not_overwritten(package: Path, soc_folder: Path) -> None:
     options = ["--out", "q.csv", "--camtrap-dp", "package", "--device", "cpu"]
     assert main(["predict", str(soc_folder), "card", *options]) == 2
     assert not (package.parent / "q.csv").exists()
@@ -111,7 +111,7 @@ def taxa_of(package: Path) -> dict[str, str | None]:
     return {taxon["scientificName"]: taxon.get("taxonRank") for taxon in described["taxonomic"]}
 
 
-def test_the_classes_of_a_model_are_no_taxonomic_class(tmp_path: Path) -> None:
+def test_model_classes_are_not_a_taxonomic_class(tmp_path: Path) -> None:
     records = [record("a.jpg", "Parus major", "Parus major", "class"), record("b.jpg", "Parus major", "Parus", "genus")]
     write_package(records, tmp_path / "a", "test", ["class", "genus"])
     assert taxa_of(tmp_path / "a") == {"Parus major": None, "Parus": "genus"}
@@ -122,40 +122,40 @@ def test_the_classes_of_a_model_are_no_taxonomic_class(tmp_path: Path) -> None:
     write_package(records, tmp_path / "b", "test", ["Species", "class"])
     assert taxa_of(tmp_path / "b") == {"Parus major": "species", "Aves": "class"}
     write_package(records[:1], tmp_path / "c", "test")
-    assert taxa_of(tmp_path / "c") == {"Parus major": None}, "nobody said what the classes are"
+    assert taxa_of(tmp_path / "c") == {"Parus major": None}, "the rank of the classes is unknown"
 
 
-def test_a_package_beside_its_photos_names_them_by_their_place_in_it(tmp_path: Path) -> None:
-    shoot(tmp_path / "card" / "ridge" / "IMG 3.jpg", 3)
-    shoot(tmp_path / "other" / "IMG..4.jpg", 4)
-    shoot(tmp_path / "card" / ".hidden.jpg", 5)
+def test_a_package_in_the_folder_of_photos_has_relative_paths(tmp_path: Path) -> None:
+    write_photo(tmp_path / "card" / "ridge" / "IMG 3.jpg", 3)
+    write_photo(tmp_path / "other" / "IMG..4.jpg", 4)
+    write_photo(tmp_path / "card" / ".hidden.jpg", 5)
     paths = [str(tmp_path / name) for name in ("card/ridge/IMG 3.jpg", "other/IMG..4.jpg", "card/.hidden.jpg")]
-    gaps = write_package([record(path, "Parus", "Parus", "genus") for path in paths], tmp_path / "card", "test")
+    notes = write_package([record(path, "Parus", "Parus", "genus") for path in paths], tmp_path / "card", "test")
     named = [row["filePath"] for row in read(tmp_path / "card" / "media.csv")]
     assert named[0] == "ridge/IMG 3.jpg"
     assert all(name.startswith("file:///") for name in named[1:])
     assert all(re.match(FILE_PATH, name) for name in named)
-    assert any("2 photos are not in the package" in gap for gap in gaps)
-    with pytest.raises(UserError, match=r"holds datapackage\.json already"):
+    assert any("2 photos are outside the package" in note for note in notes)
+    with pytest.raises(UserError, match=r"contains datapackage\.json already"):
         check_folder(tmp_path / "card")
 
 
-def test_a_camera_that_gives_no_time_zone_is_told_of(tmp_path: Path) -> None:
-    shoot(tmp_path / "ridge" / "a.jpg", 3)
-    shoot(tmp_path / "valley" / "b.jpg", 4, zone="")
-    shoot(tmp_path / "valley" / "c.jpg", 5)
+def test_a_missing_time_zone_is_reported(tmp_path: Path) -> None:
+    write_photo(tmp_path / "ridge" / "a.jpg", 3)
+    write_photo(tmp_path / "valley" / "b.jpg", 4, zone="")
+    write_photo(tmp_path / "valley" / "c.jpg", 5)
     paths = [str(tmp_path / name) for name in ("ridge/a.jpg", "valley/b.jpg", "valley/c.jpg")]
-    gaps = write_package([record(path, "Parus", "Parus", "genus") for path in paths], tmp_path / "package", "test")
+    notes = write_package([record(path, "Parus", "Parus", "genus") for path in paths], tmp_path / "package", "test")
     deployments = read(tmp_path / "package" / "deployments.csv")
     assert [row["timestampIssues"] for row in deployments] == ["false", "true"]
-    assert "deployments.csv: 1 deployment: the cameras give no time zone; UTC is assumed" in gaps
+    assert "deployments.csv: 1 deployment: the cameras record no time zone; UTC is assumed" in notes
 
 
-def test_the_current_folder_is_a_deployment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_folder_is_a_deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card = tmp_path / "card"
     paths = ["a.jpg", "photos/b.jpg", "card/c.jpg"]
     for second, path in enumerate(paths):
-        shoot(card / path, second)
+        write_photo(card / path, second)
     monkeypatch.chdir(card)
     write_package([record(path, "Parus", "Parus", "genus") for path in paths], Path(), "test")
     deployments = read(card / "deployments.csv")
@@ -165,7 +165,7 @@ def test_the_current_folder_is_a_deployment_of_its_own(tmp_path: Path, monkeypat
     assert (described["project"]["title"], described["name"]) == ("card", "card")
 
 
-def test_every_medium_is_an_image_whatever_its_name(tmp_path: Path) -> None:
+def test_media_types_are_image_types_for_any_suffix(tmp_path: Path) -> None:
     names = {"x.txt": "image/jpeg", "y.mpg": "image/png", "none": "image/webp", "z.png": "image/png"}
     for name, kind in names.items():
         Image.new("RGB", (20, 20)).save(tmp_path / name, kind.removeprefix("image/"))
@@ -174,20 +174,20 @@ def test_every_medium_is_an_image_whatever_its_name(tmp_path: Path) -> None:
     assert [row["fileMediatype"] for row in read(tmp_path / "media.csv")] == [*names.values(), "image/jpeg"]
 
 
-def test_what_is_to_be_filled_in_is_said_even_when_quiet(
+def test_missing_fields_are_printed_even_with_quiet(
     onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shoot(tmp_path / "a.jpg", 3)
+    write_photo(tmp_path / "a.jpg", 3)
     options = ["--out", str(tmp_path / "p.csv"), "--camtrap-dp", str(tmp_path / "package"), "--quiet"]
     assert main(["predict", str(onnx_file), str(tmp_path / "a.jpg"), *options]) == 0
-    assert "contributors, project and licenses are yours to fill in" in capsys.readouterr().err
+    assert "contributors, project and licenses have to be filled in" in capsys.readouterr().err
 
 
-def test_a_package_is_whole_or_absent(
+def test_a_package_is_complete_or_absent(
     soc_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for second in (3, 9):
-        shoot(tmp_path / "card" / f"{second}.jpg", second)
+        write_photo(tmp_path / "card" / f"{second}.jpg", second)
     card, package = tmp_path / "card", tmp_path / "package"
     command = ["predict", str(soc_folder), str(card), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]
     command += ["--camtrap-dp", str(package), "--resume"]
@@ -195,10 +195,10 @@ def test_a_package_is_whole_or_absent(
     def stop(file: str) -> PhotoMetadata:
         if file.endswith("9.jpg"):
             raise KeyboardInterrupt
-        return photo_metadata(file)
+        return read_photo_metadata(file)
 
     with monkeypatch.context() as patched:
-        patched.setattr(camtrap, "photo_metadata", stop)
+        patched.setattr(camtrap, "read_photo_metadata", stop)
         assert main(command) == 130
     assert "repeat the command with --resume" in capsys.readouterr().err
     assert not list(package.iterdir())

@@ -19,13 +19,13 @@ def test_clusters_choose_what_the_selector_chooses(options: dict[str, object]) -
     for _ in range(40):
         selector((3 * torch.randn(20, 12)).softmax(1), torch.randint(50, (20,)))
     probs = (4 * torch.rand(500, 1) * torch.randn(500, 12)).softmax(1)
-    clusters = ClassClusters(selector.assignment.numpy(), selector.granularity.first_confidences().numpy())
+    clusters = ClassClusters(selector.assignment.numpy(), selector.granularity.min_confidences().numpy())
     assert np.array_equal(clusters.candidates(probs.numpy()), selector.select(probs).candidates.numpy())
 
 
-def test_first_confidences_are_exact_to_the_last_bit() -> None:
+def test_min_confidences_are_exact_to_the_last_bit() -> None:
     selector = SoftLabelSelector(30, 5, alpha=2.0)
-    first = selector.granularity.first_confidences()
+    first = selector.granularity.min_confidences()
     assert (selector.granularity(first) == selector.sizes).all()
     below = torch.nextafter(first[1:], torch.zeros(()).double())
     assert (selector.granularity(below) == selector.sizes[:-1]).all()

@@ -1,4 +1,4 @@
-"""One folder a class, a share of labels: from photos to predictions through the command line."""
+"""From a folder per class to predictions through the command line."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def test_from_folders_of_classes_to_predictions(tmp_path: Path, capsys: pytest.C
     out = tmp_path / "run"
     options = ["--labels-per-class", "25", *OPTIONS]
     assert main(["train", str(photos), *options, "--cache", str(tmp_path / "cache"), "--out", str(out)]) == 0
-    said = capsys.readouterr().err
-    assert "4 classes, 80 labeled, 60 unlabeled, 20 val, 12 test" in said
-    assert "chosen from the data: image_size 32 (photos are about 48 pixels across), batch_size 32" in said
-    assert "memory: about" in said
-    assert "calibrated on 20 validation images" in said
+    log = capsys.readouterr().err
+    assert "4 classes, 80 labeled, 60 unlabeled, 20 val, 12 test" in log
+    assert "chosen from the data: image_size 32 (photos are about 48 pixels across), batch_size 32" in log
+    assert "memory: about" in log
+    assert "calibrated on 20 validation images" in log
     written = yaml.safe_load((out / "settings.yaml").read_text())
     assert (written["data"]["labels_per_class"], written["image_size"], written["iterations"]) == (25, 32, 6)
     assert main(["predict", str(out), str(photos / "test"), "--out", str(tmp_path / "p.jsonl"), "--device", "cpu"]) == 0
@@ -42,7 +42,7 @@ def test_from_folders_of_classes_to_predictions(tmp_path: Path, capsys: pytest.C
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Photos in a folder, and a run that learned from them but was never calibrated."""
+    """Photos in a folder, and a run on them without its calibration."""
     folder = tmp_path_factory.mktemp("own")
     settings = synthetic.Settings(
         genera=2, species=2, labeled_per_class=20, unlabeled_per_class=2, val_per_class=0, test_per_class=3
@@ -54,7 +54,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("change", ["renamed", "added"])
-def test_other_classes_than_those_that_were_learned_are_noticed(
+def test_changed_classes_are_an_error(
     trained: tuple[Path, Path], tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos, run = (Path(shutil.copytree(folder, tmp_path / folder.name, symlinks=True)) for folder in trained)
@@ -68,23 +68,23 @@ def test_other_classes_than_those_that_were_learned_are_noticed(
             (photos / split / "Aardvark").mkdir()
             for file in (photos / split / first).iterdir():
                 ImageOps.mirror(Image.open(file)).save(photos / split / "Aardvark" / file.name)
-    changes = f"gone: {first}, new: Zebra" if change == "renamed" else "new: Aardvark"
-    told = f"has other classes than it learned ({changes})"
+    changes = f"missing: {first}, new: Zebra" if change == "renamed" else "new: Aardvark"
+    message = f"has changed its classes ({changes})"
     before = (run / "classes.json").read_bytes()
     capsys.readouterr()
     assert main(["evaluate", str(run), "--device", "cpu"]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert main(["predict", str(run), str(photos / "test"), "--out", str(tmp_path / "p.csv"), "--device", "cpu"]) == 0
-    assert told in capsys.readouterr().err, "without calibration, and it says why"
+    assert message in capsys.readouterr().err, "predicts without calibration and prints the reason"
     assert not (run / "calibration.json").exists()
     (run / "result.json").unlink()
     assert main(["train", "--out", str(run), "--resume"]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert (run / "classes.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("out", ["run", "runs/one"])
-def test_a_run_may_lie_among_the_folders_of_classes(
+def test_the_run_folder_may_be_inside_the_data_set(
     trained: tuple[Path, Path], tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photos = Path(shutil.copytree(trained[0] / "labeled", tmp_path / "photos"))
@@ -112,16 +112,16 @@ def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "absent").exists()
 
 
-def test_a_run_goes_on_when_it_is_told_where_its_photos_are_now(
+def test_a_run_can_be_used_after_its_photos_were_moved(
     trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos, run = (Path(shutil.copytree(folder, tmp_path / folder.name, symlinks=True)) for folder in trained)
     settings = run / "settings.yaml"
     settings.write_text(settings.read_text().replace(str(trained[0]), str(tmp_path / "where it was")))
     assert main(["evaluate", str(run), "--device", "cpu"]) == 2
-    told = capsys.readouterr().err
-    assert str(settings) in told
-    assert "if it was moved, give the new path" in told
+    error = capsys.readouterr().err
+    assert str(settings) in error
+    assert "if it was moved, give the new path" in error
     settings.write_text(settings.read_text().replace(str(tmp_path / "where it was"), str(photos)))
     assert main(["evaluate", str(run), "--device", "cpu"]) == 0
     assert main(["train", "--out", str(run), "--resume"]) == 0

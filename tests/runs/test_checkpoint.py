@@ -10,10 +10,10 @@ import torch
 from semifine.errors import UserError
 from semifine.files import write_atomically
 from semifine.runs.checkpoint import (
-    forget_best_after,
     load_training_state,
     load_weights,
     newest_checkpoint,
+    remove_best_after,
     save_best,
     save_checkpoint,
 )
@@ -24,7 +24,7 @@ def save(folder: Path, step: int) -> None:
     save_checkpoint(folder, step, {"w": torch.full((2,), float(step))}, {"step": step, "rng": torch.get_rng_state()})
 
 
-def test_last_points_at_the_newest_and_old_ones_go(tmp_path: Path) -> None:
+def test_last_points_at_the_newest_checkpoint_and_old_ones_are_removed(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save(tmp_path, step)
     assert load_training_state(tmp_path / "last")["step"] == 3
@@ -32,28 +32,28 @@ def test_last_points_at_the_newest_and_old_ones_go(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "step-00000002", "step-00000003"]
 
 
-def test_the_best_weights_take_the_place_of_those_before_them(tmp_path: Path) -> None:
-    (tmp_path / "best_val").mkdir()  # a folder, as it was before there were checksums
+def test_new_best_weights_replace_former_ones(tmp_path: Path) -> None:
+    (tmp_path / "best_val").mkdir()  # a copy of a run that followed links
     for step in (10, 20, 30):
         save_best(tmp_path, step, {"w": torch.full((2,), float(step))})
         assert load_weights(tmp_path / "best_val")["w"].tolist() == [step, step]
         save_checkpoint(tmp_path, step, {"w": torch.zeros(2)}, {"step": step})
     bests = sorted(path.name for path in tmp_path.glob("best*"))
-    assert bests == ["best-00000020", "best-00000030", "best_val"], "a run may go on from step 20"
+    assert bests == ["best-00000020", "best-00000030", "best_val"], "a run may resume from step 20"
 
 
-def test_a_run_that_goes_on_from_earlier_forgets_what_was_best_later(tmp_path: Path) -> None:
+def test_best_weights_of_later_steps_are_removed_on_resume(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         save_best(tmp_path, step, {"w": torch.full((2,), float(step))})
-    forget_best_after(tmp_path, 20)
+    remove_best_after(tmp_path, 20)
     assert load_weights(tmp_path / "best_val")["w"].tolist() == [20, 20]
-    forget_best_after(tmp_path, 20)
+    remove_best_after(tmp_path, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best-00000010", "best-00000020", "best_val"]
-    forget_best_after(tmp_path, 5)
+    remove_best_after(tmp_path, 5)
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_can_be_used_without_the_state_of_training(tmp_path: Path) -> None:
+def test_weights_can_be_loaded_without_the_training_state(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 5, {"w": torch.ones(2)}, {"step": 5})
     (tmp_path / "last" / "training.pt").unlink()
     assert load_weights(tmp_path / "last")["w"].tolist() == [1, 1]
@@ -62,7 +62,7 @@ def test_weights_can_be_used_without_the_state_of_training(tmp_path: Path) -> No
     assert "training.pt is missing" in notes[0]
 
 
-def test_death_while_writing_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_while_writing_keeps_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
     for broken in ("torch.save", "os.replace"):
         with monkeypatch.context() as patch:
@@ -74,7 +74,7 @@ def test_death_while_writing_leaves_the_previous_checkpoint(tmp_path: Path, monk
     assert load_training_state(tmp_path / "last")["step"] == 2
 
 
-def test_a_step_that_was_written_but_not_pointed_at_is_written_again(tmp_path: Path) -> None:
+def test_a_step_without_a_link_is_written_again(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (tmp_path / "step-00000002").mkdir()
     (tmp_path / "step-00000002" / "half").touch()
@@ -90,7 +90,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_checkpoint_from_before_damaged_ones_stays_and_they_go(tmp_path: Path) -> None:
+def test_damaged_later_checkpoints_are_removed(tmp_path: Path) -> None:
     for step in (20, 40):
         save(tmp_path, step)
         damage(tmp_path / "last")
@@ -99,8 +99,8 @@ def test_a_checkpoint_from_before_damaged_ones_stays_and_they_go(tmp_path: Path)
     assert names(tmp_path) == ["last", "step-00000005"]
 
 
-def test_a_newer_checkpoint_that_is_whole_stays(tmp_path: Path) -> None:
-    """Somebody has pointed ``last`` at an older one, to go another way from there."""
+def test_intact_later_checkpoints_are_kept(tmp_path: Path) -> None:
+    """The user pointed ``last`` at an older checkpoint."""
     for step in (20, 40):
         save(tmp_path, step)
     (tmp_path / "last").unlink()
@@ -111,7 +111,7 @@ def test_a_newer_checkpoint_that_is_whole_stays(tmp_path: Path) -> None:
     assert names(tmp_path) == ["last", "step-00000020", "step-00000030", "step-00000040"]
 
 
-def test_death_while_a_damaged_checkpoint_is_replaced_leaves_the_one_before_it(
+def test_an_interrupted_replacement_of_a_damaged_checkpoint_keeps_the_previous_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in (20, 40):
@@ -130,23 +130,23 @@ def test_death_while_a_damaged_checkpoint_is_replaced_leaves_the_one_before_it(
             save(tmp_path, 40)
     found, notes = newest_checkpoint(tmp_path)
     assert found == tmp_path / "step-00000020"
-    assert notes == [f"The link {tmp_path / 'last'} leads nowhere: the newest checkpoint beside it counts."]
+    assert notes == [f"The link {tmp_path / 'last'} is broken: the newest checkpoint in the folder is used."]
     save(tmp_path, 40)
     assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000040", [])
-    assert names(tmp_path) == ["last", "step-00000020", "step-00000040"], "nothing half-done stays"
+    assert names(tmp_path) == ["last", "step-00000020", "step-00000040"], "no temporary files remain"
 
 
-def test_without_the_link_to_the_last_one_the_newest_counts(tmp_path: Path) -> None:
+def test_without_the_link_the_newest_checkpoint_is_used(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path) == (None, [])
     for step in (20, 40):
         save(tmp_path, step)
     (tmp_path / "last").unlink()
     found, notes = newest_checkpoint(tmp_path)
     assert found == tmp_path / "step-00000040"
-    assert notes == [f"The link {tmp_path / 'last'} is missing: the newest checkpoint beside it counts."]
+    assert notes == [f"The link {tmp_path / 'last'} is missing: the newest checkpoint in the folder is used."]
 
 
-def test_a_copy_in_which_links_have_become_folders_is_as_good(tmp_path: Path) -> None:
+def test_a_copy_with_folders_instead_of_links_works(tmp_path: Path) -> None:
     for step in (20, 40):
         save(tmp_path / "run", step)
     copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy", symlinks=False))
@@ -162,25 +162,23 @@ def test_a_missing_checkpoint_is_a_user_error(tmp_path: Path) -> None:
         load_weights(tmp_path)
 
 
-def test_metrics_after_a_checkpoint_are_dropped_and_a_cut_line_is_not_read(tmp_path: Path) -> None:
+def test_later_metrics_are_removed_and_an_incomplete_line_is_ignored(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for step in (1, 2, 3):
         folder.append_metrics({"step": step})
     with folder.metrics.open("a") as file:
         file.write('{"step": 4, "lo')
     assert [record["step"] for record in folder.read_metrics()] == [1, 2, 3]
-    folder.keep_metrics_until(2)
+    folder.truncate_metrics(2)
     assert folder.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'
 
 
-def test_a_damaged_line_among_the_metrics_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_damaged_line_of_the_metrics_is_an_error(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.metrics.write_text('{"step": 1}\n{"st\x00p": 2\n{"step": 3}\n')
     before = folder.metrics.read_text()
-    with pytest.raises(
-        UserError, match=r"metrics.jsonl is damaged: line 2 is no record of training \(.*take this line"
-    ):
-        folder.keep_metrics_until(3)
+    with pytest.raises(UserError, match=r"metrics.jsonl is damaged: line 2 is not a record \(.*remove this line"):
+        folder.truncate_metrics(3)
     assert folder.metrics.read_text() == before
 
 
@@ -193,7 +191,7 @@ def test_atomic_write_keeps_the_old_content_when_it_fails(tmp_path: Path, monkey
     assert path.read_text() == "old"
 
 
-def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
     with locked(tmp_path), pytest.raises(UserError, match="Another training"), locked(tmp_path):
         pass
     with locked(tmp_path):

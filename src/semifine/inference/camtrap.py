@@ -1,4 +1,4 @@
-"""Predictions as a Camera Trap Data Package (Camtrap DP 1.0, a standard of TDWG)."""
+"""Writes predictions as a Camera Trap Data Package (Camtrap DP 1.0, a standard of TDWG)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from PIL import Image
 
-from semifine.data.photo_metadata import PhotoMetadata, photo_metadata
+from semifine.data.photo_metadata import PhotoMetadata, read_photo_metadata
 from semifine.errors import UserError
 from semifine.files import atomic_file, write_json
 from semifine.inference.tables import Record
@@ -24,8 +24,8 @@ SCHEMAS = f"https://raw.githubusercontent.com/tdwg/camtrap-dp/{VERSION}"
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species", "subspecies")
 FILES = ("datapackage.json", "deployments.csv", "media.csv", "observations.csv")
-HERE = "."
-"""The deployment of the current folder, which no other folder's can be taken for."""
+CURRENT_FOLDER = "."
+"""Deployment of photos in the current folder."""
 JPEG = "image/jpeg"
 
 DEPLOYMENTS = (
@@ -49,7 +49,7 @@ OBSERVATIONS = (
 
 @dataclass
 class Deployment:
-    """What the photos of one folder say about their camera."""
+    """Times, places and camera of the photos in one folder."""
 
     times: list[datetime] = field(default_factory=list)
     places: list[tuple[float, float]] = field(default_factory=list)
@@ -57,16 +57,17 @@ class Deployment:
     has_file_times: bool = False
     has_assumed_zones: bool = False
 
-    def add(self, stats: PhotoMetadata) -> None:
-        self.times = [min([stats.time, *self.times[:1]]), max([stats.time, *self.times[1:]])]
-        if stats.place:
-            self.places.append(stats.place)
-        self.model = self.model or stats.camera
-        self.has_file_times |= not stats.is_camera_time
-        self.has_assumed_zones |= not stats.is_zone_known
+    def add(self, metadata: PhotoMetadata) -> None:
+        """Adds a photo."""
+        self.times = [min([metadata.time, *self.times[:1]]), max([metadata.time, *self.times[1:]])]
+        if metadata.place:
+            self.places.append(metadata.place)
+        self.model = self.model or metadata.camera
+        self.has_file_times |= not metadata.is_camera_time
+        self.has_assumed_zones |= not metadata.is_zone_known
 
-    def place(self) -> tuple[float, float] | tuple[None, None]:
-        """The mean latitude and longitude."""
+    def mean_place(self) -> tuple[float, float] | tuple[None, None]:
+        """Returns the mean latitude and longitude; None without places."""
         if not self.places:
             return None, None
         latitude, longitude = (sum(axis) / len(self.places) for axis in zip(*self.places, strict=True))
@@ -74,50 +75,58 @@ class Deployment:
 
 
 def check_folder(folder: Path) -> None:
-    """The folder of the photos themselves will do, as long as nothing in it is overwritten."""
+    """Raises ``UserError`` if a package in the folder would overwrite a file."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; choose a folder for the Camtrap DP package.")
-    taken = [name for name in FILES if (folder / name).exists()]
-    if taken:
-        raise UserError(f"{folder} holds {taken[0]} already; choose another folder for the Camtrap DP package.")
+        raise UserError(f"{folder} is a file: choose a folder for the Camtrap DP package.")
+    existing = [name for name in FILES if (folder / name).exists()]
+    if existing:
+        raise UserError(f"{folder} contains {existing[0]} already: choose another folder for the Camtrap DP package.")
 
 
 def has_package(folder: Path) -> bool:
+    """Whether the folder contains a complete package."""
     return all((folder / name).is_file() for name in FILES)
 
 
 def write_package(records: Iterable[Record], folder: Path, classified_by: str, ranks: Sequence[str] = ()) -> list[str]:
-    """Writes deployments, media, observations and their description; returns what a person has to fill in.
+    """Writes deployments, media, observations and their description, or nothing.
 
-    ``ranks`` are those of the taxonomy, where there is one, from that of the classes upwards.
+    Args:
+        records: Records of a prediction table.
+        folder: Folder of the package.
+        classified_by: Name of the model.
+        ranks: Ranks of the taxonomy, starting with the rank of the classes; empty without a taxonomy.
+
+    Returns:
+        Notes about fields that the user has to fill in.
     """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     deployments: dict[str, Deployment] = {}
-    names: dict[str, str] = {}
-    outside = 0
+    rank_of: dict[str, str] = {}
+    num_outside = 0
     with ExitStack() as package, ExitStack() as files:
-        # The description comes first here, so it is put in place last: all four are there, or none.
+        # The description is the first file here, so it is renamed last and completes the package.
         partial = {name: package.enter_context(atomic_file(folder / name, exclusive=True)) for name in FILES}
         media = _writer(files, partial["media.csv"], MEDIA)
         observations = _writer(files, partial["observations.csv"], OBSERVATIONS)
         for number, record in enumerate(records, start=1):
             path = record["path"]
-            stats = photo_metadata(path)
-            deployment = os.path.dirname(_inside(path)) or HERE
-            deployments.setdefault(deployment, Deployment()).add(stats)
+            metadata = read_photo_metadata(path)
+            deployment = os.path.dirname(_relative_to_cwd(path)) or CURRENT_FOLDER
+            deployments.setdefault(deployment, Deployment()).add(metadata)
             row = {"mediaID": f"m{number}", "deploymentID": deployment}
-            place = _place_in(folder, path)
-            outside += place is None
-            media.writerow({**row, **_media(path, place or _address(path), stats)})
-            observed = _observation(record, bool(ranks))
-            names.setdefault(observed["scientificName"], observed.pop("rank"))
-            time = _in_words(stats.time)
+            relative = _relative_to(folder, path)
+            num_outside += relative is None
+            media.writerow({**row, **_media(path, relative or _file_url(path), metadata)})
+            observation = _observation(record, bool(ranks))
+            rank_of.setdefault(observation["scientificName"], observation.pop("rank"))
+            time = _format_time(metadata.time)
             observations.writerow(
                 {
                     **row,
-                    **observed,
+                    **observation,
                     "observationID": f"o{number}",
                     "eventID": f"m{number}",
                     "eventStart": time,
@@ -125,12 +134,12 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
                     "observationLevel": "media",
                     "classificationMethod": "machine",
                     "classifiedBy": classified_by,
-                    "classificationTimestamp": _in_words(now),
+                    "classificationTimestamp": _format_time(now),
                 }
             )
         _writer(files, partial["deployments.csv"], DEPLOYMENTS).writerows(_deployments(deployments))
-        write_json(partial["datapackage.json"], _description(folder, deployments, list(_taxa(names, ranks)), now))
-    return _gaps(deployments, outside)
+        write_json(partial["datapackage.json"], _description(folder, deployments, list(_taxa(rank_of, ranks)), now))
+    return _missing_fields(deployments, num_outside)
 
 
 def _writer(files: ExitStack, path: Path, columns: tuple[str, ...]) -> csv.DictWriter[str]:
@@ -139,41 +148,41 @@ def _writer(files: ExitStack, path: Path, columns: tuple[str, ...]) -> csv.DictW
     return writer
 
 
-def _in_words(time: datetime) -> str:
-    """As the standard wants it: 2024-05-06T07:08:09+02:00."""
+def _format_time(time: datetime) -> str:
+    """Formats a time as the standard requires, such as 2024-05-06T07:08:09+02:00."""
     return time.isoformat(timespec="seconds")
 
 
-def _inside(path: str) -> str:
-    """The path as seen from the current folder, or from the root where it leads out of that."""
+def _relative_to_cwd(path: str) -> str:
+    """Returns the path relative to the current folder, or relative to the root if it is outside."""
     relative = os.path.relpath(path)
     return os.path.abspath(path).lstrip("/") if relative.startswith("..") else relative
 
 
-def _place_in(folder: Path, path: str) -> str | None:
-    """The path as seen from the package; None where it is not in there, or has what the standard forbids."""
+def _relative_to(folder: Path, path: str) -> str | None:
+    """Returns the path relative to the package; None if it is outside or not allowed by the standard."""
     relative = Path(os.path.relpath(path, folder)).as_posix()
     return None if relative.startswith((".", "/", "~")) or ".." in relative else relative
 
 
-def _address(path: str) -> str:
-    """A URL, which is what the standard wants for a file outside of the package; even there it forbids two dots."""
+def _file_url(path: str) -> str:
+    """Returns a URL, as the standard requires for files outside the package. Even URLs must not contain two dots."""
     return Path(os.path.abspath(path)).as_uri().replace("..", "%2E%2E")
 
 
-def _media(path: str, place: str, stats: PhotoMetadata) -> Record:
+def _media(path: str, location: str, metadata: PhotoMetadata) -> Record:
     return {
-        "timestamp": _in_words(stats.time),
-        "filePath": place,
+        "timestamp": _format_time(metadata.time),
+        "filePath": location,
         "filePublic": "false",
         "fileName": os.path.basename(path),
         "fileMediatype": _media_type(path),
-        "mediaComments": "" if stats.is_camera_time else "the camera wrote no time: this is the time of the file",
+        "mediaComments": "" if metadata.is_camera_time else "no EXIF time: this is the time of the file",
     }
 
 
 def _media_type(path: str) -> str:
-    """By the name, where that is one of an image; else by the content: people name files as they like."""
+    """Returns the media type for the suffix, or for the content if the suffix is not that of an image."""
     guessed, _ = mimetypes.guess_type(path)
     if guessed is not None and guessed.startswith("image/"):
         return guessed
@@ -183,14 +192,14 @@ def _media_type(path: str) -> str:
 
 
 def _observation(record: Record, has_taxonomy: bool) -> Record:
-    """What is safe to name is named; a strange image is of unknown type, its nearest class stands in the comments."""
+    """Returns the columns of an observation. An unknown image has the type ``unknown`` and its class as a comment."""
     name, rank, probability = record["name"], "", record["probability"]
     if has_taxonomy:
         name, rank, probability = record["taxon"], record["rank"], record["taxon_probability"]
     if record["is_ood"] or name is None:
         comment = f"most probable: {record['name']} ({record['probability']:.3f})"
         if record["is_ood"]:
-            comment += "; unlike the images that the model knows"
+            comment += "; unlike the training images"
         return {"observationType": "unknown", "scientificName": "", "rank": "", "observationComments": comment}
     return {
         "observationType": "animal",
@@ -202,24 +211,24 @@ def _observation(record: Record, has_taxonomy: bool) -> Record:
 
 
 def _taxa(rank_of: dict[str, str], ranks: Sequence[str]) -> Iterator[dict[str, str]]:
-    """A first column headed "class" is no rank: it holds the classes of the model, whatever those are."""
-    no_rank = [rank for rank in ranks[:1] if rank.lower() == "class"]
+    """Yields the taxa with their ranks. A first column named "class" contains the classes of the model, not a rank."""
+    model_classes = [rank for rank in ranks[:1] if rank.lower() == "class"]
     for name, rank in rank_of.items():
-        is_known = rank.lower() in RANKS and rank not in no_rank
+        is_known = rank.lower() in RANKS and rank not in model_classes
         if name:
             yield {"scientificName": name, **({"taxonRank": rank.lower()} if is_known else {})}
 
 
 def _deployments(deployments: dict[str, Deployment]) -> Iterator[Record]:
     for name, deployment in deployments.items():
-        latitude, longitude = deployment.place()
+        latitude, longitude = deployment.mean_place()
         yield {
             "deploymentID": name,
-            "locationName": Path.cwd().name if name == HERE else name,
+            "locationName": Path.cwd().name if name == CURRENT_FOLDER else name,
             "latitude": latitude,
             "longitude": longitude,
-            "deploymentStart": _in_words(deployment.times[0]),
-            "deploymentEnd": _in_words(deployment.times[1]),
+            "deploymentStart": _format_time(deployment.times[0]),
+            "deploymentEnd": _format_time(deployment.times[1]),
             "cameraModel": deployment.model,
             "timestampIssues": str(deployment.has_file_times or deployment.has_assumed_zones).lower(),
         }
@@ -231,11 +240,11 @@ def _description(
     tables = ("deployments", "media", "observations")
     times = [time for deployment in deployments.values() for time in deployment.times] or [now]
     title = os.path.basename(os.path.abspath(folder))
-    places = [deployment.place() for deployment in deployments.values() if deployment.places]
+    places = [deployment.mean_place() for deployment in deployments.values() if deployment.places]
     return {
         "profile": f"{SCHEMAS}/camtrap-dp-profile.json",
         "name": "".join(c if c.isascii() and c.isalnum() else "-" for c in title.lower()) or "photos",
-        "created": _in_words(now),
+        "created": _format_time(now),
         "contributors": [{"title": "unknown", "role": "contributor"}],
         "project": {
             "title": title or "photos",
@@ -262,24 +271,24 @@ def _description(
     }
 
 
-def _counted(deployments: int) -> str:
+def _count(deployments: int) -> str:
     return "1 deployment" if deployments == 1 else f"{deployments} deployments"
 
 
-def _gaps(deployments: dict[str, Deployment], outside: int) -> list[str]:
-    nowhere = [name for name, deployment in deployments.items() if not deployment.places]
+def _missing_fields(deployments: dict[str, Deployment], num_outside: int) -> list[str]:
+    without_place = [name for name, deployment in deployments.items() if not deployment.places]
     file_times = sum(deployment.has_file_times for deployment in deployments.values())
     assumed_zones = sum(deployment.has_assumed_zones for deployment in deployments.values())
-    gaps = ["datapackage.json: contributors, project and licenses are yours to fill in"]
-    if nowhere:
-        gaps.append(f"deployments.csv: {_counted(len(nowhere))} without a place, for example {nowhere[0]}")
+    notes = ["datapackage.json: contributors, project and licenses have to be filled in"]
+    if without_place:
+        notes.append(f"deployments.csv: {_count(len(without_place))} without a place, for example {without_place[0]}")
     if file_times:
-        gaps.append(f"deployments.csv: {_counted(file_times)} with photos without a time of the camera")
+        notes.append(f"deployments.csv: {_count(file_times)} with photos without EXIF time")
     if assumed_zones:
-        gaps.append(f"deployments.csv: {_counted(assumed_zones)}: the cameras give no time zone; UTC is assumed")
-    if outside:
-        gaps.append(
-            f"media.csv: {outside} photos are not in the package, and are named by their place on this machine; "
-            "a package that is written into the folder of the photos names them by their place in it"
+        notes.append(f"deployments.csv: {_count(assumed_zones)}: the cameras record no time zone; UTC is assumed")
+    if num_outside:
+        notes.append(
+            f"media.csv: {num_outside} photos are outside the package and have file: URLs, which are valid on this "
+            "machine only; write the package into the folder of the photos to get relative paths"
         )
-    return gaps
+    return notes

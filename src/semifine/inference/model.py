@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from semifine.data.catalog import Split
-from semifine.data.decode import Pixels
-from semifine.data.store_files import try_decode
+from semifine.data.decode import Pixels, try_decode_row
 from semifine.devices import inference_device
 from semifine.errors import UserError
 from semifine.files import write_atomically
@@ -35,8 +34,14 @@ from semifine.inference.evaluate import Evaluator, accuracy, create_preprocessor
 from semifine.inference.gpu import GpuNetwork
 from semifine.inference.network import DivergedError, ImageClassifier, InferenceNetwork, check_finite, check_network
 from semifine.inference.pipeline import BATCH_SIZE, ImageInput, decode_inputs, run_inference
-from semifine.inference.predict import Checkpoint, Device
-from semifine.inference.prediction import ModelMetadata, Prediction, PredictOptions, predict_from_logits
+from semifine.inference.prediction import (
+    Checkpoint,
+    Device,
+    ModelMetadata,
+    Prediction,
+    PredictOptions,
+    predict_from_logits,
+)
 from semifine.inference.preprocess import Preprocessor, decode_batches
 from semifine.inference.taxonomy import read_taxonomy
 from semifine.models.classifier import normalization
@@ -270,7 +275,7 @@ def _logits_from_files(model: TrainedModel, rows: NDArray[np.int64]) -> tuple[Lo
     catalog, preprocessor = model.run.catalog, model.preprocessor
 
     def decode(row: int) -> Pixels | str:
-        decoded = try_decode(catalog.reader, row, preprocessor.stored_side)
+        decoded = try_decode_row(catalog.reader, row, preprocessor.stored_side)
         return decoded if isinstance(decoded, str) else decoded.pixels
 
     groups = decode_batches(rows.tolist(), decode, preprocessor)

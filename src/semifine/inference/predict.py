@@ -11,19 +11,24 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from semifine.data.parallel import usable_cores
 from semifine.errors import UserError
 from semifine.files import atomic_file
 from semifine.inference.calibration import Logits
+from semifine.inference.onnx_model import OnnxModel
 from semifine.inference.pipeline import run_inference
-from semifine.inference.prediction import ModelMetadata, Prediction, PredictOptions, predict_from_logits
+from semifine.inference.prediction import (
+    Checkpoint,
+    Device,
+    ModelMetadata,
+    Prediction,
+    PredictOptions,
+    predict_from_logits,
+)
 from semifine.inference.preprocess import Preprocessor, batched
 from semifine.inference.tables import ROW_GROUP_SIZE, Journal, Record, as_record, check_output, create_table
-
-Device = Literal["auto", "cpu", "cuda"]
-Checkpoint = Literal["last", "best_val"]
 
 
 class Model(Protocol):
@@ -70,8 +75,6 @@ def open_model(path: Path, checkpoint: Checkpoint | None, device: Device) -> Mod
     if path.suffix.lower() == ".onnx":
         if checkpoint is not None:
             raise UserError(f"{path} contains one set of weights: omit --checkpoint, which is chosen at export.")
-        from semifine.inference.onnx_model import OnnxModel  # onnxruntime is optional
-
         return OnnxModel(path, device)
     if path.is_file():
         raise UserError(f"{path} cannot predict: give a run folder, or an .onnx file of 'semifine export'.")
@@ -156,12 +159,10 @@ def predict_to_table(
     progress: Callable[[int], object] | None = None,
     write_also: Callable[[Iterator[Record]], object] | None = None,
 ) -> PredictSummary:
-    """Predicts files into a CSV, JSON lines or Parquet file and lists unreadable files in a file beside it.
-
-    If no file is readable, only the list is written.
+    """Predicts files into a table and lists unreadable files beside it. If no file is readable, only writes the list.
 
     Args:
-        out: The table, which must not exist.
+        out: The table, ``.csv``, ``.jsonl`` or ``.parquet``; must not exist.
         model: The model.
         files: Image files.
         options: Options of the predictions.
@@ -174,8 +175,8 @@ def predict_to_table(
     check_output(out)
     started = time.perf_counter()
     with closing(Journal(out)) as journal:
-        continues, list_path = journal.begin(_job_header(model, options), resume), unreadable_list(out)
-        if list_path.exists() and not continues:  # a resumed job replaces its own list
+        is_resumed, list_path = journal.begin(_job_header(model, options), resume), unreadable_list(out)
+        if list_path.exists() and not is_resumed:  # a resumed job replaces its own list
             raise UserError(f"{list_path} exists already: move it away, or choose another --out.")
         summary, unreadable, rest = PredictSummary(), list[Record](), iter(files)
         with atomic_file(out, exclusive=True) as partial:
@@ -190,16 +191,16 @@ def predict_to_table(
 
                 for records in batched(_finished_records(journal, rest), ROW_GROUP_SIZE):
                     add(records)
-                predictions = predict_files(model, rest, options, batch_size, workers)
-                for batch in batched(predictions, batch_size or model.batch_size):
+                results = predict_files(model, rest, options, batch_size, workers)
+                for batch in batched(results, batch_size or model.batch_size):
                     records = [_record(file, result) for file, result in batch]
                     journal.append(records)
                     add(records)
             if unreadable:
                 _write_unreadable(unreadable, list_path)
-            if unreadable and not summary.predicted:
-                journal.finish()
-                raise _nothing_readable(unreadable, list_path)
+                if not summary.predicted:
+                    journal.finish()
+                    raise _nothing_readable(unreadable, list_path)
             if write_also is not None:
                 write_also(record for record in journal.records() if "error" not in record)
         journal.finish()

@@ -14,6 +14,9 @@ from semifine.errors import UserError
 from semifine.inference.calibration import Calibration, ClassClusters, Logits, Mask, candidates, energy_score, softmax
 from semifine.inference.taxonomy import Taxon, Taxonomy
 
+Device = Literal["auto", "cpu", "cuda"]
+Checkpoint = Literal["last", "best_val"]
+
 FORMAT_VERSION = 1
 
 

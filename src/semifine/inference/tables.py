@@ -166,7 +166,8 @@ def _jsonl_rows(path: Path) -> Iterator[AddRows]:
 
 @contextmanager
 def _parquet_rows(path: Path) -> Iterator[AddRows]:
-    import pyarrow as pa  # slow to import, and only needed for Parquet
+    # Slow to import, and only needed for Parquet.
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     kinds = {"text": pa.string(), "texts": pa.list_(pa.string()), "number": pa.float64(), "flag": pa.bool_()}

@@ -1,4 +1,4 @@
-"""Checkpoints: complete or absent, never half-written, and read without running any code."""
+"""Checkpoints: written completely or not at all, and read without executing code."""
 
 from __future__ import annotations
 
@@ -20,42 +20,49 @@ from semifine.errors import UserError
 from semifine.files import sync_to_disk, write_atomically
 
 WEIGHTS = "model.safetensors"
-TRAINING = "training.pt"
+TRAINING_STATE = "training.pt"
 CHECKSUMS = "checksums.json"
 BEST = "best_val"
-KEPT = 2
+NUM_KEPT = 2
+"""Number of checkpoints that are kept for resuming."""
 
 
 def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], training: dict[str, Any]) -> None:
-    """Writes ``step-N`` beside the others, then points ``last`` at it, then drops the oldest.
+    """Writes the checkpoint ``step-N``, points the link ``last`` at it, and removes old checkpoints.
 
-    A run that found its newest checkpoints damaged goes on from before them: these are dropped, too.
+    Also removes damaged checkpoints of later steps, from which the run could not resume.
+
+    Args:
+        folder: Folder of all checkpoints of the run.
+        step: Number of finished steps.
+        weights: Weights of the evaluated network.
+        training: Everything else that is needed to resume.
     """
     name = f"step-{step:08d}"
     _save(folder, name, "last", weights, training)
     others = sorted(folder.glob("step-*"))
-    old = [path for path in others if path.name <= name][:-KEPT]
-    for path in (*old, *(path for path in others if path.name > name and _damage(path)), *folder.glob(".step-*")):
+    old = [path for path in others if path.name <= name][:-NUM_KEPT]
+    for path in (*old, *(path for path in others if path.name > name and _find_damage(path)), *folder.glob(".step-*")):
         shutil.rmtree(path)
-    _drop_former_bests(folder)
+    _remove_former_bests(folder)
 
 
 def save_best(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
-    """Writes ``best-N``, then points ``best_val`` at it, then drops former ones; training cannot go on from it."""
+    """Writes the weights ``best-N``, points the link ``best_val`` at them, and removes former best weights."""
     _save(folder, f"best-{step:08d}", BEST, weights, None)
-    _drop_former_bests(folder)
+    _remove_former_bests(folder)
 
 
-def _drop_former_bests(folder: Path) -> None:
-    """Keeps those since the oldest checkpoint and the one before, the best of a run that goes on from there."""
+def _remove_former_bests(folder: Path) -> None:
+    """Keeps the best weights since the oldest checkpoint, and the last ones before it, for a run that resumes there."""
     oldest = min(map(_step_of, folder.glob("step-*")), default=0)
     before = [path for path in sorted(folder.glob("best-*")) if _step_of(path) <= oldest]
     for old in (*before[:-1], *folder.glob(".best-*")):
         shutil.rmtree(old)
 
 
-def forget_best_after(folder: Path, step: int) -> None:
-    """For a run that goes on from this step: what was best later will come again, or will not."""
+def remove_best_after(folder: Path, step: int) -> None:
+    """Removes the best weights of later steps from a run that resumes from this step."""
     bests = sorted(folder.glob("best-*"))
     kept = [path for path in bests if _step_of(path) <= step]
     if bests == kept:
@@ -78,17 +85,17 @@ def _save(folder: Path, name: str, link: str, weights: dict[str, Tensor], traini
     try:
         partial.mkdir(parents=True)
         _write(partial, weights, training)
-    except (OSError, RuntimeError) as error:  # torch.save has its own kind
+    except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError
         shutil.rmtree(partial, ignore_errors=True)
         free = shutil.disk_usage(folder).free if folder.exists() else 0
         reason = " ".join(str(error).split())
         raise UserError(
             f"The checkpoint {folder / name} could not be written ({reason}; {free / 1e6:.0f} MB are free there); the "
-            "one before it is intact: make room and go on with --resume."
+            "previous checkpoint is intact: free disk space and continue with --resume."
         ) from error
     aside = folder / f".{name}.aside"
     shutil.rmtree(aside, ignore_errors=True)
-    if (folder / name).exists():  # damaged, or of a run that died before it could point at it
+    if (folder / name).exists():  # damaged, or written by a process that ended before it set the link
         os.replace(folder / name, aside)
     os.replace(partial, folder / name)
     _point_at(folder / link, name)
@@ -99,7 +106,7 @@ def _save(folder: Path, name: str, link: str, weights: dict[str, Tensor], traini
 def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any] | None) -> None:
     save_weights(weights, folder / WEIGHTS)
     if training is not None:
-        torch.save(training, folder / TRAINING)
+        torch.save(training, folder / TRAINING_STATE)
     checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir())}
     (folder / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
     for file in folder.iterdir():
@@ -107,40 +114,44 @@ def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any] | 
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that is whole, and a sentence about each newer one that is not."""
-    checkpoints, notes = _from_last_on(folder)
+    """Returns the newest intact checkpoint, and a note about each newer one that is damaged.
+
+    Args:
+        folder: Folder of all checkpoints of the run.
+    """
+    checkpoints, notes = _list_checkpoints(folder)
     for checkpoint in checkpoints:
-        damage = _damage(checkpoint)
+        damage = _find_damage(checkpoint)
         if not damage:
             return checkpoint, notes
-        notes.append(f"The checkpoint {checkpoint} is damaged ({damage}) and left aside.")
+        notes.append(f"The checkpoint {checkpoint} is damaged ({damage}) and is not used.")
     return None, notes
 
 
-def point_last_at(checkpoint: Path) -> None:
-    """For a run whose link to its newest whole checkpoint was lost, or led to a damaged one."""
+def repair_last_link(checkpoint: Path) -> None:
+    """Points the link ``last`` at a checkpoint if it is missing or points elsewhere."""
     last = checkpoint.with_name("last")
     if checkpoint != last and (not last.exists() or last.resolve() != checkpoint.resolve()):
         _point_at(last, checkpoint.name)
 
 
-def _from_last_on(folder: Path) -> tuple[list[Path], list[str]]:
-    """The checkpoint that ``last`` points at and all before it, newest first; without that link, all that there are."""
+def _list_checkpoints(folder: Path) -> tuple[list[Path], list[str]]:
+    """Lists the checkpoint of the link ``last`` and all before it, newest first; all checkpoints without the link."""
     last, steps = folder / "last", sorted(folder.glob("step-*"), reverse=True)
-    if last.is_dir() and not last.is_symlink():  # a copy that followed links
+    if last.is_dir() and not last.is_symlink():  # a copy of the run that followed links
         return [last, *steps], []
     if last.exists():
         return [path for path in steps if path.name <= last.resolve().name], []
-    lost = "leads nowhere" if last.is_symlink() else "is missing"
-    return steps, [f"The link {last} {lost}: the newest checkpoint beside it counts."] if steps else []
+    problem = "is broken" if last.is_symlink() else "is missing"
+    return steps, [f"The link {last} {problem}: the newest checkpoint in the folder is used."] if steps else []
 
 
-def _damage(checkpoint: Path, names: Collection[str] = (WEIGHTS, TRAINING)) -> str:
-    """What is wrong with these files of a checkpoint; nothing where they are as they were written."""
+def _find_damage(checkpoint: Path, names: Collection[str] = (WEIGHTS, TRAINING_STATE)) -> str:
+    """Describes the damage to files of a checkpoint; empty if all match their checksums."""
     try:
         checksums = json.loads((checkpoint / CHECKSUMS).read_text(encoding="utf-8"))
-        asked = ((name, checksum) for name, checksum in checksums.items() if name in names)
-        return next((f"{name} has changed" for name, known in asked if _checksum(checkpoint / name) != known), "")
+        expected = ((name, checksum) for name, checksum in checksums.items() if name in names)
+        return next((f"{name} has changed" for name, value in expected if _checksum(checkpoint / name) != value), "")
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except (OSError, ValueError, AttributeError):
@@ -153,18 +164,18 @@ def _checksum(path: Path) -> str:
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Weights alone, as safetensors; written beside and moved, so that a reader never sees half a file."""
-    # Through Python's own files: what the system refuses then is an OSError that names the file.
+    """Writes tensors to a safetensors file, completely or not at all."""
+    # Python's file functions, unlike save_file, raise an OSError that names the file.
     data = save({name: value.detach().cpu().contiguous() for name, value in weights.items()})
     write_atomically(path, data, exclusive=True)
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """The evaluated model's weights of a checkpoint."""
+    """Reads the weights of the evaluated network from a checkpoint."""
     path = folder / WEIGHTS
     if not path.is_file():
-        way_out = "" if folder.name == BEST else ": 'semifine train --out RUN --resume' makes it anew"
-        raise UserError(f"There is no checkpoint {path}{way_out}.")
+        remedy = "" if folder.name == BEST else ": 'semifine train --out RUN --resume' writes it again"
+        raise UserError(f"There is no checkpoint {path}{remedy}.")
     check_weights(folder)
     try:
         return load_file(path)
@@ -173,23 +184,25 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def check_weights(folder: Path) -> None:
-    """Raises where a checkpoint's weights are not as they were written; without checksums nobody can tell."""
-    if (folder / CHECKSUMS).exists() and (damage := _damage(folder, (WEIGHTS,))):
+    """Raises ``UserError`` if the weights of a checkpoint do not match their checksum, if there is one."""
+    if (folder / CHECKSUMS).exists() and (damage := _find_damage(folder, (WEIGHTS,))):
         raise _damaged(folder / WEIGHTS, damage)
 
 
 def _damaged(path: Path, damage: str) -> UserError:
     is_best = path.parent.name == BEST
-    way_out = "use --checkpoint last instead" if is_best else "go on with --resume from before it"
-    return UserError(f"The checkpoint {path} is damaged ({damage}): {way_out}.")
+    remedy = "use --checkpoint last instead" if is_best else "continue from the previous one with --resume"
+    return UserError(f"The checkpoint {path} is damaged ({damage}): {remedy}.")
 
 
 def load_training_state(folder: Path) -> dict[str, Any]:
-    """What training needs to go on, besides the evaluated weights."""
+    """Reads everything except the evaluated weights that is needed to resume."""
     try:
-        return dict(torch.load(folder / TRAINING, map_location="cpu", weights_only=True))
+        return dict(torch.load(folder / TRAINING_STATE, map_location="cpu", weights_only=True))
     except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        raise UserError(f"{folder / TRAINING} is no training state of ours, and nothing in it is run.") from error
+        raise UserError(
+            f"{folder / TRAINING_STATE} is not a training state of semifine: restore the file from a copy."
+        ) from error
 
 
 def _point_at(link: Path, name: str) -> None:
@@ -197,5 +210,5 @@ def _point_at(link: Path, name: str) -> None:
     partial.unlink(missing_ok=True)
     partial.symlink_to(name)
     if link.is_dir() and not link.is_symlink():
-        shutil.rmtree(link)  # runs of before kept their best weights in a folder of this name
+        shutil.rmtree(link)  # a copy of the run that followed links
     os.replace(partial, link)

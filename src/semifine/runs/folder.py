@@ -1,4 +1,4 @@
-"""The folder of a training run: its layout, its lock, and atomic writes."""
+"""The folder of a training run: layout, lock and small files."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ from semifine.errors import UserError
 from semifine.files import lock_file, read_json, write_atomically
 
 LOCK = ".lock"
-TRIES = 3
-"""Attempts to take the lock: ``is_locked`` of another process holds it for a moment."""
+LOCK_ATTEMPTS = 3
+"""Attempts to acquire the lock, because ``is_locked`` in another process holds it briefly."""
 
 
 @contextmanager
 def locked(folder: Path, log: Callable[[str], object] = lambda _: None) -> Iterator[None]:
-    """Holds the folder's lock; the system releases it when the process ends, however it ends.
+    """Holds the lock of a run folder. The system releases it if the process is killed.
 
-    On a file system without locks it logs a warning and goes on.
+    Args:
+        folder: The run folder, which is created if it does not exist.
+        log: Receives a warning if the file system has no locks.
+
+    Raises:
+        UserError: If another training holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a") as file:  # appending keeps the holder's line if the lock is refused
-        is_held = lock_file(file, tries=TRIES)
+    with (folder / LOCK).open("a") as file:  # mode "a" keeps the line of the holder if the lock is refused
+        is_held = lock_file(file, tries=LOCK_ATTEMPTS)
         if is_held is False:
-            raise UserError(f"Another training is running in {folder}; wait for it, or choose another --out.")
+            raise UserError(f"Another training is running in {folder}: wait for it, or choose another --out.")
         if is_held is None:
             log(f"The file system of {folder} has no locks: make sure that no other training is started there.")
         file.truncate(0)
@@ -38,16 +43,16 @@ def locked(folder: Path, log: Callable[[str], object] = lambda _: None) -> Itera
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a training is running in the folder now."""
+    """Whether a training is running in the folder."""
     try:
         with _open_lock(folder / LOCK) as file:
-            return lock_file(file, tries=TRIES) is False
+            return lock_file(file, tries=LOCK_ATTEMPTS) is False
     except FileNotFoundError:
         return False
 
 
 def _open_lock(path: Path) -> IO[bytes]:
-    """Opened for writing where permitted: NFS needs that for an exclusive lock."""
+    """Opens the lock file for writing if permitted, because an exclusive lock on NFS needs that."""
     try:
         return path.open("r+b")
     except PermissionError:
@@ -55,7 +60,7 @@ def _open_lock(path: Path) -> IO[bytes]:
 
 
 def lock_holder(folder: Path) -> int | None:
-    """The process id of the training in the folder; None if there is none, or if it runs on another machine."""
+    """Returns the process id of the training in the folder; None if there is none on this machine."""
     if not is_locked(folder):
         return None
     process, _, machine = (folder / LOCK).read_text(encoding="utf-8").strip().partition(" ")
@@ -63,7 +68,12 @@ def lock_holder(folder: Path) -> int | None:
 
 
 class RunFolder:
-    """Paths and small files of a run; knows nothing of training."""
+    """Paths and small files of a run.
+
+    Example:
+        >>> RunFolder(Path("runs/birds")).result.name
+        'result.json'
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,22 +94,23 @@ class RunFolder:
 
     @staticmethod
     def open(path: Path) -> RunFolder:
-        """A folder that a run has been started in."""
+        """Opens the folder of a run, finished or not."""
         folder = RunFolder(path)
         if not folder.settings.is_file():
             raise UserError(f"{path} is not a run folder: it has no settings.yaml.")
         return folder
 
     def samples_at(self, step: int) -> Path:
-        """The facts at one evaluation."""
+        """Path of the sample statistics of an evaluation."""
         return self.path / "samples" / f"{step:08d}.parquet"
 
     def append_metrics(self, record: dict[str, Any]) -> None:
+        """Appends a record to ``metrics.jsonl``."""
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """The records in order; a last line that a crash cut short is left out."""
+        """Yields the records of ``metrics.jsonl`` in order, without an incomplete last line."""
         if not self.metrics.exists():
             return
         lines = self.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -114,40 +125,41 @@ class RunFolder:
                 record = None
             if not isinstance(record, dict) or not isinstance(record.get("step"), int):
                 raise UserError(
-                    f"{self.metrics} is damaged: line {number} is no record of training ({line[:60]}). What the others "
-                    "say is untouched; take this line out to go on without it."
+                    f"{self.metrics} is damaged: line {number} is not a record ({line[:60]}): remove this line to "
+                    "continue without it."
                 )
             yield record
 
-    def keep_metrics_until(self, step: int) -> None:
-        """Drops what was logged after a checkpoint, because the resumed run will log it again."""
+    def truncate_metrics(self, step: int) -> None:
+        """Removes the records of later steps, which a resumed run logs again."""
         kept = [json.dumps(record) for record in self.read_metrics() if record["step"] <= step]
         write_atomically(self.metrics, "".join(line + "\n" for line in kept))
 
     def read_result(self) -> dict[str, Any]:
+        """Reads ``result.json``; raises ``UserError`` if the run is not finished."""
         if not self.result.is_file():
             raise UserError(f"{self.path} has no result.json yet: the run is not finished; continue it with --resume.")
         result = read_json(self.result)
         missing = {"method", "data", "seed", *(["top5"] if result.get("top1") is not None else [])} - result.keys()
         if missing:
-            raise UserError(f"{self.result} is damaged: it does not say {min(missing)!r}.")
+            raise UserError(f"{self.result} is damaged: the key {min(missing)!r} is missing; restore the file.")
         return result
 
     def read_class_names(self) -> list[str]:
-        """The classes that the run learned, in the order of their ids."""
+        """Reads the names of the classes in the order of their ids."""
         names = read_json(self.classes).get("names")
         if not isinstance(names, list):
-            raise UserError(f"{self.classes} is damaged: it has no list of names.")
+            raise UserError(f"{self.classes} is damaged: it has no list of names; restore the file.")
         return [str(name) for name in names]
 
     def check_classes(self, names: Sequence[str]) -> None:
-        """What the run calls class 3 must still be that in its data, where folders may have come or gone."""
-        learned = self.read_class_names()
-        if learned == list(names):
+        """Raises ``UserError`` if the data set has other classes, or another order of classes, than the run."""
+        trained = self.read_class_names()
+        if trained == list(names):
             return
-        gone, new = sorted(set(learned) - set(names))[:1], sorted(set(names) - set(learned))[:1]
-        changes = [f"gone: {name}" for name in gone] + [f"new: {name}" for name in new] or ["their order"]
+        missing, new = sorted(set(trained) - set(names))[:1], sorted(set(names) - set(trained))[:1]
+        changes = [f"missing: {name}" for name in missing] + [f"new: {name}" for name in new] or ["another order"]
         raise UserError(
-            f"The data of the run in {self.path} has other classes than it learned ({', '.join(changes)}): bring them "
-            "back as they were, or train another run."
+            f"The data set of the run in {self.path} has changed its classes ({', '.join(changes)}): restore them, or "
+            "train another run."
         )

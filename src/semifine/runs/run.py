@@ -1,4 +1,4 @@
-"""The reader of a run folder: settings, results, metrics, statistics, data and network."""
+"""Reader of a run folder: settings, results, metrics, statistics, data and network."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from semifine.config import TrainSettings, read_train_settings
 from semifine.data.catalog import Catalog
 from semifine.data.sources import build_settings, load_catalog
 from semifine.errors import UserError
@@ -21,11 +23,10 @@ from semifine.runs.analysis import Z_975, Interval
 from semifine.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from semifine.config import TrainSettings
     from semifine.data.dataset import Dataset
     from semifine.models.classifier import Classifier
 
-# The kind of record of metrics.jsonl that holds each series.
+# The kind of record in metrics.jsonl that contains each series.
 SERIES = {
     "test_top1": "evaluation",
     "val_top1": "evaluation",
@@ -46,7 +47,7 @@ SERIES = {
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """A number over training: (n,) steps and (n,) values."""
+    """A metric over training: steps ``(n,)`` and values ``(n,)``."""
 
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -57,19 +58,19 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class ClassLabels:
-    """Pseudo-labels of each class between consecutive evaluations: (n,) steps and (n, K) counts."""
+    """Pseudo-labels of each class between consecutive evaluations: steps ``(n,)`` and counts ``(n, K)``."""
 
     steps: NDArray[np.int64]
     predicted: NDArray[np.int64]
     accepted: NDArray[np.int64]
-    """The pseudo-labels that entered the loss."""
+    """Pseudo-labels that contributed to the loss."""
 
 
 class Run:
-    """A run folder. Every part is read from its file on first use and then kept.
+    """A run folder. Each file is read on first use and cached.
 
     Opening a run and reading its metadata does not import torch; only :attr:`dataset` and :meth:`load_network` do.
-    A missing or damaged file raises ``UserError`` with the name of the file.
+    A missing or damaged file raises ``UserError`` naming the file.
 
     Args:
         path: Folder of a run, finished or not.
@@ -104,8 +105,6 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The content of ``settings.yaml``."""
-        import yaml  # slow: 'import semifine.report' does not need it
-
         try:
             settings = yaml.safe_load(self.folder.settings.read_text(encoding="utf-8"))
             if not settings:
@@ -118,8 +117,6 @@ class Run:
     @cached_property
     def train_settings(self) -> TrainSettings:
         """The training settings, checked and typed."""
-        from semifine.config import read_train_settings  # imports yaml, see ``settings``
-
         return read_train_settings(self.folder.settings)
 
     @cached_property
@@ -310,11 +307,10 @@ class Run:
     def dataset(self) -> Dataset:
         """Catalog and decoded images that the run was trained on."""
         # Slow to import because of torch, which a report does not need.
-        from semifine.config import read_train_settings
         from semifine.data.dataset import Dataset
         from semifine.data.extra_labels import read_frozen_labels
 
-        settings = read_train_settings(self.folder.settings)
+        settings = self.train_settings
         dataset = Dataset(lambda: self.catalog)
         dataset.open_store(
             settings.stored_side,
