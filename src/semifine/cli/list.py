@@ -1,75 +1,79 @@
-"""semifine list"""
+"""``semifine list``: lists methods, data sources, backbones, presets and experiments."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from semifine.cli.main import Parser
 
-KINDS = ("methods", "datasets", "backbones", "presets", "experiments")
+Entry = tuple[str, str, type | None]
+"""Name, description (empty if there is none), and settings class (None without settings)."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="semifine list", description="Show what there is to choose from.", allow_abbrev=False)
-    parser.add_argument("kind", choices=KINDS, help="what to show")
-    parser.add_argument("--plain", action="store_true", help="names only, one a line")
+    """Runs the command and returns its exit code."""
+    description = "List the available methods, data sources, backbones, presets or experiments."
+    parser = Parser(prog="semifine list", description=description, allow_abbrev=False)
+    parser.add_argument("kind", choices=KINDS, help="what to list")
+    parser.add_argument("--plain", action="store_true", help="print names only, one per line")
     options = parser.parse_args(arguments)
-    kinds = {
-        "methods": _methods,
-        "datasets": _datasets,
-        "backbones": _backbones,
-        "presets": _presets,
-        "experiments": _experiments,
-    }
-    lines = kinds[options.kind]
-    for name, text, settings_class in lines():
+    for name, text, settings_class in KINDS[options.kind]():
         if options.plain or not text:
             print(name)
         else:
             print(f"{name}\n    {text}")
-            _print_settings(options.kind, settings_class)
+            _print_settings("method" if options.kind == "methods" else "data", settings_class)
     return 0
 
 
-def _print_settings(kind: str, settings_class: type | None) -> None:
-    if settings_class is None:
-        return
-    group = {"methods": "method", "datasets": "data"}[kind]
-    for field in dataclasses.fields(settings_class):
+def _print_settings(group: str, settings_class: type | None) -> None:
+    for field in dataclasses.fields(settings_class) if settings_class else ():
         print(f"      --{group}.{field.name} ({field.default}): {field.metadata.get('help', '')}")
 
 
-def _methods() -> Iterator[tuple[str, str, type | None]]:
+# Each kind imports its own package, because some are slow to import (torch, timm).
+
+
+def _methods() -> Iterator[Entry]:
     from semifine.methods import method_class, method_names
 
     for name in method_names():
         yield name, method_class(name).summary, method_class(name).Settings
 
 
-def _datasets() -> Iterator[tuple[str, str, type | None]]:
+def _datasets() -> Iterator[Entry]:
     from semifine.data.sources import all_sources
 
     for source in all_sources().values():
         yield source.name, source.summary, source.settings_class
 
 
-def _backbones() -> Iterator[tuple[str, str, type | None]]:
+def _backbones() -> Iterator[Entry]:
     import timm
 
     for name in timm.list_models():
         yield name, "", None
 
 
-def _presets() -> Iterator[tuple[str, str, type | None]]:
+def _presets() -> Iterator[Entry]:
     from semifine.config import preset_names, preset_summary
 
     for name in preset_names():
         yield name, preset_summary(name), None
 
 
-def _experiments() -> Iterator[tuple[str, str, type | None]]:
+def _experiments() -> Iterator[Entry]:
     from semifine.experiments.tables import published_experiments
 
     for experiment in published_experiments():
         yield experiment.name, f"{experiment.row.title}, {experiment.table.unlabeled}", None
+
+
+KINDS: dict[str, Callable[[], Iterator[Entry]]] = {
+    "methods": _methods,
+    "datasets": _datasets,
+    "backbones": _backbones,
+    "presets": _presets,
+    "experiments": _experiments,
+}

@@ -1,4 +1,4 @@
-"""semifine prepare"""
+"""``semifine prepare``: decodes a data set and reports its content and problems."""
 
 from __future__ import annotations
 
@@ -16,24 +16,29 @@ if TYPE_CHECKING:
     from semifine.data.catalog import Catalog
     from semifine.data.checks import DataReport
 
-MOST_CLASSES = 60
-MOST_PAIRS = 20
+MAX_CLASSES = 60
+MAX_PAIRS = 20
 
 
 def run(arguments: Sequence[str]) -> int:
+    """Runs the command and returns its exit code."""
     parser = create_parser("prepare")
     parser.description = (
-        "Decode a data set once, so that training starts at once, and report what is in it. Give the options that "
-        "'semifine train' will be given: what they say of data and image size counts."
+        "Decode a data set, so that training starts faster, and report its content and problems. Takes the options of "
+        "'semifine train'; those for data and image size have an effect."
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument(
-        "--write-folder", type=Path, metavar="FOLDER", help="only write the images, into labeled/, unlabeled/ and so on"
+        "--write-folder",
+        type=Path,
+        metavar="FOLDER",
+        help="only write the images to FOLDER, as labeled/, unlabeled/ and so on",
     )
     options, settings, dataset = parse_settings(parser, arguments)
     if options.write_folder:
         return _write_folder(dataset.catalog, options.write_folder, settings.train.skip_unreadable)
 
+    # Slow imports, after the options have been checked
     from rich.console import Console
 
     from semifine.training.progress import Display
@@ -57,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool) -> int:
-    from semifine.data.sources.folder import write_folder
+    from semifine.data.sources.folder import write_folder  # only for this option
 
     unreadable = write_folder(catalog, folder, skip_unreadable=skip_unreadable)
     for note in catalog.notes:
@@ -69,24 +74,24 @@ def _write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool) -> int:
 
 
 def _print_report(report: DataReport, console: Console) -> None:
-    from rich.table import Table
+    from rich.table import Table  # only for the text output
 
     console.print(f"{report.name}: {report.num_images} images, {len(report.classes)} classes", highlight=False)
     counts = ", ".join(f"{count} {split}" for split, count in report.splits.items())
     console.print(f"splits: {counts}", highlight=False)
     for side, spread in (("height", report.height), ("width", report.width)):
         console.print(f"{side}: {spread.min} to {spread.max} pixels, median {spread.median:.0f}", highlight=False)
-    table = Table("class", "labeled", "val", "test", title="images a class")
-    for name, of_class in list(report.classes.items())[:MOST_CLASSES]:
-        table.add_row(name, *(str(of_class[split]) for split in ("labeled", "val", "test")))
+    table = Table("class", "labeled", "val", "test", title="images per class")
+    for name, counts_of_class in list(report.classes.items())[:MAX_CLASSES]:
+        table.add_row(name, *(str(counts_of_class[split]) for split in ("labeled", "val", "test")))
     console.print(table, markup=False)
-    if len(report.classes) > MOST_CLASSES:
-        console.print(f"and {len(report.classes) - MOST_CLASSES} more classes; --json shows all", highlight=False)
+    if len(report.classes) > MAX_CLASSES:
+        console.print(f"and {len(report.classes) - MAX_CLASSES} more classes; --json shows all", highlight=False)
     for path, reason in report.unreadable:
         console.print(f"unreadable: {path}: {reason}", markup=False, highlight=False, soft_wrap=True)
     for group in report.duplicates:
         console.print(f"exact copies: {', '.join(group)}", markup=False, highlight=False, soft_wrap=True)
-    for pair in report.near_duplicates[:MOST_PAIRS]:
-        console.print(f"look alike: {', '.join(pair)}", markup=False, highlight=False, soft_wrap=True)
+    for pair in report.near_duplicates[:MAX_PAIRS]:
+        console.print(f"near-duplicates: {', '.join(pair)}", markup=False, highlight=False, soft_wrap=True)
     for text in report.warnings:
         console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
