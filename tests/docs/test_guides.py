@@ -60,8 +60,11 @@ class Copy:
                 file.write_text(block, encoding="utf-8")
             else:
                 file.write_text(apply_diff(file.read_text(encoding="utf-8"), block, path), encoding="utf-8")
-        for command in (("check", "--quiet"), ("format", "--check", "--quiet")):
-            subprocess.run([sys.executable, "-m", "ruff", *command, *sorted(self.edited)], cwd=folder, check=True)
+        self.check_style(*sorted(self.edited))
+
+    def check_style(self, *files: str) -> None:
+        for command in (("check", "--quiet"), ("format", "--check", "--quiet")) if files else ():
+            subprocess.run([sys.executable, "-m", "ruff", *command, *files], cwd=self.folder, check=True)
 
     def python(self, program: str, *arguments: str, **environment: str) -> str:
         """Runs a program that imports the copy, and returns its output."""
@@ -103,6 +106,41 @@ def test_diffs_must_match_one_place() -> None:
     for wrong in (" d\n+e\n", "+e\n"):
         with pytest.raises(AssertionError, match="file has"):
             apply_diff("a\nb\nc\n", wrong, "file")
+
+
+@pytest.mark.slow
+def test_add_a_method(tmp_path: Path) -> None:
+    """In the package, the method of the guide is listed, trained, reported by its title, and part of a recipe."""
+    copy = Copy(tmp_path, "add_a_method.md")
+    (code,) = re.findall(r"^```python\n# balanced_soft.py\n(.*?)^```$", copy.text, flags=re.DOTALL | re.MULTILINE)
+    named = '    name = "balanced_soft"\n'
+    if "\n    title = " not in code:
+        code = apply_diff(code, f' {named}+    title = "Balanced soft labels"\n', "balanced_soft.py")
+    (title,) = re.findall(r'^    title = "(.*)"$', code, flags=re.MULTILINE)
+    package = tmp_path / "src" / "semifine"
+    (package / "methods" / "balanced_soft.py").write_text(code, encoding="utf-8")
+    recipes = package / "config" / "experiments" / "recipes.yaml"
+    if "  balanced_soft:\n" not in recipes.read_text(encoding="utf-8"):
+        with recipes.open("a", encoding="utf-8") as file:
+            file.write(RECIPE)
+    copy.write_defaults("synthetic", **DATA)
+    train = "train synthetic --method balanced_soft --out runs/soft --iterations 2 --quiet"
+    shown = copy.python(
+        RUN_COMMANDS, json.dumps(["list methods --plain", train, "report runs/soft --out report.html", EXPERIMENT])
+    )
+    assert "balanced_soft" in shown
+    assert title in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+FEW = " ".join(f"--{name} {value}" for name, value in FEW_IMAGES.items())
+EXPERIMENT = f"experiment balanced_soft --budget 1 --out experiment {FEW}"
+RECIPE = """
+  balanced_soft:
+    family: two_views
+    settings: {method.name: balanced_soft}
+    scratch: {iterations: 400_000, lr: 0.01}
+    experts: {iterations: 50_000, lr: 0.001}
+"""
 
 
 @pytest.mark.slow
