@@ -213,7 +213,7 @@ def measure_reference(num_classes: int, window: dict[str, Tensor], options: argp
         selector(*next(batches))
     slow = ReferenceSelector(num_classes, options.samples, window=options.window, refresh="all")
     slow.bank = selector.tracker.bank.tolist()
-    ring = selector.tracker.ring.roll(-int(selector.tracker.slot), dims=0)
+    ring = selector.tracker.ring.roll(-int(selector.tracker.cursor), dims=0)
     slow.batches = [[divmod(code, num_classes) for code in row if code >= 0] for row in ring.tolist()]
     slow.medoids = {k: selector.cluster_medoids(k).tolist() for k in slow.k_values}
     times = []

@@ -1,4 +1,4 @@
-"""Where SoC takes the similarity of classes from, and which numbers fit the classes."""
+"""Sources of SoC's class similarity, and validation of its settings."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_no_gradient_flows_through_the_similarity() -> None:
     assert not method.centroids.mean.requires_grad
 
 
-def test_by_default_transitions_decide_and_nothing_else_is_kept() -> None:
+def test_by_default_there_are_no_centroids() -> None:
     assert not any("centroids" in name for name in make_method("soc").state_dict())
 
 
 @pytest.mark.parametrize("wrong", [{"map": "fixed"}, {"map": "fixed", "k": CLASSES + 1}, {"alpha": 1.0}])
-def test_numbers_that_do_not_fit_the_classes_are_refused_in_one_sentence(wrong: dict[str, float | str]) -> None:
+def test_invalid_settings_raise_a_user_error(wrong: dict[str, float | str]) -> None:
     with pytest.raises(UserError, match=r"the method 'soc': (k|alpha) must"):
         make_method("soc", **wrong)

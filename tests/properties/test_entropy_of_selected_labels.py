@@ -1,4 +1,4 @@
-"""The paper's Lemma 1 and Theorem 1: narrowing a soft label lowers its entropy."""
+"""Lemma 1 and Theorem 1 of the paper: restricting a soft label lowers its entropy."""
 
 import math
 from itertools import pairwise
@@ -20,7 +20,7 @@ def entropy(probs):
 
 
 def slack(y):
-    """What log(|C| - 1) must not exceed, when one unselected class has the same mass y as the prediction."""
+    """Upper bound of log(|C| - 1) if one unselected class has the same probability y as the prediction."""
     return (
         y * math.log(y) / (1 - 2 * y)
         + math.log(1 - 2 * y)
@@ -41,7 +41,7 @@ def first_selected(probs, size):
 
 @st.composite
 def labels_and_sets(draw, largest_set):
-    """Random probabilities of some sharpness, and a candidate set that holds the prediction."""
+    """Random probabilities, and a candidate set that contains the prediction."""
     num_classes = draw(st.integers(3, 60))
     size = draw(st.integers(1, min(largest_set, num_classes - 1)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
@@ -87,7 +87,7 @@ def test_lemma_holds_near_its_worst_case_up_to_11_candidates():
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 80), st.integers(1, 20), st.integers(0, 2**32))
-def test_lemma_holds_for_any_size_where_the_selected_are_uniform(size, num_others, seed):
+def test_lemma_holds_for_any_size_with_uniform_candidates(size, num_others, seed):
     generator = torch.Generator().manual_seed(seed)
     others = torch.rand(num_others, generator=generator, dtype=torch.float64)
     probs = torch.cat([torch.ones(size, dtype=torch.float64), others])[None]

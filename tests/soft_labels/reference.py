@@ -1,4 +1,4 @@
-"""A slow, readable SoC selector in plain Python: lists, loops and fractions, no tensors.
+"""A slow, readable SoC selector in plain Python with lists, loops and fractions.
 
 It follows the method's description step by step and shares no code with the library.
 """
@@ -13,29 +13,29 @@ def similarity(counts, m, n):
     return counts[m][n] + counts[n][m]
 
 
-def assign(counts, medoids, seats, tie_starts=None):
-    """Each class joins its most similar medoid; the classes in ``seats`` sit where the list says."""
+def assign(counts, medoids, fixed, tie_starts=None):
+    """Assigns each class to its most similar medoid; the classes in ``fixed`` to their position in that list."""
     k = len(medoids)
     assignment = []
     for m in range(len(counts)):
-        if m in seats:
-            assignment.append(seats.index(m))
+        if m in fixed:
+            assignment.append(fixed.index(m))
             continue
         start = tie_starts[m] if tie_starts else 0
-        best_place = None
+        best = None
         for step in range(k):
-            place = (start + step) % k
-            if best_place is None or similarity(counts, m, medoids[place]) > similarity(counts, m, medoids[best_place]):
-                best_place = place
-        assignment.append(best_place)
+            position = (start + step) % k
+            if best is None or similarity(counts, m, medoids[position]) > similarity(counts, m, medoids[best]):
+                best = position
+        assignment.append(best)
     return assignment
 
 
 def update(counts, medoids, assignment, directed):
-    """Each cluster's member with the largest sum of similarities to the members; the current medoid comes first."""
+    """Returns the member of each cluster with the largest sum of similarities; ties: the current medoid first."""
     new_medoids = []
-    for place, current in enumerate(medoids):
-        members = [m for m in range(len(counts)) if assignment[m] == place]
+    for position, current in enumerate(medoids):
+        members = [m for m in range(len(counts)) if assignment[m] == position]
         ordered = [current] + [m for m in members if m != current]
         sums = []
         for m in ordered:
@@ -48,7 +48,7 @@ def update(counts, medoids, assignment, directed):
 
 
 def k_medoids(counts, medoids, directed=False, stale_seeds=False, tie_starts=None, max_rounds=20):
-    """Returns the final medoids and the assignment of each class to a place in their list."""
+    """Returns the final medoids and the assignment of each class to a position in their list."""
     initial = list(medoids)
     for _ in range(max_rounds):
         assignment = assign(counts, medoids, medoids, tie_starts)
@@ -92,7 +92,7 @@ def chained_scramble(*numbers):
 
 @dataclass
 class ReferenceSelector:
-    """The whole selector; ``step`` takes a list of probability rows and dataset indices, and returns soft labels."""
+    """The complete selector; ``step`` takes lists of probability rows and dataset indices and returns soft labels."""
 
     num_classes: int
     num_samples: int

@@ -52,7 +52,7 @@ def test_similarity_is_the_cosine_without_the_diagonal():
     torch.testing.assert_close(similarity[1, 3], cosine)
 
 
-def test_classes_not_yet_seen_are_alike_to_none():
+def test_classes_without_images_have_similarity_zero():
     centroids = followed(random_batches(20, classes=3))
     assert centroids.is_seen.tolist() == [True, True, True, False, False]
     assert not centroids.similarity()[3:].any()

@@ -7,12 +7,11 @@ from semifine.soft_labels.clustering import cluster_classes, draw_medoids, k_med
 from tests.soft_labels import reference
 from tests.soft_labels.streams import planted_counts, random_counts, random_medoids
 
-# Every way to compute the same function.
-WAYS = [
+# Implementations of the same function.
+VARIANTS = [
     {"form": "dense", "host_sync": True},
     {"form": "dense", "host_sync": False},
     {"form": "pairs", "host_sync": True},
-    {"form": "pairs", "host_sync": False},
     {"form": "pairs", "host_sync": False},
 ]
 QUIRKS = [
@@ -36,7 +35,7 @@ def problems(draw):
 
 @st.composite
 def tie_starts(draw, sizes, num_classes):
-    """None, or (rows, K) places where each class starts to look among equal medoids."""
+    """None, or (rows, K) positions from which on the first tied medoid wins."""
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     starts = torch.stack([torch.randint(0, k, (num_classes,), generator=generator) for k in sizes])
     return draw(st.sampled_from([None, starts]))
@@ -50,7 +49,7 @@ def rows_of(clustering, sizes):
 @pytest.mark.parametrize("quirks", QUIRKS, ids=lambda quirks: "+".join(quirks) or "paper")
 @settings(max_examples=60, deadline=None)
 @given(problem=problems(), max_rounds=st.integers(1, 6), data=st.data())
-def test_every_way_agrees_with_the_reference(quirks, problem, max_rounds, data):
+def test_all_variants_agree_with_the_reference(quirks, problem, max_rounds, data):
     counts, sizes, medoids = problem
     starts = data.draw(tie_starts(sizes, len(counts)))
     expected_medoids, expected_assignment = [], []
@@ -65,9 +64,9 @@ def test_every_way_agrees_with_the_reference(quirks, problem, max_rounds, data):
         )
         expected_medoids.append(found[0])
         expected_assignment.append(found[1])
-    for way in WAYS:
-        found = k_medoids(counts, medoids, tie_start=starts, max_rounds=max_rounds, **quirks, **way)
-        assert rows_of(found, sizes) == (expected_medoids, expected_assignment), way
+    for variant in VARIANTS:
+        found = k_medoids(counts, medoids, tie_start=starts, max_rounds=max_rounds, **quirks, **variant)
+        assert rows_of(found, sizes) == (expected_medoids, expected_assignment), variant
 
 
 @settings(max_examples=60, deadline=None)
@@ -119,33 +118,33 @@ def test_transposed_counts_give_the_same_clusters(problem):
 @given(problems(), st.integers(2, 50))
 def test_scaled_counts_give_the_same_clusters(problem, factor):
     counts, _, medoids = problem
-    for way in WAYS:
-        plain, scaled = k_medoids(counts, medoids, **way), k_medoids(counts * factor, medoids, **way)
+    for variant in VARIANTS:
+        plain, scaled = k_medoids(counts, medoids, **variant), k_medoids(counts * factor, medoids, **variant)
         assert torch.equal(plain.medoids, scaled.medoids)
         assert torch.equal(plain.assignment, scaled.assignment)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(3, 12), st.integers(0, 2**32))
-def test_permuted_classes_give_permuted_clusters_where_nothing_ties(num_classes, seed):
+def test_permuted_classes_give_permuted_clusters_without_ties(num_classes, seed):
     generator = torch.Generator().manual_seed(seed)
     counts = random_counts(num_classes, 1 << 24, generator).long() + 1  # so large that no two sums are equal
     counts.fill_diagonal_(0)
     sizes = list(range(2, num_classes))
     medoids = random_medoids(sizes, num_classes, generator)
     order = torch.randperm(num_classes, generator=generator)
-    new_name = order.argsort()  # class order[i] is called i
+    new_name = order.argsort()  # class order[i] becomes class i
     renamed = torch.where(medoids >= 0, new_name[medoids.clamp(min=0)], -1)
     plain = k_medoids(counts, medoids)
     permuted = k_medoids(counts[order][:, order], renamed)
     assert torch.equal(permuted.assignment, plain.assignment[:, order])
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_zero_matrix_puts_every_non_medoid_into_the_first_cluster(way):
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_zero_matrix_puts_every_non_medoid_into_the_first_cluster(variant):
     num_classes, sizes = 20, [1, 2, 7, 20]
     medoids = random_medoids(sizes, num_classes, torch.Generator().manual_seed(0))
-    found = k_medoids(torch.zeros(num_classes, num_classes, dtype=torch.int32), medoids, **way)
+    found = k_medoids(torch.zeros(num_classes, num_classes, dtype=torch.int32), medoids, **variant)
     assert torch.equal(found.medoids, medoids)
     for row, k in enumerate(sizes):
         assert found.assignment[row].bincount().tolist() == [num_classes - k + 1] + [1] * (k - 1)
@@ -160,12 +159,12 @@ def test_as_many_clusters_as_classes_gives_singletons():
 
 
 @pytest.mark.parametrize("stray", [0, 3])
-@pytest.mark.parametrize("way", WAYS[:4], ids=str)
-def test_planted_families_are_recovered_from_one_medoid_each(stray, way):
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_planted_families_are_recovered_from_one_medoid_each(stray, variant):
     generator = torch.Generator().manual_seed(0)
     counts = planted_counts(20, 10, generator, stray)
     one_each = torch.arange(20) * 10 + torch.randint(0, 10, (20,), generator=generator)
-    found = k_medoids(counts, one_each[None], **way)
+    found = k_medoids(counts, one_each[None], **variant)
     assert torch.equal(found.assignment[0], torch.arange(200) // 10)
 
 
@@ -194,10 +193,10 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     counts = random_counts(25, 6, generator, density=0.5)
     medoids = random_medoids(range(2, 20), 25, generator)
-    whole = [k_medoids(counts, medoids, **way) for way in WAYS]
+    whole = [k_medoids(counts, medoids, **variant) for variant in VARIANTS]
     monkeypatch.setattr("semifine.soft_labels.similarity._CHUNK_ELEMENTS_CPU", 1000)
-    for way, expected in zip(WAYS, whole, strict=True):
-        found = k_medoids(counts, medoids, **way)
+    for variant, expected in zip(VARIANTS, whole, strict=True):
+        found = k_medoids(counts, medoids, **variant)
         assert torch.equal(found.medoids, expected.medoids)
         assert torch.equal(found.assignment, expected.assignment)
 

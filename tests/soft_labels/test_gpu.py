@@ -94,7 +94,7 @@ def test_clustering_never_waits_for_the_gpu_in_either_form(form):
     medoids = random_medoids([2, 5, 9], 20, torch.Generator().manual_seed(1)).cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        k_medoids(counts, medoids, form=form, cells=torch.arange(400, device="cuda"))
+        k_medoids(counts, medoids, form=form, candidate_pairs=torch.arange(400, device="cuda"))
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

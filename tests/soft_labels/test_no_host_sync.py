@@ -1,6 +1,6 @@
-"""Where the host may not look at values, no operation is called that would make it wait for a GPU.
+"""Without host_sync, no operation is called that would make the host wait for a GPU.
 
-This runs on a CPU by watching the operations; test_gpu.py checks the same with CUDA itself.
+This test watches the operations on a CPU; test_gpu.py checks the same with CUDA.
 """
 
 import pytest
@@ -22,8 +22,8 @@ WAITING = {
 K, M = 10, 20
 
 
-class Watch(TorchDispatchMode):
-    """Fails on operations whose result, or its shape, the host has to know."""
+class SyncDetector(TorchDispatchMode):
+    """Fails on operations whose result or shape the host has to know."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
@@ -33,10 +33,10 @@ class Watch(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_the_watch_notices():
-    with Watch(), pytest.raises(AssertionError):
+def test_the_detector_finds_synchronizing_operations():
+    with SyncDetector(), pytest.raises(AssertionError):
         torch.ones(3).sum().item()
-    with Watch(), pytest.raises(AssertionError):
+    with SyncDetector(), pytest.raises(AssertionError):
         torch.ones(3)[torch.ones(3) > 0]
 
 
@@ -54,18 +54,18 @@ def test_the_watch_notices():
     ],
     ids=str,
 )
-def test_a_step_looks_at_no_value(options, monkeypatch):
-    for done_on_a_cpu_only in ("transitions._check_range", "selector.check_probabilities"):
-        monkeypatch.setattr(f"semifine.soft_labels.{done_on_a_cpu_only}", lambda *_: None)
+def test_a_step_does_not_synchronize(options, monkeypatch):
+    for cpu_check in ("transitions._check_range", "selector.check_probabilities"):
+        monkeypatch.setattr(f"semifine.soft_labels.{cpu_check}", lambda *_: None)
     selector = SoftLabelSelector(K, M, host_sync=False, **{"alpha": 2.0, **options, "window": 4})
     for probs, index in random_stream(7, 6, M, K, torch.Generator().manual_seed(0)):
-        with Watch():
+        with SyncDetector():
             selector(probs, index)
 
 
 @pytest.mark.parametrize("form", ["dense", "pairs"])
-def test_clustering_looks_at_no_value_in_either_form(form):
+def test_clustering_does_not_synchronize(form):
     generator = torch.Generator().manual_seed(0)
     counts, medoids = random_counts(K, 3, generator), random_medoids([2, 5, 7], K, generator)
-    with Watch():
-        k_medoids(counts, medoids, form=form, host_sync=False, cells=torch.arange(K * K))
+    with SyncDetector():
+        k_medoids(counts, medoids, form=form, host_sync=False, candidate_pairs=torch.arange(K * K))

@@ -24,7 +24,7 @@ def trained_selector(steps=15, seed=0, **options):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([{}, dict(OFFICIAL_CODE), {"tie": "random"}, {"map": "exponential"}]))
-def test_selected_labels_are_the_renormalised_probabilities_of_the_cluster(seed, options):
+def test_selected_labels_are_the_renormalized_probabilities_of_the_cluster(seed, options):
     selector, probs, index = trained_selector(5, seed, **{**options, "window": 6})
     soft = selector(probs, index)
     chosen = selector.select(probs)
@@ -72,9 +72,9 @@ def test_all_candidates_equals_plain_soft_labels():
         torch.zeros(1, K),
     ],
 )
-def test_what_is_no_probability_is_refused(probs):
+def test_values_that_are_no_probabilities_raise_an_error(probs):
     selector = SoftLabelSelector(K, M)
-    with pytest.raises(ValueError, match="give the softmax of the logits"):
+    with pytest.raises(ValueError, match="apply softmax to the logits"):
         selector(probs, torch.arange(len(probs)))
     with pytest.raises(ValueError, match="probs must be probabilities"):
         selector.select(probs)
@@ -83,7 +83,7 @@ def test_what_is_no_probability_is_refused(probs):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("classes", [2, 200, 5000])
-def test_rounded_probabilities_and_unknown_ones_are_taken(dtype, classes):
+def test_rounded_probabilities_and_nan_are_accepted(dtype, classes):
     generator = torch.Generator().manual_seed(0)
     for spread in (0.0, 1.0, 8.0):
         probs = (spread * torch.randn(20, classes, generator=generator)).softmax(dim=1).to(dtype)
@@ -177,7 +177,7 @@ def test_double_precision_is_kept():
     assert selector(probs.double(), index).dtype == torch.float64
 
 
-def test_casting_the_module_leaves_the_state_whole():
+def test_casting_the_module_does_not_change_the_state():
     selector, probs, index = trained_selector()
     cast = copy.deepcopy(selector).to(torch.bfloat16)
     assert torch.equal(cast(probs, index), selector(probs, index))
@@ -192,13 +192,13 @@ def test_two_and_three_classes_work(num_classes):
     assert selector.k_max <= num_classes
 
 
-def test_nothing_counted_yet_gives_the_zero_matrix_clusters():
+def test_without_transitions_the_clusters_are_those_of_a_zero_matrix():
     selector = SoftLabelSelector(K, M, alpha=2.0)
     for k in range(selector.k_min, selector.k_max + 1):
         assert selector.clusters(k).bincount().tolist() == [K - k + 1] + [1] * (k - 1)
 
 
-def test_random_ties_spread_the_classes_while_nothing_is_counted():
+def test_random_ties_spread_the_classes_without_transitions():
     sizes = SoftLabelSelector(200, M, tie="random").clusters(20).bincount(minlength=20)
     assert sizes.min() >= 1
     assert sizes.max() <= 25  # 181 in the first cluster without it
@@ -223,7 +223,7 @@ def test_state_is_small():
         ({"tie": "last"}, "tie must be one of"),
         ({"max_rounds": 0}, "max_rounds must be at least 1"),
         ({"window": 0}, "window must be at least 1"),
-        ({"map": "fixed"}, "k must be given"),
+        ({"map": "fixed"}, "k must be an integer"),
     ],
 )
 def test_wrong_settings_are_named(options, sentence):
@@ -233,9 +233,9 @@ def test_wrong_settings_are_named(options, sentence):
 
 def test_wrong_calls_are_named():
     selector = SoftLabelSelector(K, M)
-    with pytest.raises(ValueError, match=r"probs must have the shape \(batch, 12\)"):
+    with pytest.raises(ValueError, match=r"probs must have shape \(batch, 12\)"):
         selector(torch.ones(4, K + 1), torch.arange(4))
-    with pytest.raises(ValueError, match="index must lie in"):
+    with pytest.raises(ValueError, match="index must be between"):
         selector(torch.ones(1, K) / K, torch.tensor([M]))
-    with pytest.raises(ValueError, match=r"k must lie in 2\.\.4"):
+    with pytest.raises(ValueError, match=r"k must be between 2 and 4"):
         selector.clusters(5)

@@ -117,7 +117,7 @@ def test_state_dict_restores_a_ring_of_any_width():
     assert torch.equal(saved.counts, fresh.counts)
 
 
-def test_another_window_is_refused_on_load():
+def test_loading_another_window_raises_an_error():
     saved = TransitionTracker(K, M, window=3).state_dict()
     with pytest.raises(RuntimeError, match="ring"):
         TransitionTracker(K, M, window=4).load_state_dict(saved)
@@ -126,9 +126,9 @@ def test_another_window_is_refused_on_load():
 @pytest.mark.parametrize(
     ("batch", "sentence"),
     [
-        (([0, M], [0, 0]), rf"index must lie in 0\.\.{M - 1}"),
-        (([0, -1], [0, 0]), "index must lie in"),
-        (([0, 1], [0, K]), rf"prediction must lie in 0\.\.{K - 1}"),
+        (([0, M], [0, 0]), rf"index must be between 0 and {M - 1}"),
+        (([0, -1], [0, 0]), "index must be between"),
+        (([0, 1], [0, K]), rf"prediction must be between 0 and {K - 1}"),
         (([0, 1], [0]), "same length"),
         (([], []), "non-empty"),
     ],

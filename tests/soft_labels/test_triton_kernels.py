@@ -1,6 +1,6 @@
-"""The Triton kernels on a CPU, by Triton's interpreter: the same clusterings as the torch version.
+"""The Triton kernels in Triton's interpreter on a CPU: the same clusterings as the PyTorch version.
 
-test_gpu.py runs them compiled. The interpreter is chosen when Triton is imported, so it has a process of its own.
+test_gpu.py runs them compiled. Triton chooses the interpreter at import, so the test starts another process.
 """
 
 import os
@@ -23,17 +23,17 @@ for num_classes, largest, density in [(2, 3, 1.0), (7, 1, 0.3), (12, 2, 0.6), (2
     medoids = random_medoids(sizes, num_classes, generator)
     for directed in (False, True):
         nonzero = (counts.view(-1) > 0).nonzero().squeeze(1)
-        for cells in (None, torch.cat([torch.tensor([-1]), nonzero.flip(0), nonzero[:1]])):
+        for candidates in (None, torch.cat([torch.tensor([-1]), nonzero.flip(0), nonzero[:1]])):
             for max_rounds in (1, 4):
                 options = {"directed_update": directed, "max_rounds": max_rounds}
                 expected = k_medoids(counts, medoids, form="dense", **options)
-                found = k_medoids(counts, medoids, form="kernels", cells=cells, **options)
+                found = k_medoids(counts, medoids, form="kernels", candidate_pairs=candidates, **options)
                 assert torch.equal(found.medoids, expected.medoids)
                 assert torch.equal(found.assignment, expected.assignment)
 """
 
 
-def test_interpreted_kernels_cluster_like_torch():
+def test_interpreted_kernels_agree_with_pytorch():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

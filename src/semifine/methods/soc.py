@@ -1,9 +1,9 @@
-"""SoC: soft labels kept on the cluster of classes that the model confuses with its prediction (AAAI 2024)."""
+"""SoC: soft labels restricted to the classes that the model confuses with its prediction (AAAI 2024)."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -18,36 +18,58 @@ from semifine.models.forward import Networks, Output
 from semifine.soft_labels import ClassCentroids, SoftLabelSelector
 from semifine.soft_labels.selector import select_candidates
 
+_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(SoftLabelSelector).parameters.items()}
+
 
 @dataclass(frozen=True)
 class SoCSettings:
+    """Settings of SoC. All except ``weight`` and ``similarity`` are parameters of ``SoftLabelSelector``."""
+
     weight: float = setting(1.0, "weight of the unlabeled loss (lambda)", low=0)
-    window: int = setting(5120, "batches over which class transitions are counted (N_b)", low=1)
-    map: Literal["linear", "exponential", "fixed"] = setting("linear", "from confidence to the number of clusters")
-    alpha: float = setting(5.0, "linear map: larger means fewer, larger clusters; at least K/(K-2)", low=1)
-    beta: float = setting(math.log(1.2), "exponential map: larger means more clusters; at most ln(2-2/K)", low=0)
-    k: int | None = setting(None, "fixed map: the number of clusters for every image", low=1)
-    rounding: Literal["paper", "official"] = setting("paper", "halves go down, or to the even number")
-    refresh: Literal["auto", "occurring", "oldest", "all", "round_robin"] = setting(
-        "auto",
-        "which clusterings a step renews: those its batch needs, the oldest of these, all, or one after the other; "
-        "auto: those its batch needs, with more than 1000 classes the oldest of these",
-    )
-    refresh_limit: int = setting(8, "how many clusterings 'oldest' renews a step", low=1)
-    directed_update: bool = setting(False, "released code: choose medoids by outgoing transitions only")
-    stale_seeds: bool = setting(
-        False, "released code: the medoids that k-medoids started from keep their seats, the final ones do not"
-    )
-    medoid_init: Literal["warm", "random"] = setting("warm", "start from the last medoids, or anew each time")
-    tie: Literal["first", "random"] = setting("first", "which medoid a class joins when several are equally similar")
     similarity: Literal["transitions", "labeled_features", "pseudo_features"] = setting(
-        "transitions", "what makes classes alike: changes of mind, or features of labeled or of unlabeled images"
+        "transitions", "similarity of classes: class transitions, or features of labeled or of unlabeled images"
     )
-    max_rounds: int = setting(20, "rounds of k-medoids at most", low=1)
+    window: int = setting(_DEFAULTS["window"], "number of batches whose class transitions count (N_b)", low=1)
+    map: Literal["linear", "exponential", "fixed"] = setting(
+        _DEFAULTS["map"], "map from confidence to the number of clusters"
+    )
+    alpha: float = setting(
+        _DEFAULTS["alpha"], "linear map: larger gives fewer, larger clusters; at least K/(K-2)", low=1
+    )
+    beta: float = setting(_DEFAULTS["beta"], "exponential map: larger gives more clusters; at most ln(2-2/K)", low=0)
+    k: int | None = setting(_DEFAULTS["k"], "fixed map: number of clusters for every image", low=1)
+    rounding: Literal["paper", "official"] = setting(
+        _DEFAULTS["rounding"], "rounding of the linear map: as in the paper, or as in the official code"
+    )
+    refresh: Literal["auto", "occurring", "oldest", "all", "round_robin"] = setting(
+        _DEFAULTS["refresh"],
+        "clusterings that a step updates: those that its batch needs, the oldest of these, all, or one after another; "
+        "auto: those that its batch needs, above 1000 classes the oldest of these",
+    )
+    refresh_limit: int = setting(
+        _DEFAULTS["refresh_limit"], "number of clusterings that 'oldest' updates per step", low=1
+    )
+    directed_update: bool = setting(
+        _DEFAULTS["directed_update"], "official code: choose medoids by outgoing transitions only"
+    )
+    stale_seeds: bool = setting(
+        _DEFAULTS["stale_seeds"],
+        "official code: assign classes with the initial medoids in their clusters instead of the final ones",
+    )
+    medoid_init: Literal["warm", "random"] = setting(
+        _DEFAULTS["medoid_init"], "start k-medoids from the last medoids, or from random ones each time"
+    )
+    tie: Literal["first", "random"] = setting(
+        _DEFAULTS["tie"], "medoid that a class joins if several are equally similar"
+    )
+    max_rounds: int = setting(_DEFAULTS["max_rounds"], "largest number of k-medoids rounds", low=1)
 
 
 class SoC(Method):
-    """loss = L_s + lambda 1/(mu B) sum CE(ptilde, f(strong(u))), ptilde = normalize(g * p), all images used."""
+    """loss = L_s + lambda 1/(mu B) sum CE(ptilde, f(strong(u))), ptilde = normalize(g * p).
+
+    There is no threshold: all unlabeled images contribute.
+    """
 
     name = "soc"
     title = "SoC"
@@ -64,7 +86,7 @@ class SoC(Method):
         del options["weight"], options["similarity"]
         try:
             self.selector = SoftLabelSelector(info.num_classes, info.num_unlabeled, seed=info.seed, **options)
-        except ValueError as error:  # what a number may be depends on the number of classes
+        except ValueError as error:  # valid values depend on the number of classes
             raise UserError(f"Settings of the method 'soc': {error}") from error
         if settings.similarity != "transitions":
             self.centroids = ClassCentroids(info.num_classes, info.feature_dim)
@@ -87,7 +109,7 @@ class SoC(Method):
         return StepResult(loss, metrics, PseudoLabels(probs, target, accepted=probs.new_ones(len(probs))))
 
     def _feature_similarity(self, labeled: Output, label: Tensor, weak: Output, probs: Tensor) -> Tensor | None:
-        """The (K, K) similarity that features give after this batch; None where transitions decide."""
+        """Updates the class centroids; returns their (K, K) similarity, or None if transitions are used."""
         if self.settings.similarity == "transitions":
             return None
         if self.settings.similarity == "labeled_features":
@@ -113,7 +135,7 @@ class SoC(Method):
             return []
         rows = self.selector.k_max - self.selector.k_min + 1
         return [
-            f"{self.info.num_classes} classes: a step renews {min(self.settings.refresh_limit, rows)} of {rows} "
+            f"{self.info.num_classes} classes: each step updates {min(self.settings.refresh_limit, rows)} of {rows} "
             "clusterings, the oldest that its batch needs (--method.refresh, --method.refresh_limit)."
         ]
 
@@ -122,5 +144,5 @@ class SoC(Method):
             "transitions": self.selector.counts,
             "clusters": self.selector.assignment,
             "medoids": self.selector.medoids,
-            "cluster_confidence": self.selector.granularity.first_confidences(),
+            "cluster_confidence": self.selector.granularity.min_confidences(),
         }

@@ -1,4 +1,4 @@
-"""Soft label selection from class transitions (SoC). Imports torch and nothing else of semifine."""
+"""Soft label selection from class transitions (SoC). Depends on PyTorch only."""
 
 from semifine.soft_labels.centroids import ClassCentroids
 from semifine.soft_labels.clustering import Clustering, cluster_classes, k_medoids, objective

@@ -1,4 +1,4 @@
-"""Similarity of classes by the features of their images, instead of by transitions (the paper's LD and PL)."""
+"""Similarity of classes from image features instead of transitions (LD and PL in the paper)."""
 
 import torch
 import torch.distributed as dist
@@ -7,10 +7,23 @@ from torch.nn.functional import normalize, one_hot
 
 
 class ClassCentroids(nn.Module):
-    """Running mean of the unit-length features of each class, and how alike these means are.
+    """Running mean of the normalized features of each class.
 
-    mean(c) <- decay mean(c) + (1 - decay) (mean of class c in the batch), where the batch has images of the class; its
-    first batch mean is taken as it is. All state is in persistent buffers, and the same on all ranks.
+    mean(c) <- decay mean(c) + (1 - decay) (mean of class c in the batch), for the classes of the batch; the first batch
+    mean of a class is taken unchanged. All state is in persistent buffers and equal on all ranks.
+
+    Args:
+        num_classes: Number of classes K.
+        feature_dim: Length D of the features.
+        decay: Decay of the running mean.
+
+    Example::
+
+        >>> centroids = ClassCentroids(num_classes=2, feature_dim=3)
+        >>> centroids.update(torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]), torch.tensor([0, 1]))
+        >>> centroids.similarity()
+        tensor([[0., 1.],
+                [1., 0.]], dtype=torch.float64)
     """
 
     mean: Tensor
@@ -24,7 +37,7 @@ class ClassCentroids(nn.Module):
 
     @torch.no_grad()
     def update(self, features: Tensor, label: Tensor) -> None:
-        """Follow a batch. Shapes: features (batch, D), label (batch,) classes."""
+        """Updates the means with a batch. Shapes: features (batch, D), label (batch,) classes."""
         members = one_hot(label, len(self.mean)).to(self.mean.dtype)
         sums = members.t() @ normalize(features.float(), dim=1)
         counts = members.sum(dim=0).unsqueeze(1)
@@ -32,12 +45,12 @@ class ClassCentroids(nn.Module):
             dist.all_reduce(sums)
             dist.all_reduce(counts)
         batch_mean = sums / counts.clamp(min=1)
-        moved = torch.where(self.is_seen.unsqueeze(1), self.mean.lerp(batch_mean, 1 - self.decay), batch_mean)
-        self.mean.copy_(torch.where(counts > 0, moved, self.mean))
+        updated = torch.where(self.is_seen.unsqueeze(1), self.mean.lerp(batch_mean, 1 - self.decay), batch_mean)
+        self.mean.copy_(torch.where(counts > 0, updated, self.mean))
         self.is_seen.logical_or_(counts.squeeze(1) > 0)
 
     def similarity(self) -> Tensor:
-        """(K, K) float64 cosine of the centroids, symmetric; 0 on the diagonal and for classes not yet seen."""
-        unit = normalize(self.mean.double(), dim=1)  # a class not yet seen stays zero
+        """Returns (K, K) float64 cosine similarity of the means; 0 on the diagonal and for classes without images."""
+        unit = normalize(self.mean.double(), dim=1)  # the mean of a class without images stays zero
         cosine = unit @ unit.t()
         return (cosine + cosine.t()).div_(2).fill_diagonal_(0)

@@ -1,10 +1,10 @@
-"""k-medoids on class similarity, for many k at once.
+"""k-medoids clustering of classes by their similarity, for many k at once.
 
-The similarity of two classes is S(m, n) = (C[m, n] + C[n, m]) / 2. This module works on the integers
-S2 = C + C^T = 2 S: halving or averaging changes no comparison, but floating-point rounding would flip ties.
+The similarity of two classes is S(m, n) = (C[m, n] + C[n, m]) / 2. This module uses the integers C + C^T = 2 S: the
+factor changes no comparison, and integers have no rounding errors that break ties.
 
-One row per k: ``medoids`` (rows, k_max) lists each row's medoid classes, padded with -1; ``assignment`` (rows, K)
-holds for each class the place of its medoid in that list.
+Each k has a row: ``medoids`` (rows, k_max) lists the medoid classes, padded with -1, and ``assignment`` (rows, K) holds
+the cluster of each class, the index of its medoid in that list.
 """
 
 import functools
@@ -14,24 +14,29 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from semifine.soft_labels.similarity import PAD, Form, MedoidRows, Similarity, list_links, padded_rows, read_similarity
+from semifine.soft_labels.similarity import PAD, Form, MedoidRows, Similarity, create_similarity, list_pairs, pad_rows
+
+MAX_ROUNDS = 20
+"""Default number of rounds after which k-medoids stops."""
+_MIN_CLASSES_FOR_SYNC = 512
+"""With more classes on a GPU without Triton, the rounds cost more than waiting for the GPU."""
 
 
 def draw_medoids(sizes: Tensor, k_max: int, num_classes: int, seed: int, step: Tensor | int) -> Tensor:
-    """k classes without replacement for each k in ``sizes``: those with the smallest hashes.
+    """Draws k classes without replacement for each k in ``sizes``: the classes with the smallest hashes.
 
-    A hash and no random generator: all ranks and devices draw the same classes at the same step without exchanging
-    anything, inside a CUDA graph too, and a restart needs no generator state.
+    Hashes instead of a random generator: all ranks and devices draw the same classes at the same step without
+    communication, also inside a CUDA graph, and a checkpoint needs no generator state.
     Shapes: sizes (rows,) -> (rows, k_max), padded with -1.
     """
     classes = torch.arange(num_classes, device=sizes.device)
-    key = hashed(seed, step, sizes.unsqueeze(1), classes) * num_classes + classes  # unique, so no ties
+    key = hash_integers(seed, step, sizes.unsqueeze(1), classes) * num_classes + classes  # unique, so no ties
     order = key.argsort(dim=1)[:, :k_max]
     return order.masked_fill(torch.arange(k_max, device=sizes.device) >= sizes.unsqueeze(1), PAD)
 
 
-def hashed(*values: Tensor | int) -> Tensor:
-    """A 31-bit hash of several integers, the same on every device. Shapes: broadcast -> int64."""
+def hash_integers(*values: Tensor | int) -> Tensor:
+    """Hashes several integers to 31 bits, identically on all devices. Shapes: broadcast -> int64."""
     state: Tensor | int = 0
     for value in values:
         state = _mix(state + value)
@@ -39,15 +44,11 @@ def hashed(*values: Tensor | int) -> Tensor:
 
 
 def _mix(value: Tensor | int) -> Tensor | int:
-    """Mix 31 bits (xor-shift and multiply); the products stay below 2^58, so nothing overflows."""
+    """Mixes 31 bits by xor-shift and multiplication; products stay below 2^58 and do not overflow."""
     value = value & 0x7FFFFFFF
     for _ in range(2):
         value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0x7FFFFFFF
     return value ^ (value >> 16)
-
-
-# Beyond so many classes a GPU is better asked than kept busy, see ``may_host_look``.
-_CLASSES_WORTH_A_WAIT = 512
 
 
 class Clustering(NamedTuple):
@@ -56,7 +57,7 @@ class Clustering(NamedTuple):
     medoids: Tensor
     """(rows, k_max) classes, padded with -1."""
     assignment: Tensor
-    """(rows, K) place of each class's medoid in its row's list."""
+    """(rows, K) cluster of each class: the index of its medoid in the row."""
 
 
 @torch.no_grad()
@@ -67,113 +68,106 @@ def k_medoids(
     directed_update: bool = False,
     stale_seeds: bool = False,
     tie_start: Tensor | None = None,
-    max_rounds: int = 20,
+    max_rounds: int = MAX_ROUNDS,
     host_sync: bool | None = None,
-    cells: Tensor | None = None,
+    candidate_pairs: Tensor | None = None,
     form: Form = "auto",
 ) -> Clustering:
-    """Cluster the classes, starting from the given medoids, until no medoid moves (the paper's Algorithm 1).
+    """Clusters the classes from the given medoids until no medoid changes (Algorithm 1 of the paper).
 
-    A round: every class that is no medoid joins its most similar medoid (ties: the first in the list), while
-    a medoid stays in its own cluster; then each cluster's new medoid is the member with the largest sum of
-    similarities to the members (ties: the current one, then the smallest class). The assignment that is returned
-    is the one to the final medoids.
+    In each round, every other class joins its most similar medoid (ties: the first in the list). Then the new medoid of
+    each cluster is the member with the largest sum of similarities to the members (ties: the current medoid, then the
+    smallest class). The returned assignment belongs to the final medoids.
 
-    Shapes: counts (K, K), integer C with zero diagonal, or a symmetric float64 similarity with zero diagonal;
-    medoids (rows, k_max), distinct within a row, padded with -1 at the end; tie_start (rows, K).
+    Args:
+        counts: (K, K) integer C with zero diagonal, or a symmetric float64 similarity with zero diagonal.
+        medoids: (rows, k_max) initial medoids, distinct within a row, padded with -1 at the end.
+        directed_update: The update sums C instead of C + C^T, as in the official code. It may cycle until
+            ``max_rounds``.
+        stale_seeds: In the returned assignment, the initial medoids stay in their clusters and the final ones are
+            assigned like other classes, as in the official code.
+        tie_start: (rows, K) index in the list from which on the first tied medoid wins, cyclically; None is 0.
+        max_rounds: Largest number of rounds; 0 only assigns.
+        host_sync: Whether the host may wait for values of the device, to stop early and to skip rows that have
+            converged. Without it all rounds run, with the same result. None: see :func:`default_host_sync`.
+        candidate_pairs: (any,) codes m * K + n that include all non-zero counts, in any order, possibly repeated;
+            negative codes are ignored. Used without ``host_sync``.
+        form: Representation of the similarity: a "dense" matrix, the non-zero "pairs" (integers only), or the Triton
+            "kernels" (without ``tie_start`` and ``stale_seeds``). "auto" takes the fastest. The result is the same.
 
-    directed_update: the update sums C instead of C + C^T (quirk of the official code; may cycle until the cap).
-    stale_seeds: in the end the *initial* medoids keep their seats and the final ones do not (another quirk).
-    tie_start: ties go to the first tied medoid from this place of the list on, going round; None means place 0.
-    max_rounds: the cap; 0 only assigns.
-    host_sync: whether the host may look at values, to stop early and to drop rows that have settled; see
-        ``may_host_look`` for the default. Without it all rounds run; settled rows do not change, so the result is
-        the same.
-    cells: for when the host may not look, (any,) places m * K + n among which all non-zero counts are, in any order and
-        as often as may be; a negative one is none.
-    form: how similarities are read, as a "dense" matrix or as the list of non-zero "pairs" (integers only), or both by
-        the "kernels" of a GPU (without tie_start and stale_seeds); "auto" takes the cheapest. The result is the same.
+    Example::
+
+        >>> counts = torch.tensor([[0, 5, 0, 0], [4, 0, 1, 0], [0, 0, 0, 7], [0, 0, 6, 0]])
+        >>> k_medoids(counts, torch.tensor([[0, 2]])).assignment
+        tensor([[0, 0, 1, 1]])
     """
-    rows = padded_rows(medoids, tie_start)
-    may_look = may_host_look(counts.device, len(counts)) if host_sync is None else host_sync
+    rows = pad_rows(medoids, tie_start)
+    sync = default_host_sync(counts.device, len(counts)) if host_sync is None else host_sync
     plain = tie_start is None and not stale_seeds and not counts.is_floating_point()
-    if form == "kernels" or (form == "auto" and plain and host_sync is not True and has_kernels(counts.device)):
-        return _settle_by_kernels(list_links(counts, directed_update, cells), rows, len(counts), max_rounds)
-    similarity = read_similarity(counts, directed_update, may_look, cells, form)
-    settle = _settle_looking if may_look else _settle
-    final, assignment = settle(similarity, rows, max_rounds)
+    if form == "kernels" or (form == "auto" and plain and host_sync is not True and has_triton(counts.device)):
+        from semifine.soft_labels import triton_kernels  # optional: imports Triton
+
+        pairs = triton_kernels.Pairs(*list_pairs(counts, directed_update, candidate_pairs))
+        found = triton_kernels.cluster(pairs, rows.medoids, rows.positions, rows.k, len(counts), max_rounds)
+        return Clustering(found.medoids.long().masked_fill(rows.is_padding, PAD), found.assignment.long())
+    similarity = create_similarity(counts, directed_update, sync, candidate_pairs, form)
+    final, assignment = _iterate(similarity, rows, max_rounds, sync)
     if stale_seeds:
-        assignment = similarity.nearest(rows._replace(medoids=final)).scatter_(1, rows.medoids, rows.places)
+        nearest = similarity.nearest_medoid(rows._replace(medoids=final))
+        assignment = nearest.scatter_(1, rows.medoids, rows.positions)
     return Clustering(final.masked_fill(rows.is_padding, PAD), assignment)
 
 
-def may_host_look(device: torch.device, num_classes: int) -> bool:
-    """Whether stopping early is worth a look of the host at the values, where the caller leaves it open.
+def default_host_sync(device: torch.device, num_classes: int) -> bool:
+    """Whether k-medoids waits for values of the device to stop early, if the caller does not decide.
 
-    On a CPU it costs nothing. On a GPU the host would wait, so with some hundred classes all rounds run instead; with
-    thousands of classes the rounds cost far more than the wait, unless the kernels know by themselves when to stop.
-    A CUDA graph being captured allows no look.
+    On a CPU this costs nothing. On a GPU the Triton kernels stop early without the host. Without Triton, all rounds are
+    cheaper than waiting with few classes, and a CUDA graph allows no synchronization.
     """
     if device.type == "cpu":
         return True
-    if has_kernels(device):
+    if has_triton(device):
         return False
     is_capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    return num_classes > _CLASSES_WORTH_A_WAIT and not is_capturing
+    return num_classes > _MIN_CLASSES_FOR_SYNC and not is_capturing
 
 
 @functools.cache
-def has_kernels(device: torch.device) -> bool:
-    """Whether Triton is there, which compiles the kernels."""
+def has_triton(device: torch.device) -> bool:
+    """Whether Triton kernels can run on the device."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
-def _settle_by_kernels(links: tuple[Tensor, ...], rows: MedoidRows, num_classes: int, max_rounds: int) -> Clustering:
-    from semifine.soft_labels import triton_kernels
-
-    found = triton_kernels.settle(
-        triton_kernels.Links(*links), rows.medoids, rows.places, rows.k, num_classes, max_rounds
-    )
-    return Clustering(found.medoids.long().masked_fill(rows.is_padding, PAD), found.assignment.long())
-
-
-def _assign(similarity: Similarity, rows: MedoidRows) -> Tensor:
-    """(rows, K) each class to its most similar medoid, each medoid to itself."""
-    return similarity.nearest(rows).scatter_(1, rows.medoids, rows.places)
-
-
-def _update(similarity: Similarity, rows: MedoidRows, assignment: Tensor) -> MedoidRows:
-    """Each cluster's best member becomes its medoid."""
-    medoids = best_members(similarity.sum_within(assignment), assignment, rows.medoids)
-    return rows._replace(medoids=torch.where(rows.is_padding, medoids[:, :1], medoids))
-
-
-def _settle(similarity: Similarity, rows: MedoidRows, max_rounds: int) -> tuple[Tensor, Tensor]:
-    """All rounds, because nobody may look whether they are needed; a settled row stays as it is."""
-    assignment = _assign(similarity, rows)
-    for _ in range(max_rounds):
-        rows = _update(similarity, rows, assignment)
-        assignment = _assign(similarity, rows)
-    return rows.medoids, assignment
-
-
-def _settle_looking(similarity: Similarity, rows: MedoidRows, max_rounds: int) -> tuple[Tensor, Tensor]:
-    """The same, with work only for the rows that still move."""
+def _iterate(similarity: Similarity, rows: MedoidRows, max_rounds: int, host_sync: bool) -> tuple[Tensor, Tensor]:
+    """Runs the rounds; returns medoids and assignment of all rows. Rows that have converged do not change."""
     medoids, assignment = rows.medoids.clone(), _assign(similarity, rows)
-    moving = torch.arange(len(medoids), device=medoids.device)
+    active = torch.arange(len(medoids), device=medoids.device)
     for _ in range(max_rounds):
-        updated = _update(similarity, rows, assignment.index_select(0, moving))
-        has_moved = (updated.medoids != rows.medoids).any(dim=1).nonzero().squeeze(1)
-        if has_moved.numel() == 0:
-            break
-        moving, rows = moving.index_select(0, has_moved), updated.at(has_moved)
-        medoids.index_copy_(0, moving, rows.medoids)
-        assignment.index_copy_(0, moving, _assign(similarity, rows))
+        updated = _update(similarity, rows, assignment.index_select(0, active))
+        if host_sync:
+            changed = (updated.medoids != rows.medoids).any(dim=1).nonzero().squeeze(1)
+            if changed.numel() == 0:
+                break
+            active, updated = active.index_select(0, changed), updated.select(changed)
+        rows = updated
+        medoids.index_copy_(0, active, rows.medoids)
+        assignment.index_copy_(0, active, _assign(similarity, rows))
     return medoids, assignment
 
 
+def _assign(similarity: Similarity, rows: MedoidRows) -> Tensor:
+    """Assigns each class to its most similar medoid, each medoid to itself. Shapes: -> (rows, K)."""
+    return similarity.nearest_medoid(rows).scatter_(1, rows.medoids, rows.positions)
+
+
+def _update(similarity: Similarity, rows: MedoidRows, assignment: Tensor) -> MedoidRows:
+    """Makes the best member of each cluster its medoid."""
+    medoids = best_members(similarity.sum_within_clusters(assignment), assignment, rows.medoids)
+    return rows._replace(medoids=torch.where(rows.is_padding, medoids[:, :1], medoids))
+
+
 def best_members(sums: Tensor, assignment: Tensor, medoids: Tensor) -> Tensor:
-    """The member of each cluster with the largest sum; ties keep the current medoid, then take the smallest class.
+    """Returns the member of each cluster with the largest sum; ties: the current medoid, then the smallest class.
 
     Shapes: sums (rows, K), assignment (rows, K), medoids (rows, k_max), each in its own cluster -> (rows, k_max).
     """
@@ -186,18 +180,18 @@ def best_members(sums: Tensor, assignment: Tensor, medoids: Tensor) -> Tensor:
     return torch.where(sum_of_current == best, medoids, smallest)
 
 
-def unlinked_assignment(medoids: Tensor, num_classes: int, tie_start: Tensor | None = None) -> Tensor:
-    """What ``k_medoids`` gives while no transition was counted: all classes but the medoids tie.
+def initial_assignment(medoids: Tensor, num_classes: int, tie_start: Tensor | None = None) -> Tensor:
+    """Returns the assignment of ``k_medoids`` for counts of zero: all classes except the medoids tie.
 
     Shapes: medoids (rows, k_max), tie_start (rows, K) -> (rows, K).
     """
-    rows = padded_rows(medoids, tie_start)
+    rows = pad_rows(medoids, tie_start)
     joined = torch.zeros((len(medoids), num_classes), dtype=torch.int64) if tie_start is None else tie_start.clone()
-    return joined.scatter_(1, rows.medoids, rows.places)
+    return joined.scatter_(1, rows.medoids, rows.positions)
 
 
 def objective(counts: Tensor, clustering: Clustering) -> Tensor:
-    """2 F: the sum over all classes of S2(class, its medoid), where a medoid adds 0.
+    """Twice the objective of the paper: the sum over all classes of (C + C^T)[class, its medoid].
 
     Shapes: counts (K, K) -> (rows,).
     """
@@ -214,14 +208,27 @@ def cluster_classes(
     generator: torch.Generator | None = None,
     max_rounds: int = 100,
 ) -> Tensor:
-    """Cluster the classes into k groups, for analysis: the best objective of several random starts.
+    """Clusters the classes into k groups for analysis: the best objective of several random starts.
 
-    Shapes: counts (K, K), integers or a symmetric float64 similarity, with zero diagonal -> (K,) each class's cluster.
-    ``generator`` must be one of the CPU, so that the starts are the same on every device.
+    Args:
+        counts: (K, K) integers, or a symmetric float64 similarity, with zero diagonal.
+        k: Number of clusters.
+        restarts: Number of random starts.
+        generator: Generator on the CPU, so that the starts are the same on every device.
+        max_rounds: Largest number of rounds per start.
+
+    Returns:
+        (K,) cluster of each class.
+
+    Example::
+
+        >>> counts = torch.block_diag(*[torch.ones(3, 3).int().fill_diagonal_(0)] * 2)
+        >>> cluster_classes(counts, k=2, generator=torch.Generator().manual_seed(0)).bincount()
+        tensor([3, 3])
     """
     num_classes = len(counts)
     if not 1 <= k <= num_classes:
-        raise ValueError(f"k must lie in 1..{num_classes}, got {k}.")
+        raise ValueError(f"k must be between 1 and {num_classes}, got {k}.")
     if restarts < 1:
         raise ValueError(f"restarts must be at least 1, got {restarts}.")
     starts = torch.stack([torch.randperm(num_classes, generator=generator)[:k] for _ in range(restarts)])

@@ -1,6 +1,5 @@
-"""SoftLabelSelector: transition tracking, clustering and confidence -> k put together."""
+"""SoftLabelSelector: combines transition tracking, clustering, and the map from confidence to k."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -8,128 +7,147 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from semifine.soft_labels.clustering import draw_medoids, hashed, k_medoids, may_host_look, unlinked_assignment
+from semifine.soft_labels.clustering import (
+    MAX_ROUNDS,
+    default_host_sync,
+    draw_medoids,
+    hash_integers,
+    initial_assignment,
+    k_medoids,
+)
 from semifine.soft_labels.granularity import Granularity, MapName, Rounding, check_choice
-from semifine.soft_labels.transitions import TransitionTracker
+from semifine.soft_labels.transitions import WINDOW, TransitionTracker
 
 Refresh = Literal["auto", "occurring", "oldest", "all", "round_robin"]
 MedoidInit = Literal["warm", "random"]
 Tie = Literal["first", "random"]
 
-# With more classes than this, renewing every clustering that a batch needs would cost more than the training step.
 MANY_CLASSES = 1000
+"""With more classes, refreshing all clusterings of a batch would take longer than the training step."""
 
-# By how much probabilities in half precision may miss 0, 1 and their sum; each is right to 2 parts in a thousand.
-ROUNDING = 0.01
+TOLERANCE = 0.01
+"""Tolerance for probabilities in half precision, which have a relative error of 0.002."""
 
 OFFICIAL_CODE: Final[Mapping[str, Any]] = {
-    "window": 5119,  # it clears the next slot of 5120 before it sums
-    "alpha": 2.5,  # its default, used for Semi-Aves; Semi-Fungi: 4.0
+    "window": 5119,  # the official code clears one of 5120 entries before it sums
+    "alpha": 2.5,  # its default, used for Semi-Aves; 4.0 for Semi-Fungi
     "rounding": "official",
     "refresh": "round_robin",
     "directed_update": True,
     "stale_seeds": True,
 }
-"""Settings with which ``SoftLabelSelector(..., **OFFICIAL_CODE)`` behaves as the authors' released code.
+"""``SoftLabelSelector(..., **OFFICIAL_CODE)`` behaves like the official code.
 
-One difference is left: the released code stops after 2000 rounds, ours after ``max_rounds``; 1 to 8 occur in practice.
+One difference remains: the official code stops after 2000 rounds instead of ``max_rounds``; 1 to 8 occur in practice.
 """
 
 
 class Selection(NamedTuple):
-    """Selected soft labels of a batch and how they came about."""
+    """Soft labels of a batch, and the values from which they were computed."""
 
     target: Tensor
-    """(batch, K) the selected soft labels ptilde = normalize(g * p)."""
+    """(batch, K) selected soft labels ptilde = normalize(g * p)."""
     candidates: Tensor
-    """(batch, K) bool, the indicator g of the candidate classes."""
+    """(batch, K) bool indicator g of the candidate classes."""
     k: Tensor
     """(batch,) number of clusters."""
     prediction: Tensor
     """(batch,) predicted class."""
     confidence: Tensor
-    """(batch,) its probability."""
+    """(batch,) probability of the predicted class."""
 
 
 def check_probabilities(probs: Tensor) -> None:
-    """Raises where rows (batch, K) are no probabilities, but logits, say; a NaN is left to whoever watches the loss."""
+    """Raises ValueError if rows (batch, K) are not probabilities, for example logits; NaN is not checked."""
     if not len(probs):
         return
     (low, high), (least, most) = probs.aminmax(), probs.sum(dim=1).aminmax()
-    if low < -ROUNDING or high > 1 + ROUNDING or least < 1 - ROUNDING or most > 1 + ROUNDING:
+    if low < -TOLERANCE or high > 1 + TOLERANCE or least < 1 - TOLERANCE or most > 1 + TOLERANCE:
         raise ValueError(
-            "probs must be probabilities, from 0 to 1 and 1 in sum for each image, but they reach from "
-            f"{low:.3g} to {high:.3g} and their sums from {least:.3g} to {most:.3g}; give the softmax of the logits."
+            "probs must be probabilities between 0 and 1 that sum to 1 for each image, but they range from "
+            f"{low:.3g} to {high:.3g} and their sums from {least:.3g} to {most:.3g}; apply softmax to the logits."
         )
 
 
 def select_candidates(probs: Tensor, candidates: Tensor) -> Tensor:
-    """ptilde = g * p / sum(g * p). Shapes: probs (batch, K), candidates (batch, K) bool -> (batch, K)."""
+    """ptilde = g * p / sum(g * p). Shapes: probs (batch, K), candidates (batch, K) bool -> (batch, K).
+
+    Example::
+
+        >>> select_candidates(torch.tensor([[0.6, 0.2, 0.2]]), torch.tensor([[True, True, False]]))
+        tensor([[0.7500, 0.2500, 0.0000]])
+    """
     kept = probs * candidates
     return kept / kept.sum(dim=1, keepdim=True)
 
 
 class SoftLabelSelector(nn.Module):
-    """Soft labels restricted to the classes that the model confuses with its own prediction (SoC, AAAI 2024).
+    """Soft labels restricted to the classes that the model confuses with its prediction (SoC, AAAI 2024).
 
-    Usage, in any training loop::
+    For each sample, the classes are clustered into k_i = f_conf(max p_i) clusters by the class transitions C of the
+    last ``window`` batches. The cluster of the predicted class contains the candidate classes g_i, and the soft label
+    is normalize(g_i * p_i).
 
-        selector = SoftLabelSelector(num_classes=200, num_samples=len(unlabeled))
-        soft = selector(probs, index)
-        loss = cross_entropy(strong_logits, soft)
+    The state is in persistent buffers: ``state_dict()`` is a complete checkpoint. It moves to the device of the inputs.
+    With several processes (``torch.distributed``) the predictions of all ranks are gathered in rank order, so that all
+    ranks hold the same state; all ranks must pass batches of the same size.
 
-    ``probs`` (batch, K) are the probabilities of the weakly augmented unlabeled images, ``index`` (batch,) their
-    places in the unlabeled set, ``soft`` (batch, K) the targets, detached. On the CPU, ``probs`` that are none, say
-    logits, are refused; on a GPU they are not looked at, since the host would have to wait for them.
+    Args:
+        num_classes: Number of classes K.
+        num_samples: Number of unlabeled images.
+        window: Number of batches whose transitions count.
+        map, alpha, beta, k, rounding: The map from confidence to k, see :class:`Granularity`.
+        refresh: Which clusterings each batch updates: "occurring", those of the k that occur in it; "oldest", of these
+            the ``refresh_limit`` with the oldest update; "all"; or "round_robin", one k per step, after all k in the
+            first step. "auto" is "occurring" up to 1,000 classes, then "oldest".
+        refresh_limit: Number of clusterings that "oldest" updates per batch.
+        directed_update, stale_seeds: Behavior of the official code, see :func:`k_medoids`.
+        medoid_init: "warm" starts from the last medoids of that k, "random" from random ones each time.
+        tie: A class with several most similar medoids joins the "first" in the list, or the first from a "random"
+            position on.
+        max_rounds: Largest number of k-medoids rounds.
+        seed: Seed of the random draws, which depend on nothing but seed, step and k.
+        host_sync: Whether the host may wait for a GPU, see :func:`k_medoids`; by default only with more than 512
+            classes and without Triton.
 
-    For each sample, k_i = f_conf(max p_i) clusters of classes are formed from the class transitions C of the last
-    ``window`` batches; the cluster that holds the prediction gives the candidate classes g_i, and the soft label is
-    normalize(g_i * p_i).
+    Example::
 
-    The state is in persistent buffers: ``state_dict()`` is a complete checkpoint. It follows ``probs`` to their device.
-    With several processes (``torch.distributed``) the observations of all ranks are joined in rank order, so that
-    all ranks hold the same state; all ranks must give batches of the same size.
-
-    Settings (the defaults are the paper's):
-        window: number of batches whose transitions count.
-        map, alpha, beta, k, rounding: the map from confidence to k, see ``Granularity``.
-        refresh: which clusterings each batch brings up to date: "occurring", those of the k that occur in it; "oldest",
-            of these the ``refresh_limit`` that were longest not refreshed; "all"; or "round_robin", one k a step, after
-            all of them at the first step. "auto" is "occurring" up to 1,000 classes, then "oldest".
-        directed_update, stale_seeds: quirks of the official code, see ``k_medoids``.
-        medoid_init: "warm" starts from the last medoids of that k, "random" from new ones each time.
-        tie: a class with several most similar medoids joins the "first" in the list, or the first from
-            a "random" place on.
-        max_rounds: cap of the k-medoids rounds.
-        seed: of the random draws, which depend on nothing but seed, step and k.
-        host_sync: whether the host may wait for a GPU's results to save it work, see ``k_medoids``; by default only
-            with more than 512 classes and where Triton's kernels are not to be had.
+        >>> selector = SoftLabelSelector(num_classes=3, num_samples=100, alpha=3.0)
+        >>> probs = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]])
+        >>> soft_labels = selector(probs, index=torch.tensor([8, 15]))  # the targets of the strong views
+        >>> soft_labels.sum(dim=1)
+        tensor([1., 1.])
     """
 
     medoids: Tensor
+    """(rows, k_max) medoid classes of the clustering for each k, padded with -1."""
     assignment: Tensor
+    """(rows, K) cluster of each class."""
     refreshed: Tensor
+    """(rows,) step of the last update, -1 before the first."""
     step: Tensor
+    """Number of observed batches."""
     sizes: Tensor
+    """(rows,) the k of each row."""
 
     def __init__(
         self,
         num_classes: int,
         num_samples: int,
         *,
-        window: int = 5120,
-        map: MapName = "linear",
-        alpha: float = 5.0,
-        beta: float = math.log(1.2),
-        k: int | None = None,
-        rounding: Rounding = "paper",
+        window: int = WINDOW,
+        map: MapName = Granularity.map,
+        alpha: float = Granularity.alpha,
+        beta: float = Granularity.beta,
+        k: int | None = Granularity.k,
+        rounding: Rounding = Granularity.rounding,
         refresh: Refresh = "auto",
         refresh_limit: int = 8,
         directed_update: bool = False,
         stale_seeds: bool = False,
         medoid_init: MedoidInit = "warm",
         tie: Tie = "first",
-        max_rounds: int = 20,
+        max_rounds: int = MAX_ROUNDS,
         seed: int = 0,
         host_sync: bool | None = None,
     ) -> None:
@@ -152,29 +170,39 @@ class SoftLabelSelector(nn.Module):
         self.max_rounds = max_rounds
         self.seed = seed
         self.host_sync = host_sync
-        # Known to the host, so that the first step can differ without looking at the step counter on a GPU.
+        # A copy of ``step > 0`` on the host, because reading the step counter would wait for a GPU.
         self._has_started = False
         self._register_clusterings()
 
     def forward(self, probs: Tensor, index: Tensor, similarity: Tensor | None = None) -> Tensor:
-        """Observe a batch, then select its soft labels, detached.
+        """Observes a batch, then selects its soft labels.
 
-        Shapes: (batch, K), (batch,) -> (batch, K). ``similarity``: see ``observe``.
+        Args:
+            probs: (batch, K) probabilities of the weakly augmented unlabeled images. Other values, such as logits,
+                raise an error on a CPU; on a GPU they are not checked, because the host would have to wait.
+            index: (batch,) indices of the images in the unlabeled set.
+            similarity: Replaces the transitions, see :meth:`observe`.
+
+        Returns:
+            (batch, K) targets of the strongly augmented images, detached.
         """
-        reading = self._read(probs)
-        self.observe(index, reading.prediction, reading.k, similarity)
-        return self._select(reading).target
+        batch = self._prepare(probs)
+        self.observe(index, batch.prediction, batch.k, similarity)
+        return self._select(batch).target
 
     @torch.no_grad()
     def observe(
         self, index: Tensor, prediction: Tensor, k: Tensor | None = None, similarity: Tensor | None = None
     ) -> None:
-        """Track the predictions of a batch, then refresh the clusterings.
+        """Tracks the predictions of a batch, then updates the clusterings.
 
-        Shapes: all (batch,). ``k`` tells ``refresh="occurring"`` which clusterings to refresh; without it, all of them.
-        ``similarity`` (K, K), symmetric float64 with zero diagonal, takes the place of the transitions.
+        Args:
+            index: (batch,) indices of the images in the unlabeled set.
+            prediction: (batch,) predicted classes.
+            k: (batch,) number of clusters of each image. ``refresh="occurring"`` updates these; None updates all.
+            similarity: (K, K) symmetric float64 similarity with zero diagonal that replaces the transitions.
         """
-        self._follow(prediction.device)
+        self._move_to(prediction.device)
         index, prediction, k = self._gather(index, prediction, k)
         self.tracker.update(index, prediction)
         self._refresh(k, self.counts if similarity is None else similarity)
@@ -182,20 +210,20 @@ class SoftLabelSelector(nn.Module):
         self._has_started = True
 
     def select(self, probs: Tensor) -> Selection:
-        """Soft labels from the clusterings as they stand; changes no state. Shapes: probs (batch, K)."""
-        return self._select(self._read(probs))
+        """Selects soft labels with the current clusterings, without changing the state. Shapes: probs (batch, K)."""
+        return self._select(self._prepare(probs))
 
     def clusters(self, k: int) -> Tensor:
-        """(K,) the cluster, 0..k-1, of each class in the clustering into k, as last refreshed."""
+        """Returns (K,) the cluster, 0..k-1, of each class in the current clustering into k clusters."""
         return self.assignment[self._row(k)].long()
 
     def cluster_medoids(self, k: int) -> Tensor:
-        """(k,) the medoid class of each cluster in the clustering into k, as last refreshed."""
+        """Returns (k,) the medoid class of each cluster in the current clustering into k clusters."""
         return self.medoids[self._row(k), :k].long()
 
     @property
     def counts(self) -> Tensor:
-        """(K, K) the class transitions C[m, n] of the last ``window`` batches."""
+        """(K, K) class transitions C[m, n] of the last ``window`` batches."""
         return self.tracker.counts
 
     @property
@@ -209,22 +237,21 @@ class SoftLabelSelector(nn.Module):
         return self.granularity.k_max
 
     def extra_repr(self) -> str:
-        """Shown by ``print(selector)``."""
         names = ("refresh", "directed_update", "stale_seeds", "medoid_init", "tie", "max_rounds", "seed")
         return f"{self.granularity}, " + ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _register_clusterings(self) -> None:
-        """One clustering per k, as it is while no transition has been counted."""
+        """Registers one clustering per k, as it is without transitions."""
         sizes = torch.arange(self.k_min, self.k_max + 1)
         step = torch.zeros((), dtype=torch.int64)
         self.register_buffer("sizes", sizes, persistent=False)
         self.register_buffer("step", step)
-        parts = torch.split(sizes, 64)  # bounds the memory of the draw
+        parts = torch.split(sizes, 64)  # limits the memory of the draw
         medoids = torch.cat([self._draw_medoids(part, step) for part in parts])
         starts = torch.cat([self._draw_tie_starts(part, step) for part in parts]) if self.tie == "random" else None
         self.register_buffer("medoids", medoids.int())
-        self.register_buffer("assignment", unlinked_assignment(medoids, self.num_classes, starts).int())
-        self.register_buffer("refreshed", torch.full_like(sizes, -1))  # the step at which each clustering last was
+        self.register_buffer("assignment", initial_assignment(medoids, self.num_classes, starts).int())
+        self.register_buffer("refreshed", torch.full_like(sizes, -1))
 
     def _refresh(self, k: Tensor | None, similarity: Tensor) -> None:
         rows, is_due = self._rows_to_refresh(k)
@@ -238,14 +265,14 @@ class SoftLabelSelector(nn.Module):
             tie_start=None if self.tie == "first" else self._draw_tie_starts(sizes, self.step),
             max_rounds=self.max_rounds,
             host_sync=self.host_sync,
-            cells=self.tracker.ring.view(-1),
+            candidate_pairs=self.tracker.ring.view(-1),
         )
-        self._keep(
+        self._write(
             rows, is_due, medoids=found.medoids, assignment=found.assignment, refreshed=self.step.expand(len(rows))
         )
 
-    def _keep(self, rows: Tensor, is_due: Tensor | None, **results: Tensor) -> None:
-        """Write the results of the rows that are due into the buffers of their names."""
+    def _write(self, rows: Tensor, is_due: Tensor | None, **results: Tensor) -> None:
+        """Writes the results of the rows that are due into the buffers with their names."""
         for name, new in results.items():
             buffer: Tensor = getattr(self, name)
             new = new.to(buffer.dtype)
@@ -254,7 +281,7 @@ class SoftLabelSelector(nn.Module):
             buffer.index_copy_(0, rows, new)
 
     def _rows_to_refresh(self, k: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """(rows,) the clusterings to work on, and (rows,) whether each is due, or None where all are."""
+        """Returns (rows,) indices of clusterings, and (rows,) whether each is due; None if all are."""
         all_rows = torch.arange(len(self.sizes), device=self.sizes.device)
         if self.refresh == "round_robin" and self._has_started:
             return self.step.remainder(len(self.sizes)).view(1), None
@@ -263,19 +290,19 @@ class SoftLabelSelector(nn.Module):
         occurring = k - self.k_min
         is_due = torch.zeros_like(all_rows, dtype=torch.bool).index_fill_(0, occurring, True)
         if self.refresh == "oldest":
-            age_order = self.refreshed * len(all_rows) + all_rows  # of the same age, the smaller k
+            age_order = self.refreshed * len(all_rows) + all_rows  # at equal age the smaller k first
             rows = torch.where(is_due, age_order, torch.iinfo(torch.int64).max).argsort()[: self.refresh_limit]
             return rows, is_due.index_select(0, rows)
-        if self._host_looks:
+        if self._syncs_with_host:
             return torch.unique(occurring), None
         if len(occurring) < len(all_rows):
-            return occurring, None  # a k that occurs twice is computed twice, to the same result
+            return occurring, None  # a k that occurs twice is computed twice with the same result
         return all_rows, is_due
 
     @property
-    def _host_looks(self) -> bool:
-        """Whether the host may look at values, see ``k_medoids``."""
-        return may_host_look(self.step.device, self.num_classes) if self.host_sync is None else self.host_sync
+    def _syncs_with_host(self) -> bool:
+        """Whether the host may wait for values of the device, see ``k_medoids``."""
+        return default_host_sync(self.step.device, self.num_classes) if self.host_sync is None else self.host_sync
 
     def _draw_medoids(self, sizes: Tensor, step: Tensor) -> Tensor:
         return draw_medoids(sizes, self.k_max, self.num_classes, self.seed, step)
@@ -283,47 +310,47 @@ class SoftLabelSelector(nn.Module):
     def _draw_tie_starts(self, sizes: Tensor, step: Tensor) -> Tensor:
         classes = torch.arange(self.num_classes, device=sizes.device)
         k = sizes.unsqueeze(1)
-        return hashed(self.seed, step, k, classes, 1).remainder(k)
+        return hash_integers(self.seed, step, k, classes, 1).remainder(k)
 
     @torch.no_grad()
-    def _read(self, probs: Tensor) -> "_Reading":
+    def _prepare(self, probs: Tensor) -> "_Batch":
         if probs.ndim != 2 or probs.shape[1] != self.num_classes:
-            raise ValueError(f"probs must have the shape (batch, {self.num_classes}), got {tuple(probs.shape)}.")
-        self._follow(probs.device)
+            raise ValueError(f"probs must have shape (batch, {self.num_classes}), got {tuple(probs.shape)}.")
+        self._move_to(probs.device)
         probs = probs.detach()
         if probs.dtype in (torch.float16, torch.bfloat16):
             probs = probs.float()
         if probs.device.type == "cpu":
             check_probabilities(probs)
         confidence, prediction = probs.max(dim=1)
-        return _Reading(probs, prediction, confidence, self.granularity(confidence))
+        return _Batch(probs, prediction, confidence, self.granularity(confidence))
 
     @torch.no_grad()
-    def _select(self, reading: "_Reading") -> Selection:
-        cluster = self.assignment.index_select(0, reading.k - self.k_min)
-        candidates = cluster == cluster.gather(1, reading.prediction.unsqueeze(1))
-        target = select_candidates(reading.probs, candidates)
-        return Selection(target, candidates, reading.k, reading.prediction, reading.confidence)
+    def _select(self, batch: "_Batch") -> Selection:
+        cluster = self.assignment.index_select(0, batch.k - self.k_min)
+        candidates = cluster == cluster.gather(1, batch.prediction.unsqueeze(1))
+        target = select_candidates(batch.probs, candidates)
+        return Selection(target, candidates, batch.k, batch.prediction, batch.confidence)
 
     def _gather(self, index: Tensor, prediction: Tensor, k: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The same vectors of all ranks, joined in rank order."""
+        """Gathers the vectors of all ranks in rank order."""
         device = self.step.device
         parts = [part.to(device).long() for part in (index, prediction, k) if part is not None]
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            mine = torch.stack(parts)
-            everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-            dist.all_gather(everyone, mine)
-            parts = list(torch.cat(everyone, dim=1).unbind())
+            local = torch.stack(parts)
+            gathered = [torch.empty_like(local) for _ in range(dist.get_world_size())]
+            dist.all_gather(gathered, local)
+            parts = list(torch.cat(gathered, dim=1).unbind())
         return parts[0], parts[1], parts[2] if k is not None else None
 
-    def _follow(self, device: torch.device) -> None:
-        """Move the state to the device of the data, so that the drop-in works wherever the model is."""
+    def _move_to(self, device: torch.device) -> None:
+        """Moves the state to the device of the inputs."""
         if self.step.device != device:
             self.to(device)
 
     def _row(self, k: int) -> int:
         if not self.k_min <= k <= self.k_max:
-            raise ValueError(f"k must lie in {self.k_min}..{self.k_max}, got {k}.")
+            raise ValueError(f"k must be between {self.k_min} and {self.k_max}, got {k}.")
         return k - self.k_min
 
     def _load_from_state_dict(self, *args: Any) -> None:
@@ -331,8 +358,8 @@ class SoftLabelSelector(nn.Module):
         self._has_started = bool(self.step > 0)
 
 
-class _Reading(NamedTuple):
-    """Probabilities (batch, K) ready for selection, and prediction, confidence and k, each (batch,)."""
+class _Batch(NamedTuple):
+    """Probabilities (batch, K), and prediction, confidence and k, (batch,) each."""
 
     probs: Tensor
     prediction: Tensor

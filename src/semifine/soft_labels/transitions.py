@@ -1,8 +1,8 @@
-"""Class transition tracking: how often does the model change its mind from class m to class n?
+"""Class transition tracking: how often predictions change from class m to class n.
 
-Each time an unlabeled sample comes by, its prediction is compared with the last one. A change m -> n counts once
-in C[m, n]; only the last ``window`` batches count. The window is kept as a ring of encoded pairs beside a running
-sum, so the memory is O(window * batch + K^2 + M) instead of a dense K x K x window tensor.
+Each time an unlabeled sample occurs in a batch, its prediction is compared with its previous one. A change m -> n adds
+1 to C[m, n]. Only the last ``window`` batches count. They are stored as a ring buffer of encoded transitions beside the
+running sum, which needs O(window * batch + K^2 + M) memory instead of K x K x window.
 """
 
 from collections.abc import Mapping
@@ -11,23 +11,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-NO_CLASS = -1  # in the bank: this sample was never seen
-NO_TRANSITION = -1  # in the ring: this place of the batch counts nothing
+WINDOW = 5120
+"""Default number of batches whose transitions count (N_b in the paper)."""
+NO_CLASS = -1  # in the bank: the sample has not occurred yet
+NO_TRANSITION = -1  # in the ring: the sample did not change its class
 
 # A transition m -> n is stored as m * K + n in 32 bits.
 MAX_CLASSES = 46_340
 
 
 def sequential_predictions(bank: Tensor, index: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
-    """What a loop over the batch would see and leave behind, without the loop.
+    """Returns the predictions before and after each sample, as if the batch were processed one sample at a time.
 
-    The same dataset index may occur several times in a batch; its second occurrence must see the prediction of the
-    first. A (batch, batch) comparison finds each sample's latest earlier occurrence, which is exact and needs no
-    host synchronization.
+    An index may occur several times in a batch; its second occurrence sees the prediction of the first. A
+    (batch, batch) comparison finds the previous occurrence of each sample without synchronizing with the host.
 
-    Shapes: bank (M,), index and prediction (batch,).
-    Returns (batch,) the class each sample had before its turn (-1: none), and (batch,) the class its dataset index
-    has after the whole batch (equal for all occurrences, so that writing them in any order is safe).
+    Args:
+        bank: (M,) last prediction of each unlabeled image.
+        index: (batch,) indices into the bank.
+        prediction: (batch,) predicted classes.
+
+    Returns:
+        (batch,) class of each sample before its turn (-1: none), and (batch,) class of its index after the whole batch,
+        which is equal for all occurrences, so that they can be written in any order.
     """
     same = index.unsqueeze(1) == index.unsqueeze(0)
     position = torch.arange(index.numel(), device=index.device)
@@ -40,34 +46,52 @@ def sequential_predictions(bank: Tensor, index: Tensor, prediction: Tensor) -> t
 
 
 def encode_transitions(before: Tensor, after: Tensor, num_classes: int) -> Tensor:
-    """Code m * K + n of each change m -> n; -1 for a first visit and for an unchanged class. Shapes: all (batch,)."""
+    """Encodes each change m -> n as m * K + n; -1 for a first prediction and for no change. Shapes: all (batch,)."""
     counts = (before != NO_CLASS) & (before != after)
     return torch.where(counts, before * num_classes + after, NO_TRANSITION)
 
 
 def add_transitions(counts: Tensor, codes: Tensor, sign: int) -> None:
-    """Add ``sign`` to C[m, n] for each code, in place. Shapes: counts (K, K), codes (any,) with -1 = nothing."""
-    cell = codes.clamp(min=0).long()
-    amount = (codes >= 0).to(counts.dtype)  # a place without transition adds 0 to cell 0
-    counts.view(-1).index_add_(0, cell, amount, alpha=sign)
+    """Adds ``sign`` to C[m, n] for each code in place; ignores -1. Shapes: counts (K, K), codes (any,)."""
+    element = codes.clamp(min=0).long()
+    amount = (codes >= 0).to(counts.dtype)  # -1 adds 0 to element 0
+    counts.view(-1).index_add_(0, element, amount, alpha=sign)
 
 
 class TransitionTracker(nn.Module):
-    """The class prediction bank, the window of transitions and their running sum C (K, K).
+    """The last prediction of each sample, the transitions of the last batches, and their sum C (K, K).
 
-    All state is in persistent buffers. ``update`` equals processing the batch one sample after the other, needs no host
-    synchronization, and can be captured in a CUDA graph once the ring has its width (after the first batch).
+    All state is in persistent buffers. ``update`` equals processing the batch one sample at a time. It does not
+    synchronize with the host and can be captured in a CUDA graph after the first batch, which sets the width of the
+    ring buffer.
 
-    ``window`` counts batches (N_b, 5120 in the paper). The official code clears the next slot before it sums and so
-    counts one batch less: ``window = 5119`` reproduces it.
+    Args:
+        num_classes: Number of classes K.
+        num_samples: Number of unlabeled images M.
+        window: Number of batches whose transitions count. The official code counts one batch less, because it clears
+            the next entry before it sums.
+
+    Example::
+
+        >>> tracker = TransitionTracker(num_classes=3, num_samples=10)
+        >>> _ = tracker.update(index=torch.tensor([4, 7]), prediction=torch.tensor([0, 1]))
+        >>> _ = tracker.update(index=torch.tensor([4, 7]), prediction=torch.tensor([2, 1]))
+        >>> tracker.counts
+        tensor([[0, 0, 1],
+                [0, 0, 0],
+                [0, 0, 0]], dtype=torch.int32)
     """
 
     bank: Tensor
+    """(M,) last prediction of each sample, -1 if it has not occurred."""
     ring: Tensor
-    slot: Tensor
+    """(window, batch) encoded transitions of each batch."""
+    cursor: Tensor
+    """Row of the ring that the next batch overwrites."""
     counts: Tensor
+    """(K, K) sum of the transitions."""
 
-    def __init__(self, num_classes: int, num_samples: int, window: int = 5120) -> None:
+    def __init__(self, num_classes: int, num_samples: int, window: int = WINDOW) -> None:
         super().__init__()
         if not 2 <= num_classes <= MAX_CLASSES:
             raise ValueError(f"num_classes must be between 2 and {MAX_CLASSES}, got {num_classes}.")
@@ -80,15 +104,19 @@ class TransitionTracker(nn.Module):
         self.window = window
         self.register_buffer("bank", torch.full((num_samples,), NO_CLASS, dtype=torch.int32))
         self.register_buffer("ring", torch.empty((window, 0), dtype=torch.int32))
-        self.register_buffer("slot", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("cursor", torch.zeros((), dtype=torch.int64))
         self.register_buffer("counts", torch.zeros((num_classes, num_classes), dtype=torch.int32))
 
     @torch.no_grad()
     def update(self, index: Tensor, prediction: Tensor) -> Tensor:
-        """Track one batch and close it.
+        """Adds a batch.
 
-        Shapes: index (batch,) places in the unlabeled set, prediction (batch,) classes.
-        Returns (batch,) the encoded transitions m * K + n of this batch, -1 where there was none.
+        Args:
+            index: (batch,) indices of the images in the unlabeled set.
+            prediction: (batch,) predicted classes.
+
+        Returns:
+            (batch,) encoded transitions m * K + n of this batch, -1 for samples without a change.
         """
         self._check(index, prediction)
         index, prediction = index.long(), prediction.long()
@@ -103,18 +131,18 @@ class TransitionTracker(nn.Module):
         return self.update(index, prediction)
 
     def _push(self, codes: Tensor) -> None:
-        """Put a batch's transitions into the ring and the running sum; the batch that falls out leaves both."""
+        """Adds the transitions of a batch to the ring and to the sum, and removes the oldest batch from both."""
         self._widen(codes.numel())
         row = torch.full((1, self.ring.shape[1]), NO_TRANSITION, dtype=self.ring.dtype, device=codes.device)
         row[0, : codes.numel()] = codes
-        slot = self.slot.view(1)
-        add_transitions(self.counts, self.ring.index_select(0, slot).view(-1), sign=-1)
+        cursor = self.cursor.view(1)
+        add_transitions(self.counts, self.ring.index_select(0, cursor).view(-1), sign=-1)
         add_transitions(self.counts, codes, sign=+1)
-        self.ring.index_copy_(0, slot, row)
-        self.slot.add_(1).remainder_(self.window)
+        self.ring.index_copy_(0, cursor, row)
+        self.cursor.add_(1).remainder_(self.window)
 
     def _widen(self, batch_size: int) -> None:
-        """Give the ring at least ``batch_size`` columns; the batch size is only known when the first batch comes."""
+        """Gives the ring at least ``batch_size`` columns; the batch size is unknown before the first batch."""
         missing = batch_size - self.ring.shape[1]
         if missing > 0:
             shape = (self.window, missing)
@@ -128,12 +156,12 @@ class TransitionTracker(nn.Module):
                 f"got shapes {tuple(index.shape)} and {tuple(prediction.shape)}."
             )
         if index.device.type != "cpu":
-            return  # looking at values would make the host wait for the device
+            return  # reading values would make the host wait for the device
         _check_range("index", index, self.num_samples, "num_samples")
         _check_range("prediction", prediction, self.num_classes, "num_classes")
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        """Accept a ring of any width: its width is the batch size of the run that saved it."""
+        """Accepts a ring of any width; the width is the batch size of the run that saved it."""
         saved = state_dict.get(prefix + "ring")
         if isinstance(saved, Tensor) and saved.ndim == 2 and saved.shape[0] == self.window:
             self.ring = self.ring.new_full(tuple(saved.shape), NO_TRANSITION)
@@ -143,4 +171,4 @@ class TransitionTracker(nn.Module):
 def _check_range(name: str, values: Tensor, size: int, size_name: str) -> None:
     smallest, largest = (int(bound) for bound in values.aminmax())
     if smallest < 0 or largest >= size:
-        raise ValueError(f"{name} must lie in 0..{size - 1} ({size_name} = {size}), got {smallest}..{largest}.")
+        raise ValueError(f"{name} must be between 0 and {size - 1} ({size_name} = {size}), got {smallest}..{largest}.")

@@ -1,12 +1,11 @@
-"""k-medoids as Triton kernels: a GPU clusters without ever waiting for the host.
+"""k-medoids as Triton kernels that never wait for the host.
 
-The torch version in ``clustering`` either asks the host after each round whether a row still moves, or runs all
-rounds in full. Here a row that has settled says so in device memory, and the kernels of its later rounds return at
-once. The result is the same, integer for integer.
+The PyTorch version in ``clustering`` either synchronizes with the host after each round or runs all rounds. Here a flag
+in device memory marks the rows (clusterings) that changed, and the kernels of later rounds return at once for the
+others. The results are equal integers.
 
-Similarities come as links: (here, there, similarity, amount) for each ordered pair of classes, those without
-transitions ad libitum. Kernels run over (links or classes or places) x rows; keys put several criteria into one
-64-bit integer, so that an atomic maximum settles ties as well.
+Kernels run over (pairs or classes or clusters) x rows. Keys combine several criteria in one 64-bit integer, so that an
+atomic maximum also resolves ties.
 """
 
 from typing import NamedTuple
@@ -18,75 +17,92 @@ from torch import Tensor
 
 _BLOCK = 1024
 _NO_KEY = -1
-_LIMIT = 1 << 20  # more than there can be classes
+_LIMIT = 1 << 20  # above the largest number of classes
 
 
-class Links(NamedTuple):
-    """Ordered pairs of classes, each (links,) int32."""
+class Pairs(NamedTuple):
+    """Ordered pairs of classes, see ``similarity.list_pairs``; each (pairs,) int32."""
 
-    here: Tensor
-    there: Tensor
+    source: Tensor
+    target: Tensor
     similarity: Tensor
-    """C[here, there] + C[there, here]"""
-    amount: Tensor
-    """what the pair adds to the sum of ``here`` when both are in one cluster"""
+    """C[source, target] + C[target, source]."""
+    term: Tensor
+    """Term of the pair in the sum of ``source`` if both classes are in one cluster."""
 
 
 class Rows(NamedTuple):
-    """The state of all rows (clusterings) while they settle."""
+    """State of all rows (clusterings)."""
 
-    medoids: Tensor  # (rows, k_max) int32
-    assignment: Tensor  # (rows, K) int32, a medoid always at its own place
-    k: Tensor  # (rows,) int32
-    nearest: Tensor  # (rows, K) int64 best key of each class
-    sums: Tensor  # (rows, K) int32
-    votes: Tensor  # (rows, k_max) int64 best key of each cluster
-    moves: Tensor  # (max_rounds + 1, rows) int32: whether round r has anything to do
+    medoids: Tensor
+    """(rows, k_max) int32."""
+    assignment: Tensor
+    """(rows, num_classes) int32; a medoid is always in its own cluster."""
+    k: Tensor
+    """(rows,) int32."""
+    nearest_key: Tensor
+    """(rows, num_classes) int64 best key of each class."""
+    sums: Tensor
+    """(rows, num_classes) int32."""
+    member_key: Tensor
+    """(rows, k_max) int64 best key of each cluster."""
+    is_active: Tensor
+    """(max_rounds + 1, rows) int32: whether the medoids of the row changed before round r."""
 
 
-def settle(links: Links, medoids: Tensor, places: Tensor, k: Tensor, num_classes: int, max_rounds: int) -> Rows:
-    """Assigns and updates until no medoid moves. ``medoids`` and ``places`` are those of ``MedoidRows``."""
+def cluster(pairs: Pairs, medoids: Tensor, positions: Tensor, k: Tensor, num_classes: int, max_rounds: int) -> Rows:
+    """Assigns and updates until no medoid changes; ``medoids``, ``positions`` and ``k`` as in ``MedoidRows``."""
     num_rows, k_max = medoids.shape
     classes = (num_rows, num_classes)
     rows = Rows(
         medoids=medoids.int(),
-        assignment=medoids.new_zeros(classes, dtype=torch.int32).scatter_(1, medoids, places.int()),
+        assignment=medoids.new_zeros(classes, dtype=torch.int32).scatter_(1, medoids, positions.int()),
         k=k.view(-1).int(),
-        nearest=medoids.new_full(classes, _NO_KEY, dtype=torch.int64),
+        nearest_key=medoids.new_full(classes, _NO_KEY, dtype=torch.int64),
         sums=medoids.new_zeros(classes, dtype=torch.int32),
-        votes=medoids.new_full((num_rows, k_max), _NO_KEY, dtype=torch.int64),
-        moves=medoids.new_zeros((max_rounds + 1, num_rows), dtype=torch.int32),
+        member_key=medoids.new_full((num_rows, k_max), _NO_KEY, dtype=torch.int64),
+        is_active=medoids.new_zeros((max_rounds + 1, num_rows), dtype=torch.int32),
     )
-    rows.moves[0] = 1
-    _assign(links, rows, rows.moves[0])
-    for done, after in zip(rows.moves, rows.moves[1:], strict=False):
-        _update(links, rows, done, after)
-        _assign(links, rows, after)
+    rows.is_active[0] = 1
+    _assign(pairs, rows, rows.is_active[0])
+    for active, active_next in zip(rows.is_active, rows.is_active[1:], strict=False):
+        _update(pairs, rows, active, active_next)
+        _assign(pairs, rows, active_next)
     return rows
 
 
-def _assign(links: Links, rows: Rows, moves: Tensor) -> None:
-    """Each class to its most similar medoid, where the row moves."""
-    here, there, similarity, _ = links
+def _assign(pairs: Pairs, rows: Rows, is_active: Tensor) -> None:
+    """Assigns each class to its most similar medoid in active rows."""
+    source, target, similarity, _ = pairs
     (num_rows, num_classes), k_max = rows.assignment.shape, rows.medoids.shape[1]
-    seats = (moves, rows.medoids, rows.assignment, rows.nearest)
-    _find_nearest[_grid(len(here), num_rows)](
-        here, there, similarity, len(here), *seats, num_classes, k_max, BLOCK=_BLOCK
+    state = (is_active, rows.medoids, rows.assignment, rows.nearest_key)
+    _find_nearest[_grid(len(source), num_rows)](
+        source, target, similarity, len(source), *state, num_classes, k_max, BLOCK=_BLOCK
     )
-    _join_nearest[_grid(num_classes, num_rows)](*seats, rows.sums, rows.votes, num_classes, k_max, BLOCK=_BLOCK)
+    _join_nearest[_grid(num_classes, num_rows)](*state, rows.sums, rows.member_key, num_classes, k_max, BLOCK=_BLOCK)
 
 
-def _update(links: Links, rows: Rows, moves: Tensor, moves_on: Tensor) -> None:
-    """Each cluster's best member becomes its medoid; ``moves_on`` learns which rows that changed."""
-    here, there, _, amount = links
+def _update(pairs: Pairs, rows: Rows, is_active: Tensor, is_active_next: Tensor) -> None:
+    """Makes the best member of each cluster its medoid; marks the rows that changed in ``is_active_next``."""
+    source, target, _, term = pairs
     (num_rows, num_classes), k_max = rows.assignment.shape, rows.medoids.shape[1]
-    _sum_within[_grid(len(here), num_rows)](
-        here, there, amount, len(here), moves, rows.assignment, rows.sums, num_classes, BLOCK=_BLOCK
+    _sum_within[_grid(len(source), num_rows)](
+        source, target, term, len(source), is_active, rows.assignment, rows.sums, num_classes, BLOCK=_BLOCK
     )
-    _vote[_grid(num_classes, num_rows)](
-        moves, rows.medoids, rows.assignment, rows.sums, rows.votes, num_classes, k_max, LIMIT=_LIMIT, BLOCK=_BLOCK
+    _find_best_members[_grid(num_classes, num_rows)](
+        is_active,
+        rows.medoids,
+        rows.assignment,
+        rows.sums,
+        rows.member_key,
+        num_classes,
+        k_max,
+        LIMIT=_LIMIT,
+        BLOCK=_BLOCK,
     )
-    _seat[_grid(k_max, num_rows)](moves, moves_on, rows.medoids, rows.k, rows.votes, k_max, LIMIT=_LIMIT, BLOCK=_BLOCK)
+    _replace_medoids[_grid(k_max, num_rows)](
+        is_active, is_active_next, rows.medoids, rows.k, rows.member_key, k_max, LIMIT=_LIMIT, BLOCK=_BLOCK
+    )
 
 
 def _grid(length: int, num_rows: int) -> tuple[int, int]:
@@ -95,89 +111,107 @@ def _grid(length: int, num_rows: int) -> tuple[int, int]:
 
 @triton.jit
 def _find_nearest(
-    here, there, similarity, num_links, moves, medoids, assignment, nearest, K, k_max, BLOCK: tl.constexpr
+    source,
+    target,
+    similarity,
+    num_pairs,
+    is_active,
+    medoids,
+    assignment,
+    nearest_key,
+    num_classes,
+    k_max,
+    BLOCK: tl.constexpr,
 ):
-    """nearest[here] = max over medoids ``there`` of (similarity, earliness in the list)."""
+    """nearest_key[source] = max over targets that are medoids of (similarity, earliest position)."""
     row = tl.program_id(1).to(tl.int64)
-    if tl.load(moves + row) == 0:
+    if tl.load(is_active + row) == 0:
         return
-    link = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    alike = tl.load(similarity + link, mask=link < num_links, other=0)
-    counts = alike > 0
-    candidate = tl.load(there + link, mask=counts, other=0)
-    # A class is a medoid when it is the medoid of the cluster that it was in.
-    place = tl.load(assignment + row * K + candidate, mask=counts, other=0)
-    is_medoid = counts & (tl.load(medoids + row * k_max + place, mask=counts, other=-1) == candidate)
-    key = alike.to(tl.int64) * k_max + (k_max - 1 - place)
-    tl.atomic_max(nearest + row * K + tl.load(here + link, mask=is_medoid, other=0), key, mask=is_medoid)
+    pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(similarity + pair, mask=pair < num_pairs, other=0)
+    counts = value > 0
+    candidate = tl.load(target + pair, mask=counts, other=0)
+    # A class is a medoid if it is the medoid of its previous cluster.
+    position = tl.load(assignment + row * num_classes + candidate, mask=counts, other=0)
+    is_medoid = counts & (tl.load(medoids + row * k_max + position, mask=counts, other=-1) == candidate)
+    key = value.to(tl.int64) * k_max + (k_max - 1 - position)
+    tl.atomic_max(
+        nearest_key + row * num_classes + tl.load(source + pair, mask=is_medoid, other=0), key, mask=is_medoid
+    )
 
 
 @triton.jit
-def _join_nearest(moves, medoids, assignment, nearest, sums, votes, K, k_max, BLOCK: tl.constexpr):
-    """A medoid stays, another class joins its nearest medoid, or the first one where none is alike.
+def _join_nearest(
+    is_active, medoids, assignment, nearest_key, sums, member_key, num_classes, k_max, BLOCK: tl.constexpr
+):
+    """Assigns each class except medoids to its nearest medoid, or to the first one if none is similar.
 
-    Also clears what the next round adds up.
+    Also resets keys and sums for the next round.
     """
     row = tl.program_id(1).to(tl.int64)
-    if tl.load(moves + row) == 0:
+    if tl.load(is_active + row) == 0:
         return
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    exists = column < K
-    cell = row * K + column
-    place = tl.load(assignment + cell, mask=exists, other=0)
-    is_medoid = tl.load(medoids + row * k_max + place, mask=exists, other=-1) == column
-    key = tl.load(nearest + cell, mask=exists, other=-1)
+    exists = column < num_classes
+    cell = row * num_classes + column
+    position = tl.load(assignment + cell, mask=exists, other=0)
+    is_medoid = tl.load(medoids + row * k_max + position, mask=exists, other=-1) == column
+    key = tl.load(nearest_key + cell, mask=exists, other=-1)
     joined = tl.where(key < 0, 0, k_max - 1 - key % k_max).to(tl.int32)
-    tl.store(assignment + cell, tl.where(is_medoid, place, joined), mask=exists)
-    tl.store(nearest + cell, tl.full((BLOCK,), -1, tl.int64), mask=exists)
+    tl.store(assignment + cell, tl.where(is_medoid, position, joined), mask=exists)
+    tl.store(nearest_key + cell, tl.full((BLOCK,), -1, tl.int64), mask=exists)
     tl.store(sums + cell, tl.zeros((BLOCK,), tl.int32), mask=exists)
-    tl.store(votes + row * k_max + column, tl.full((BLOCK,), -1, tl.int64), mask=column < k_max)
+    tl.store(member_key + row * k_max + column, tl.full((BLOCK,), -1, tl.int64), mask=column < k_max)
 
 
 @triton.jit
-def _sum_within(here, there, amount, num_links, moves, assignment, sums, K, BLOCK: tl.constexpr):
-    """sums[here] += amount where both classes are in one cluster."""
+def _sum_within(source, target, term, num_pairs, is_active, assignment, sums, num_classes, BLOCK: tl.constexpr):
+    """sums[source] += term for pairs within one cluster."""
     row = tl.program_id(1).to(tl.int64)
-    if tl.load(moves + row) == 0:
+    if tl.load(is_active + row) == 0:
         return
-    link = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    added = tl.load(amount + link, mask=link < num_links, other=0)
+    pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    added = tl.load(term + pair, mask=pair < num_pairs, other=0)
     counts = added > 0
-    one = tl.load(here + link, mask=counts, other=0)
-    other = tl.load(there + link, mask=counts, other=0)
-    own = tl.load(assignment + row * K + one, mask=counts, other=0)
-    together = counts & (own == tl.load(assignment + row * K + other, mask=counts, other=-1))
-    tl.atomic_add(sums + row * K + one, added, mask=together)
+    first = tl.load(source + pair, mask=counts, other=0)
+    second = tl.load(target + pair, mask=counts, other=0)
+    own = tl.load(assignment + row * num_classes + first, mask=counts, other=0)
+    together = counts & (own == tl.load(assignment + row * num_classes + second, mask=counts, other=-1))
+    tl.atomic_add(sums + row * num_classes + first, added, mask=together)
 
 
 @triton.jit
-def _vote(moves, medoids, assignment, sums, votes, K, k_max, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
-    """votes[cluster] = max over members of (sum, being the medoid now, smallness of the class)."""
+def _find_best_members(
+    is_active, medoids, assignment, sums, member_key, num_classes, k_max, LIMIT: tl.constexpr, BLOCK: tl.constexpr
+):
+    """member_key[cluster] = max over members of (sum, is the current medoid, smallest class)."""
     row = tl.program_id(1).to(tl.int64)
-    if tl.load(moves + row) == 0:
+    if tl.load(is_active + row) == 0:
         return
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    exists = column < K
-    place = tl.load(assignment + row * K + column, mask=exists, other=0)
-    total = tl.load(sums + row * K + column, mask=exists, other=0).to(tl.int64)
-    is_medoid = (tl.load(medoids + row * k_max + place, mask=exists, other=-1) == column).to(tl.int64)
+    exists = column < num_classes
+    position = tl.load(assignment + row * num_classes + column, mask=exists, other=0)
+    total = tl.load(sums + row * num_classes + column, mask=exists, other=0).to(tl.int64)
+    is_medoid = (tl.load(medoids + row * k_max + position, mask=exists, other=-1) == column).to(tl.int64)
     key = (total * 2 + is_medoid) * LIMIT + (LIMIT - 1 - column)
-    tl.atomic_max(votes + row * k_max + place, key, mask=exists)
+    tl.atomic_max(member_key + row * k_max + position, key, mask=exists)
 
 
 @triton.jit
-def _seat(moves, moves_on, medoids, k, votes, k_max, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
-    """Each cluster's winner becomes its medoid; the padding repeats the first."""
+def _replace_medoids(
+    is_active, is_active_next, medoids, k, member_key, k_max, LIMIT: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Makes the best member of each cluster its medoid; the padding repeats the first."""
     row = tl.program_id(1).to(tl.int64)
-    if tl.load(moves + row) == 0:
+    if tl.load(is_active + row) == 0:
         return
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    exists = place < k_max
-    is_cluster = place < tl.load(k + row)
-    key = tl.load(votes + row * k_max + tl.where(is_cluster, place, 0), mask=exists, other=0)
+    position = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    exists = position < k_max
+    is_cluster = position < tl.load(k + row)
+    key = tl.load(member_key + row * k_max + tl.where(is_cluster, position, 0), mask=exists, other=0)
     winner = (LIMIT - 1 - key % LIMIT).to(tl.int32)
-    before = tl.load(medoids + row * k_max + place, mask=exists, other=0)
-    tl.store(medoids + row * k_max + place, winner, mask=exists)
+    before = tl.load(medoids + row * k_max + position, mask=exists, other=0)
+    tl.store(medoids + row * k_max + position, winner, mask=exists)
     changed = (exists & is_cluster & (winner != before)).to(tl.int32)
     if tl.max(changed, axis=0) > 0:
-        tl.store(moves_on + row, 1)
+        tl.store(is_active_next + row, 1)
