@@ -64,7 +64,7 @@ def _connected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fail(log: Path, text: str) -> None:
-    with explain_peer_failures(log, process=0):
+    with explain_peer_failures(log, rank=0):
         raise RuntimeError(text)
 
 

@@ -68,7 +68,7 @@ def test_folders_and_settings_without_weights_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no weights file"):
         start(tmp_path / "none.pt")
     keep = resolve([{"weights_head": "keep"}]).train
-    with pytest.raises(UserError, match="name one with --weights"):
+    with pytest.raises(UserError, match="needs a weights file: set --weights"):
         load_initial_weights(small_classifier(1), keep, NAMES)
     assert load_initial_weights(small_classifier(1), resolve([{}]).train, NAMES) is None
 

@@ -33,5 +33,5 @@ def test_a_store_on_the_gpu_needs_a_gpu() -> None:
 def test_a_store_in_memory_needs_room_there(monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_dataset(tiny_settings()).store
     monkeypatch.setattr(loader, "free_host_memory", lambda: store.nbytes - 1)
-    with pytest.raises(UserError, match=r"store is host, but the images take .* choose --store disk"):
+    with pytest.raises(UserError, match=r"store is host, but the images need .* choose --store disk"):
         place_store(store, "host", CPU)

@@ -33,7 +33,7 @@ def test_names_of_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_logger_names("mlflow, tensorboard,mlflow") == ["mlflow", "tensorboard"]
     with pytest.raises(UserError, match=r"'wandb' is not installed: pip install 'semifine\[wandb\]'"):
         parse_logger_names("wandb")
-    with pytest.raises(UserError, match="some of tensorboard, wandb, mlflow, not 'excel'"):
+    with pytest.raises(UserError, match="names from tensorboard, wandb, mlflow, not 'excel'"):
         parse_logger_names("excel")
     monkeypatch.setattr(loggers_module, "find_spec", lambda name: None)  # noqa: ARG005
     assert parse_logger_names("auto") == []
@@ -159,4 +159,4 @@ def test_a_logger_that_fails_is_left_out_and_training_goes_on(
     assert result["top1"] is not None
     said = [line for line in capsys.readouterr().err.splitlines() if "logger" in line]
     assert len(said) == 1
-    assert said[0].startswith("The logger 'tensorboard' failed and is left out from now on: no server at step 3")
+    assert said[0].startswith("The logger 'tensorboard' failed and is not used any more: no server at step 3")

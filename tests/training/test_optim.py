@@ -71,7 +71,7 @@ def test_a_run_says_that_its_average_will_lag(
 ) -> None:
     fit(tiny_settings("supervised", iterations=4, ema=ema), tmp_path / "run", display=Display())
     said = " ".join("".join(capsys.readouterr()).split())
-    assert said.count("averages about 10 steps (--ema 0.9), long for a run of 4") == times
+    assert said.count("--ema 0.9 averages about 10 steps, which is long for a run of 4") == times
 
 
 def test_cos716_ends_at_the_published_factor() -> None:

@@ -129,7 +129,7 @@ def test_a_run_logs_what_it_says_even_when_quiet_and_adds_to_it(tmp_path: Path) 
 
 def test_warnings_and_the_reason_of_the_end_are_logged(tmp_path: Path) -> None:
     def complain() -> None:
-        with record_log(tmp_path / "log.jsonl", Display(quiet=True), process=1):
+        with record_log(tmp_path / "log.jsonl", Display(quiet=True), rank=1):
             warnings.warn("this is odd", stacklevel=1)
             logging.getLogger("some.library").warning("so is %s", "that")
             raise UserError("The cause.")
@@ -144,7 +144,7 @@ def test_warnings_and_the_reason_of_the_end_are_logged(tmp_path: Path) -> None:
 def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"time": "20')
-    with record_log(path, Display(quiet=True), process=0):
+    with record_log(path, Display(quiet=True), rank=0):
         pass
     cut, *whole = path.read_text().splitlines()
     assert cut == '{"time": "20'

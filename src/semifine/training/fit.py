@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,11 +18,14 @@ from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_l
 from semifine.devices import describe_hardware, peak_gpu_bytes, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.files import write_json
+from semifine.inference.model import TrainedModel
+from semifine.inference.network import DivergedError
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_backbone_name
 from semifine.models.pretrained import LoadReport
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
+from semifine.runs.run import Run
 from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loggers import Loggers, parse_logger_names
@@ -174,6 +178,7 @@ def _fit(
         return {}
     with trainer.timer.measure("evaluation"):
         unlabeled = trainer.evaluator.write_stats()
+        _calibrate(settings, folder, dataset, display)
     result = _summarize_run(settings, dataset, trainer, unlabeled, environment)
     write_json(folder.result, result)
     fabric.barrier()
@@ -218,6 +223,17 @@ def _write_inputs(
         write_json(folder.weights, report.as_dict())
     write_settings(settings, folder.settings)
     freeze_labels(dataset.labels, folder.labels)
+
+
+def _calibrate(settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display) -> None:
+    """Fits the calibration to the decoded validation images, because the photos may be gone when the run is used."""
+    if not len(dataset.catalog.rows(Split.VAL)) or not method_class(settings.method).trains_classifier:
+        return
+    model = TrainedModel(Run(folder.path, dataset), device=settings.train.device)
+    try:
+        display.log(model.calibration_note)
+    except DivergedError as error:
+        print(f"note: {error}", file=sys.stderr)  # even with --quiet
 
 
 def _summarize_run(

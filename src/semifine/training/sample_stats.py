@@ -125,8 +125,8 @@ def entropy(probs: Tensor) -> Tensor:
     """Returns -sum p log p over the last dimension, with 0 log 0 = 0.
 
     Example:
-        >>> entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
-        tensor([0.6931, 0.0000])
+        >>> entropy(torch.tensor([[0.5, 0.5, 0.0], [0.6, 0.2, 0.2]]))
+        tensor([0.6931, 0.9503])
     """
     plogp: Tensor = torch.special.xlogy(probs, probs)
     return -plogp.sum(dim=-1)
