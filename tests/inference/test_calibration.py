@@ -1,10 +1,21 @@
-"""Temperature, calibration error, conformal sets and flags against plain versions and known truths."""
+"""Temperature, calibration error, conformal sets and flags agree with plain versions and known values."""
 
 from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import semifine
+from semifine.cli.main import main
+from semifine.config import loading
+from semifine.data.catalog import Catalog
+from semifine.experiments import scheduler
 from semifine.inference.calibration import (
     Calibration,
     calibrate,
@@ -15,6 +26,7 @@ from semifine.inference.calibration import (
     fit_temperature,
     softmax,
 )
+from tests.conftest import FEW_IMAGES
 
 CLASSES = 12
 
@@ -52,22 +64,16 @@ def test_calibration_error_equals_a_slow_one() -> None:
 
 
 @pytest.mark.parametrize("images", [200, 2000])
-def test_what_chance_adds_to_the_error_equals_that_of_drawn_labels(images: int) -> None:
+def test_the_error_by_chance_agrees_with_simulated_labels(images: int) -> None:
     random = np.random.default_rng(images)
     confidence = random.beta(2, 1.5, images)
     drawn = [confidence_error(confidence, random.random(images) < confidence) for _ in range(300)]
     assert error_by_chance(confidence) == pytest.approx(np.mean(drawn), rel=0.05)
-    said = calibrate(*draw(images, 4)).describe()
-    assert "% after (perfectly calibrated confidences would show about" in said
+    text = calibrate(*draw(images, 4)).describe()
+    assert "% after (perfectly calibrated confidences would show about" in text
 
 
-def test_a_calibration_of_an_earlier_version_is_understood() -> None:
-    kept = calibrate(*draw(100, 5)).as_dict()
-    del kept["ece_by_chance"]
-    assert Calibration.from_dict(kept).describe().endswith("% after")
-
-
-def test_scaling_mends_an_overconfident_model() -> None:
+def test_scaling_corrects_an_overconfident_model() -> None:
     calibration = calibrate(*draw(2000, 2, 3.0))
     assert calibration.ece_before > 0.15
     assert calibration.ece_after < 0.05
@@ -76,7 +82,7 @@ def test_scaling_mends_an_overconfident_model() -> None:
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
-def test_conformal_sets_cover_fresh_images_as_often_as_stated(coverage: float) -> None:
+def test_conformal_sets_have_the_stated_coverage_on_new_images(coverage: float) -> None:
     covered = []
     for seed in range(10):
         calibration = calibrate(*draw(300, 10 + seed, 2.0))
@@ -87,14 +93,14 @@ def test_conformal_sets_cover_fresh_images_as_often_as_stated(coverage: float) -
     assert np.mean(covered) == pytest.approx(coverage, abs=0.02)
 
 
-def test_a_coverage_that_so_few_images_cannot_promise_gives_all_classes() -> None:
+def test_a_coverage_too_high_for_few_images_gives_all_classes() -> None:
     calibration = calibrate(*draw(25, 4))
     chosen = calibration.conformal_set(softmax(draw(5, 5)[0]), 0.99)
     assert chosen is not None
     assert chosen.all()
 
 
-def test_flags_raise_no_more_false_alarms_than_stated() -> None:
+def test_flags_have_the_stated_rate_of_false_alarms() -> None:
     calibration = calibrate(*draw(1000, 6))
     ordinary, _ = draw(2000, 7)
     flags = calibration.is_ood(energy_score(ordinary), 0.1)
@@ -102,7 +108,7 @@ def test_flags_raise_no_more_false_alarms_than_stated() -> None:
     assert calibration.is_ood(energy_score(0.1 * ordinary), 0.1).mean() > 0.9, "flat logits have a high energy"
 
 
-def test_too_few_validation_images_promise_nothing() -> None:
+def test_too_few_validation_images_give_no_calibration() -> None:
     calibration = calibrate(*draw(10, 8))
     assert calibration == Calibration()
     assert calibration.conformal_set(np.eye(3), 0.9) is None
@@ -110,24 +116,24 @@ def test_too_few_validation_images_promise_nothing() -> None:
     assert "not calibrated" in calibration.describe()
 
 
-def test_it_survives_being_written_down() -> None:
+def test_a_calibration_can_be_written_and_read() -> None:
     calibration = calibrate(*draw(40, 9))
     assert Calibration.from_dict(calibration.as_dict()) == calibration
 
 
-def test_unsure_images_get_larger_sets_and_none_is_empty() -> None:
+def test_uncertain_images_get_larger_sets_and_none_is_empty() -> None:
     calibration = calibrate(*draw(1000, 11))
     logits, _ = draw(500, 12)
     probs = calibration.probabilities(logits)
     chosen = calibration.conformal_set(probs, 0.9)
     assert chosen is not None
     assert chosen[np.arange(500), probs.argmax(1)].all()
-    sure, unsure = probs.max(1) > 0.9, probs.max(1) < 0.4
-    assert chosen[sure].sum(1).mean() < 2 < chosen[unsure].sum(1).mean()
+    certain, uncertain = probs.max(1) > 0.9, probs.max(1) < 0.4
+    assert chosen[certain].sum(1).mean() < 2 < chosen[uncertain].sum(1).mean()
     assert (np.sort(np.where(chosen, probs, 2), axis=1)[:, 0] >= np.where(chosen, 0, probs).max(1)).all()
 
 
-def test_a_model_that_errs_on_none_of_few_images_is_not_taken_for_infallible() -> None:
+def test_a_model_without_errors_on_few_images_keeps_a_moderate_temperature() -> None:
     logits, _ = draw(25, 7)
     calibration = calibrate(logits, logits.argmax(axis=1))
     assert 0.1 < calibration.temperature < 1
@@ -136,6 +142,63 @@ def test_a_model_that_errs_on_none_of_few_images_is_not_taken_for_infallible() -
 
 
 @pytest.mark.parametrize("temperature", [0.0, -3.0, float("nan"), float("inf")])
-def test_there_is_no_such_temperature(temperature: float) -> None:
+def test_invalid_temperatures_are_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match="temperature"):
         Calibration(temperature)
+
+
+DATA = {**FEW_IMAGES, "data.val_per_class": 6}
+TRAINING = {"backbone": "test_resnet", "image_size": 32, "batch_size": 4, "mu": 1, "iterations": 2, "loggers": "none"}
+
+
+def fit_in_python(out: Path) -> None:
+    data = {key.removeprefix("data."): value for key, value in DATA.items()}
+    semifine.fit({"source": "synthetic", **data}, "fixmatch", out=out, quiet=True, device="cpu", **TRAINING)
+
+
+class ProcessInPlace:
+    """Runs a command of the scheduler in this process."""
+
+    def __init__(self, command: list[str], **_: Any) -> None:
+        self._code = main(command[3:])
+
+    def poll(self) -> int:
+        return self._code
+
+
+@pytest.mark.parametrize("started_by", ["python", "command line", "resume", "experiment"])
+def test_every_training_ends_with_its_calibration(
+    started_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    if started_by == "command line":
+        settings = {**DATA, **TRAINING, "method.name": "fixmatch", "device": "cpu"}
+        config = tmp_path / "settings.json"  # JSON is valid YAML
+        config.write_text(json.dumps({key: value for key, value in settings.items() if key != "method.name"}))
+        assert main(["train", "synthetic", "--config", str(config), "--method", "fixmatch", "--out", str(out)]) == 0
+    elif started_by == "experiment":
+        monkeypatch.setattr(loading, "source_defaults", lambda _: {**DATA, **TRAINING})
+        monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=ProcessInPlace, STDOUT=subprocess.STDOUT))
+        monkeypatch.setattr(scheduler, "POLL_SECONDS", 0.0)
+        assert main(["experiment", "supervised", "--out", str(tmp_path), "--budget", "1", "--device", "cpu"]) == 0
+        out = tmp_path / "supervised"
+    else:
+        fit_in_python(out)
+    if started_by == "resume":
+        (out / "result.json").unlink()
+        (out / "calibration.json").unlink()
+        assert main(["train", "--out", str(out), "--resume", "--quiet"]) == 0
+    monkeypatch.setattr(Catalog, "rows", lambda *_: pytest.fail("the calibration must be in the folder"))
+    model = semifine.load(out, device="cpu")
+    assert model.calibration.images == 36
+
+
+def test_stored_images_and_files_give_the_same_calibration(tmp_path: Path) -> None:
+    """Training calibrates on the images in the store, a later use on the decoded files."""
+    fit_in_python(tmp_path / "run")
+    stored = semifine.load(tmp_path / "run", device="cpu").calibration
+    (tmp_path / "run" / "calibration.json").unlink()
+    model = semifine.load(tmp_path / "run", device="cpu")
+    assert not model.run.is_dataset_open
+    assert model.calibration.temperature == pytest.approx(stored.temperature, rel=1e-4)
+    np.testing.assert_allclose(model.calibration.energy_score, stored.energy_score, atol=1e-4)

@@ -7,7 +7,6 @@ import dataclasses
 import difflib
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,6 @@ from semifine.methods.registry import absolute_name
 
 if TYPE_CHECKING:
     from semifine.data.dataset import Dataset
-    from semifine.training.progress import Display
 
 DATA_HELP = (
     "a folder with labeled/<class>/ and unlabeled/ or with one folder per class, a CSV or TSV file with the columns "
@@ -214,29 +212,11 @@ def run(arguments: Sequence[str]) -> int:
         raise
     if not result:
         return 0  # only the first of several processes prints the result
-    if result["images"]["val"]:
-        _calibrate(options.out, settings, dataset, display)
     if options.json:
         print(json.dumps(result))
     else:
         print(result_line(result, options.out))
     return 0
-
-
-def _calibrate(out: Path, settings: RunSettings, dataset: Dataset, display: Display) -> None:
-    """Calibrates now, because the photos may be gone when the run is used."""
-    # Slow imports (torch)
-    from semifine.inference.model import TrainedModel
-    from semifine.inference.network import DivergedError
-    from semifine.runs.run import Run
-
-    model = TrainedModel(Run(out, dataset if dataset.is_decoded else None), device=settings.train.device)
-    if not model.network.num_classes:
-        return
-    try:
-        display.log(model.calibration_note)
-    except DivergedError as error:
-        print(f"note: {error}", file=sys.stderr)  # even with --quiet
 
 
 def result_line(result: dict[str, Any], out: Path) -> str:

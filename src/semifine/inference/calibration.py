@@ -135,20 +135,15 @@ class Calibration:
 
     def describe(self) -> str:
         """Describes the calibration in one sentence."""
-        if self.ece_before is None or self.ece_after is None:
+        if self.ece_before is None or self.ece_after is None or self.ece_by_chance is None:
             return (
                 f"not calibrated: the data of the run has fewer than {MIN_IMAGES} validation images, so confidences "
                 "are the network's own, and there are no conformal sets"
             )
-        text = (
-            f"calibrated on {self.images} validation images: temperature {self.temperature:.2f}, expected calibration "
-            f"error {100 * self.ece_before:.1f} % before, {100 * self.ece_after:.1f} % after"
-        )
-        if self.ece_by_chance is None:
-            return text
         return (
-            f"{text} (perfectly calibrated confidences would show about {100 * self.ece_by_chance:.1f} % "
-            "on so few images)"
+            f"calibrated on {self.images} validation images: temperature {self.temperature:.2f}, expected calibration "
+            f"error {100 * self.ece_before:.1f} % before, {100 * self.ece_after:.1f} % after (perfectly calibrated "
+            f"confidences would show about {100 * self.ece_by_chance:.1f} % on so few images)"
         )
 
     def as_dict(self) -> dict[str, Any]:
