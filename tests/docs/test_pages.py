@@ -77,12 +77,14 @@ def test_python_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_example_method_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of the guide trains, and its checkpoint contains its state."""
     import semifine.methods
+    from semifine.methods import registry
     from semifine.training.fit import fit
     from semifine.training.progress import Display
     from tests.conftest import tiny_settings
 
     write_files(ROOT / "docs" / "how-to" / "add_a_method.md", tmp_path)
     monkeypatch.setattr(semifine.methods, "__path__", [*semifine.methods.__path__, str(tmp_path)])
+    monkeypatch.setattr(registry, "METHOD_FOLDERS", semifine.methods.__path__)
     settings = tiny_settings("balanced_soft", method__weight=0.5)
     result = fit(settings, tmp_path / "run", display=Display(quiet=True))
     assert result["unlabeled"]["candidates"] == 6, "soft labels without a threshold keep every class"
