@@ -32,10 +32,10 @@ from semifine.devices import describe_hardware
 from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier
 from semifine.runs.folder import RunFolder
+from semifine.training.acceleration import GraphedStep
 from semifine.training.fabric import create_fabric, training_stream
 from semifine.training.meters import AverageMeter
 from semifine.training.progress import Display
-from semifine.training.acceleration import GraphedStep
 from semifine.training.trainer import Trainer
 from semifine.version import code_version
 
