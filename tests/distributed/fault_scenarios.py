@@ -1,4 +1,4 @@
-"""Runs of two processes in which something goes wrong with one, for the tests to look at: python ... FOLDER."""
+"""Runs of two processes with a failure in one of them: python fault_scenarios.py FOLDER."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(out: Path, display: Display | None = None, **more: Any) -> None:
 
 
 def with_bad_images(rank: int, out: Path, on_nonfinite: str) -> None:
-    """Of the last process, at one step: the others never see them."""
+    """Trains with NaN images in one step of the last process only."""
     make: Callable[[BatchLoader, int], Batch] = BatchLoader.batch
 
     def broken(loader: BatchLoader, step: int) -> Batch:
@@ -48,7 +48,7 @@ def with_bad_images(rank: int, out: Path, on_nonfinite: str) -> None:
 
 
 def with_long_evaluations(out: Path) -> None:
-    """The first process is busy for longer than the others would wait for it within a step."""
+    """Trains with evaluations in the first process that take longer than the timeout of a step."""
     fabric.STEP_TIMEOUT = PATIENCE
     evaluate = RunEvaluator.evaluate
     write_stats = RunEvaluator.write_stats

@@ -1,4 +1,4 @@
-"""Runs of several processes: starting them, and reading what they left."""
+"""Helpers that start runs of several processes and read their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = (
 
 
 def run_program(name: str, folder: Path, seconds: int) -> Path:
-    """Runs a program of this folder, which leaves its runs and ``outcomes.json`` in the folder given."""
+    """Runs a program of this folder, which writes its runs and ``outcomes.json`` to ``folder``."""
     command = [sys.executable, str(Path(__file__).with_name(name)), str(folder)]
     done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=seconds)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -41,8 +41,8 @@ def state(run: Path) -> dict[str, Any]:
     return dict(torch.load(run / "checkpoints" / "last" / "training.pt", weights_only=True))
 
 
-def wait_for_numbers(out: Path) -> None:
-    """Until the run has trained a little."""
+def wait_for_metrics(out: Path) -> None:
+    """Waits until the run has logged its first metrics."""
     metrics, deadline = out / "metrics.jsonl", time.monotonic() + 120
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.1)

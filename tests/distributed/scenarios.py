@@ -29,9 +29,9 @@ from tests.conftest import tiny_settings, tiny_teacher
 
 STEPS = 50
 STOP = 20
-"""After so many steps runs are stopped, fail or are killed."""
+"""Step after which runs are stopped, fail or are killed."""
 SECONDS_TO_END = 60
-"""The time within which the others end when one process fails, as docs/how-to/several_gpus.md says."""
+"""Seconds within which all processes end when one fails, as documented in docs/how-to/several_gpus.md."""
 # Without batch norm and with small steps: what is left are rounding errors. The test images
 # fill no whole number of batches, and cannot be dealt out evenly.
 NETWORK = {
@@ -43,7 +43,7 @@ NETWORK = {
     "save_every": 10,
 }
 NETWORK |= {"evaluate_every": 25, "data__test_per_class": 5}
-NETWORK["supervised_warmup"] = 0.1  # steps in which nothing is asked of a method's own heads
+NETWORK["supervised_warmup"] = 0.1  # steps that do not use the heads of the method
 
 
 class Silent(Display):
@@ -52,7 +52,7 @@ class Silent(Display):
 
 
 class Stopping(Silent):
-    """Sends the signal that ends a run."""
+    """Sends the signal that stops a run."""
 
     def log_metrics(self, step: int, *_: Any) -> None:
         if step == STOP:
@@ -65,9 +65,9 @@ def train_method(name: str, out: Path, display: Display | None = None) -> None:
 
 
 def in_processes(count: int, work: Callable[[int], None]) -> dict[str, Any]:
-    """Runs ``work(rank)`` in so many processes; how each ended, and what it said.
+    """Runs ``work(rank)`` in ``count`` processes and returns their exit codes and error messages.
 
-    Processes that outlive the first one's failure for a minute are killed, which their codes then show.
+    Processes that are still running a minute after the first failure are killed, which their exit codes show.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -121,14 +121,14 @@ def failing(rank: int, out: Path, fail: Callable[[], None]) -> None:
     train_method("soc", out)
 
 
-def cut_the_cable() -> None:
+def raise_user_error() -> None:
     raise UserError("The cable was cut.")
 
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    tiny_teacher()  # now, lest two processes write it side by side
-    names = sorted(method_names(), key=lambda name: name == "self_training")  # its teacher comes first
+    tiny_teacher()  # before two processes write it at the same time
+    names = sorted(method_names(), key=lambda name: name == "self_training")  # after its teacher, supervised
     outcomes = {
         where: in_processes(count, lambda _, where=where: [train_method(name, folder / where / name) for name in names])
         for where, count in (("one", 1), ("two", 2))
@@ -143,7 +143,7 @@ def main(folder: Path) -> None:
     run("stopped", None, 2, lambda rank, out: train_method("soc", out, Silent() if rank else Stopping()))
     run("resumed-by-1", "stopped", 1, lambda _, out: train_method("soc", out))
     run("resumed-by-4", "stopped", 4, lambda _, out: train_method("soc", out))
-    run("failed", "stopped", 2, lambda rank, out: failing(rank, out, cut_the_cable))
+    run("failed", "stopped", 2, lambda rank, out: failing(rank, out, raise_user_error))
     run("killed", "stopped", 2, lambda rank, out: failing(rank, out, lambda: os.kill(os.getpid(), signal.SIGKILL)))
     run("failed-and-resumed", "failed", 2, lambda _, out: train_method("soc", out))
     run("killed-and-resumed", "killed", 2, lambda _, out: train_method("soc", out))

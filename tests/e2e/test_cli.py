@@ -23,7 +23,7 @@ TINY = (
 
 
 def make_photos(root: Path) -> Path:
-    """A folder of small photos with awkward names: two kinds of stripes."""
+    """Creates a folder of small photos of two kinds of stripes, with special characters in names."""
     random = np.random.default_rng(0)
 
     def photo(path: Path, kind: int) -> None:
@@ -43,14 +43,14 @@ def make_photos(root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One small finished run for all tests that only look at it."""
+    """A small finished run for all tests that only read it."""
     out = tmp_path_factory.mktemp("runs") / "soc"
     assert main(["train", "--method", "soc", "--out", str(out), *TINY]) == 0
     return out
 
 
-def test_program_is_installed_and_its_help_is_light() -> None:
-    """benchmarks/start_time.py measures how light: the time of a test says more about the machine."""
+def test_help_imports_no_heavy_packages() -> None:
+    """Checks imports, not time; benchmarks/start_time.py measures the start time."""
     program = Path(sys.executable).parent / "semifine"
     watched = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
     result = subprocess.run([program, "--help"], capture_output=True, text=True, check=True, env=watched)
@@ -61,7 +61,7 @@ def test_program_is_installed_and_its_help_is_light() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([verb, "--help"])
     assert stop.value.code == 0
@@ -75,7 +75,7 @@ def test_train_writes_the_documented_run_folder(finished: Path) -> None:
     assert json.loads((finished / "result.json").read_text())["iterations"] == 4
 
 
-def test_evaluate_gives_the_trained_result(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_reproduces_the_result_of_training(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(finished), "--device", "cpu", "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     result = json.loads((finished / "result.json").read_text())
@@ -87,7 +87,7 @@ def test_evaluate_on_validation_images(finished: Path, capsys: pytest.CaptureFix
     assert "val: top-1" in capsys.readouterr().out
 
 
-def test_json_is_one_object_and_people_read_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_goes_to_stdout_and_messages_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [argument for argument in TINY if argument != "--quiet"]
     assert main(["train", "--method", "supervised", "--out", str(tmp_path / "run"), "--json", *arguments]) == 0
     captured = capsys.readouterr()
@@ -96,14 +96,14 @@ def test_json_is_one_object_and_people_read_standard_error(tmp_path: Path, capsy
     assert "step" in captured.err
 
 
-def test_existing_run_is_never_overwritten(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_run_is_not_overwritten(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     assert main(["train", "--method", "soc", "--out", str(finished), *TINY]) == 2
     assert "--resume" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
-def test_resuming_a_finished_run_shows_its_result(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resuming_a_finished_run_prints_its_result(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--out", str(finished), "--resume", "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((finished / "result.json").read_text())
 
@@ -113,14 +113,14 @@ def test_resuming_with_other_settings_is_refused(finished: Path, capsys: pytest.
     assert "lr" in capsys.readouterr().err
 
 
-def test_a_folder_with_other_things_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_with_other_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     assert main(["train", "--out", str(tmp_path), *TINY]) == 2
     assert "not a run folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_mistake_leaves_the_folder_free_for_the_next_try(tmp_path: Path) -> None:
+def test_folder_is_usable_after_an_error(tmp_path: Path) -> None:
     arguments = ["train", "--out", str(tmp_path / "run"), "--method", "supervised", *TINY]
     assert main([*arguments, "--backbone", "resnet5O"]) == 2
     assert main(arguments) == 0
@@ -144,11 +144,11 @@ def test_own_photos_from_folder_to_prediction(tmp_path: Path, capsys: pytest.Cap
     predictions = model.predict([*files, Image.open(files[0]), np.zeros((30, 20, 3), np.uint8)])
     assert len(predictions) == len(files) + 2
     assert predictions[0].name in model.class_names
-    assert predictions[len(files)] == predictions[0], "a path and the same image opened must agree"
+    assert predictions[len(files)] == predictions[0], "a path and the same opened image give equal predictions"
     assert abs(sum(predictions[0].probabilities) - 1) < 1e-5
 
 
-def test_settings_come_from_preset_file_and_command_line_in_this_order(tmp_path: Path) -> None:
+def test_command_line_overrides_file_overrides_preset(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("method: {name: soc, alpha: 3.0}\nlr: 0.2\nimage_size: 24\n")
     arguments = ["--preset", "lite0-imagenet", "--config", str(tmp_path / "mine.yaml"), "--method.alpha=4", *TINY]
     arguments += ["--backbone", "test_resnet", "--no-pretrained", "--out", str(tmp_path / "run")]
@@ -164,7 +164,7 @@ def test_settings_come_from_preset_file_and_command_line_in_this_order(tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["methods", "datasets", "backbones", "presets"])
-def test_list_shows_names(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_prints_names(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", kind]) == 0
     full = capsys.readouterr().out
     assert main(["list", kind, "--plain"]) == 0
@@ -196,7 +196,7 @@ def test_list_shows_names(kind: str, capsys: pytest.CaptureFixture[str]) -> None
         (["list", "everything"], "everything"),
     ],
 )
-def test_mistakes_are_one_sentence_and_exit_code_2(
+def test_errors_are_one_sentence_with_exit_code_2(
     arguments: list[str], part: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -207,7 +207,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(
     assert len(error.strip().splitlines()) == 1
 
 
-def test_a_test_image_among_the_training_images_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_test_image_in_the_training_set_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos = make_photos(tmp_path / "photos")
     leaked = next((photos / "test").rglob("*.jpg"))
     (photos / "unlabeled" / "leaked.jpg").write_bytes(leaked.read_bytes())
@@ -215,16 +215,14 @@ def test_a_test_image_among_the_training_images_is_an_error(tmp_path: Path, caps
     assert "leaked.jpg" in capsys.readouterr().err
 
 
-def test_a_misspelled_backbone_is_refused_before_images_are_decoded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_misspelled_backbone_is_refused_before_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos, cache = make_photos(tmp_path / "photos"), tmp_path / "cache"
     assert main(["train", str(photos), "--out", str(tmp_path / "run"), "--cache", str(cache), "--backbone", "r50"]) == 2
     assert "Unknown backbone 'r50'" in capsys.readouterr().err
     assert not cache.exists()
 
 
-def test_unreadable_images_are_set_aside_or_stop_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_images_are_skipped_or_stop_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos = make_photos(tmp_path / "photos")
     common = [str(photos), "--cache", str(tmp_path / "cache"), "--image-size", "32", "--device", "cpu"]
     (photos / "unlabeled" / "broken.jpg").write_bytes(b"not an image")
@@ -236,7 +234,7 @@ def test_unreadable_images_are_set_aside_or_stop_the_run(tmp_path: Path, capsys:
     assert main(["prepare", *common, "--skip-unreadable"]) == 0
 
 
-def test_a_written_folder_is_whole_or_absent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_written_folder_is_complete_or_absent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos, out = make_photos(tmp_path / "photos"), tmp_path / "out"
     (photos / "unlabeled" / "broken.jpg").write_bytes(b"not an image")
     (photos / "labeled" / "Mésange bleue" / "torn.jpg").write_bytes(b"no image either")

@@ -22,10 +22,10 @@ from tests.conftest import tiny_settings
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 
-class Restless(FixMatch):
-    """A method whose steps differ."""
+class VaryingFixMatch(FixMatch):
+    """A method whose operations differ between steps."""
 
-    name = "restless"
+    name = "varying"
     cuda_graph_safe = False
 
 
@@ -33,14 +33,14 @@ def settings(**more: object):
     return tiny_settings("fixmatch", **more).train
 
 
-def test_a_long_run_on_a_gpu_is_compiled_and_recorded() -> None:
+def test_long_gpu_run_uses_compile_and_cuda_graphs() -> None:
     chosen = choose_acceleration(settings(iterations=20_000), FixMatch, CUDA, "bf16", 1)
     assert chosen.compiled
     assert chosen.cuda_graphs
     assert chosen.notes == []
 
 
-def test_a_short_run_is_recorded_only() -> None:
+def test_short_gpu_run_uses_cuda_graphs_only() -> None:
     chosen = choose_acceleration(settings(iterations=500), FixMatch, CUDA, "bf16", 1)
     assert not chosen.compiled
     assert chosen.cuda_graphs
@@ -49,25 +49,25 @@ def test_a_short_run_is_recorded_only() -> None:
 @pytest.mark.parametrize(
     ("method", "precision", "world_size", "reason"),
     [
-        (Restless, "bf16", 1, "differ"),
+        (VaryingFixMatch, "bf16", 1, "differ"),
         (FixMatch, "fp16", 1, "fp16"),
         (FixMatch, "bf16", 2, "several processes"),
     ],
 )
-def test_what_cannot_be_recorded_is_said(method: type, precision: str, world_size: int, reason: str) -> None:
+def test_obstacle_to_cuda_graphs_is_noted(method: type, precision: str, world_size: int, reason: str) -> None:
     chosen = choose_acceleration(settings(iterations=500), method, CUDA, precision, world_size)
     assert not chosen.cuda_graphs
     (note,) = chosen.notes
     assert reason in note
 
 
-def test_off_is_off_and_silent() -> None:
+def test_off_disables_acceleration_without_notes() -> None:
     wanted = settings(iterations=20_000, compile="off", cuda_graphs="off")
     chosen = choose_acceleration(wanted, FixMatch, CUDA, "bf16", 1)
     assert (chosen.compiled, chosen.cuda_graphs, chosen.notes) == (False, False, [])
 
 
-def test_graphs_need_a_gpu() -> None:
+def test_cuda_graphs_need_a_gpu() -> None:
     with pytest.raises(UserError, match="cuda_graphs is on, but the run is on the CPU"):
         choose_acceleration(settings(cuda_graphs="on"), FixMatch, CPU, "fp32", 1)
 
@@ -107,35 +107,35 @@ def state_after(trained: nn.Module, images: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, ImportError, torch._dynamo.exc.Unsupported])
-def test_a_compiler_that_fails_leaves_the_plain_network(kind: type[Exception], broken: Break) -> None:
+def test_compiler_failure_falls_back_to_eager(kind: type[Exception], broken: Break) -> None:
     broken(kind)
-    said: list[str] = []
+    messages: list[str] = []
     images, compiled = torch.randn(5, 4), network()
-    compile_network(compiled, said.append)
+    compile_network(compiled, messages.append)
     torch.testing.assert_close(state_after(compiled, images), state_after(network(), images), rtol=0, atol=0)
     compiled(images)
-    assert said == [
+    assert messages == [
         "The network cannot be compiled (No working C++ compiler found); training continues without torch.compile."
     ]
 
 
-def test_a_backward_pass_that_cannot_be_compiled_is_noticed_before_it_is_needed(
+def test_backward_compiler_failure_falls_back_in_the_forward_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("No backward")
 
     monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx_backward", fail)
-    said: list[str] = []
+    messages: list[str] = []
     images, compiled = torch.randn(5, 4), network()
-    compile_network(compiled, said.append)
+    compile_network(compiled, messages.append)
     torch.testing.assert_close(state_after(compiled, images), state_after(network(), images), rtol=0, atol=0)
-    assert said == ["The network cannot be compiled (No backward); training continues without torch.compile."]
+    assert messages == ["The network cannot be compiled (No backward); training continues without torch.compile."]
 
 
-def test_errors_of_a_compiled_network_stay_what_they_are() -> None:
-    """A device that fails in mid-run, or is full, is no fault of the compiler."""
-    said: list[str] = []
+def test_other_errors_of_a_compiled_network_are_raised() -> None:
+    """Errors of the device are not compiler failures."""
+    messages: list[str] = []
     compiled = network()
     answers = iter([torch.OutOfMemoryError("CUDA out of memory"), torch.ones(3), ValueError("in mid-run")])
 
@@ -145,16 +145,16 @@ def test_errors_of_a_compiled_network_stay_what_they_are() -> None:
         return given
 
     compiled._compiled_call_impl = answer
-    compiled._compiled_call_impl = CompiledCall(compiled, said.append)
+    compiled._compiled_call_impl = CompiledCall(compiled, messages.append)
     with pytest.raises(torch.OutOfMemoryError):
         compiled(torch.ones(2, 4))
     assert torch.equal(compiled(torch.ones(2, 4)), torch.ones(3))
     with pytest.raises(ValueError, match="in mid-run"):
         compiled(torch.ones(2, 4))
-    assert said == []
+    assert messages == []
 
 
-def test_a_run_without_a_compiler_learns_what_a_plain_run_learns(tmp_path: Path, broken: Break) -> None:
+def test_run_with_failing_compiler_equals_eager_run(tmp_path: Path, broken: Break) -> None:
     broken(RuntimeError)
     for name, wanted in (("compiled", "on"), ("plain", "off")):
         fit(tiny_settings(compile=wanted, iterations=4), tmp_path / name, display=Display(quiet=True))

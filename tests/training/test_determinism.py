@@ -1,4 +1,4 @@
-"""Seeds of their own for weights, order, views and method; and the deterministic mode."""
+"""Separate seeds for weights, order, views and method, and the deterministic mode."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PURPOSES = ("weights", "order", "views", "method")
 
 
 @pytest.mark.parametrize("changed", PURPOSES)
-def test_a_seed_of_its_own_changes_its_own_purpose_only(changed: str) -> None:
+def test_separate_seed_changes_one_purpose_only(changed: str) -> None:
     common, own = (tiny_settings(**more).train for more in ({}, {f"seed_{changed}": 7}))
     for purpose in PURPOSES:
         assert (seed_for(purpose, own) == seed_for(purpose, common)) == (purpose != changed)
 
 
-def test_without_seeds_of_their_own_all_follow_the_common_one() -> None:
+def test_separate_seeds_default_to_the_common_seed() -> None:
     first, second = tiny_settings(seed=1).train, tiny_settings(seed=2).train
     assert all(seed_for(purpose, first) != seed_for(purpose, second) for purpose in PURPOSES)
     seeds = [seed_for(purpose, first) for purpose in PURPOSES]
@@ -44,12 +44,12 @@ def train_twice(folder: Path, *more: str) -> list[dict[str, Any]]:
     return [load_file(folder / name / "checkpoints/last/model.safetensors") for name in ("first", "second")]
 
 
-def test_the_deterministic_mode_repeats_itself(tmp_path: Path) -> None:
+def test_deterministic_mode_is_reproducible(tmp_path: Path) -> None:
     first, second = train_twice(tmp_path, "--device", "cpu")
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
 @pytest.mark.gpu
-def test_the_deterministic_mode_repeats_itself_on_a_gpu(tmp_path: Path) -> None:
+def test_deterministic_mode_is_reproducible_on_a_gpu(tmp_path: Path) -> None:
     first, second = train_twice(tmp_path, "--device", "cuda", "--iterations", "60")
     torch.testing.assert_close(first, second, rtol=0, atol=0)

@@ -20,7 +20,7 @@ from semifine.training.state import convert_sync_batchnorm
 from tests.conftest import tiny_settings
 
 
-def test_a_lone_task_of_slurm_is_not_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_with_a_single_slurm_task_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_NTASKS", "1")
     monkeypatch.setenv("SLURM_PROCID", "0")
     with pytest.raises(UserError, match="devices is 2, but SLURM started one task; start 2 with"):
@@ -28,7 +28,7 @@ def test_a_lone_task_of_slurm_is_not_several(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("precision", ["auto", "bf16", "fp16", "fp32"])
-def test_inference_computes_on_a_cpu_whatever_the_training_did(precision: str) -> None:
+def test_inference_on_a_cpu_after_fp16_training(precision: str) -> None:
     device, autocast = inference_device("cpu", precision)
     assert device.type == "cpu"
     with autocast():
@@ -36,7 +36,7 @@ def test_inference_computes_on_a_cpu_whatever_the_training_did(precision: str) -
     assert product.dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
 
 
-def test_a_run_of_a_larger_machine_can_be_used_on_a_small_one(tmp_path: Path) -> None:
+def test_run_with_several_devices_can_be_loaded_on_one(tmp_path: Path) -> None:
     fit(tiny_settings("supervised", iterations=2), tmp_path / "run")
     before = semifine.load(tmp_path / "run", device="cpu").evaluate()
     file = tmp_path / "run" / "settings.yaml"
@@ -46,14 +46,14 @@ def test_a_run_of_a_larger_machine_can_be_used_on_a_small_one(tmp_path: Path) ->
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_shared_batch_statistics_leave_the_network_as_it_is() -> None:
-    """timm's layers hold a normalization and an activation; torch's own conversion loses the second."""
+def test_sync_batchnorm_conversion_keeps_outputs() -> None:
+    """timm's layers contain normalization and activation; torch's conversion would drop the activation."""
     torch.manual_seed(0)
     network = create_classifier("tf_efficientnet_lite0", 5, 32).eval()
     images = torch.randn(2, 3, 32, 32)
     converted = convert_sync_batchnorm(copy.deepcopy(network))
     assert any(isinstance(layer, torch.nn.SyncBatchNorm) for layer in converted.modules())
-    assert list(converted.state_dict()) == list(network.state_dict()), "an average of it is taken tensor by tensor"
+    assert list(converted.state_dict()) == list(network.state_dict()), "the EMA is updated tensor by tensor"
     torch.testing.assert_close(converted(images).logits, network(images).logits)
 
 
@@ -70,7 +70,7 @@ def fail(log: Path, text: str) -> None:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Process 1 of 3 failed, process 2 noticed it; of earlier attempts one was cut short, and one had a process 3."""
+    """Log of a run in which process 1 of 3 failed and process 2 noticed it, after earlier attempts."""
     echo = "Another process of the run has ended (process 1: No wheels), so this one ends, too."
     records = [(3, "error", "Old, too."), (1, "error", "Old."), (0, "start", ""), (1, "start", ""), (2, "start", "")]
     records += [(1, "error", "No wheels."), (2, "error", echo), (0, "message", "step 3")]
@@ -81,17 +81,17 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("_connected")
-def test_the_first_cause_is_told(log: Path) -> None:
+def test_peer_failure_names_the_first_cause(log: Path) -> None:
     with pytest.raises(UserError, match=r"has ended \(process 1: No wheels\), so this one ends, too"):
         fail(log, "[gloo/transport/tcp/pair.cc:545] Connection reset by peer")
 
 
-def test_without_other_processes_an_error_stays_what_it_is(log: Path) -> None:
+def test_communication_error_without_peers_is_raised(log: Path) -> None:
     with pytest.raises(RuntimeError, match=r"^Connection closed"):
         fail(log, "Connection closed")
 
 
 @pytest.mark.usefixtures("_connected")
-def test_errors_of_our_own_stay_what_they_are(log: Path) -> None:
+def test_other_errors_are_raised(log: Path) -> None:
     with pytest.raises(RuntimeError, match=r"^shapes differ"):
         fail(log, "shapes differ")

@@ -1,4 +1,4 @@
-"""The means of speed on a GPU change nothing but the time."""
+"""Acceleration on a GPU does not change the results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _repeatable() -> Iterator[None]:
 
 @pytest.fixture
 def replays(monkeypatch: pytest.MonkeyPatch) -> list[torch.cuda.CUDAGraph]:
-    """The graph of each replay: a step that cannot be recorded goes on without, and would compare as equal."""
+    """Records the graph of each replay, since a step whose capture fails would still give equal weights."""
     replayed: list[torch.cuda.CUDAGraph] = []
     replay = torch.cuda.CUDAGraph.replay
 
@@ -87,7 +87,7 @@ def trainer_for(folder: Path, name: str = "soc", **more: Any) -> Trainer:
 
 
 def trained(trainer: Trainer) -> dict[str, torch.Tensor]:
-    """All that steps change: the network, its average, and the method's state."""
+    """Returns everything that steps change: student, EMA and the state of the method."""
     parts = {
         "network": trainer.train_state.student,
         "average": trainer.train_state.ema,
@@ -102,7 +102,7 @@ def trained(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("place", ["gpu", "host", "disk"])
-def test_every_place_of_the_store_gives_the_same_views(place: str) -> None:
+def test_storage_device_does_not_change_views(place: str) -> None:
     store = open_dataset(gpu_settings()).store
     rows = np.arange(40)
     device = torch.device("cuda", 0)
@@ -122,9 +122,7 @@ def test_every_place_of_the_store_gives_the_same_views(place: str) -> None:
 
 
 @pytest.mark.parametrize("method", CAPTURABLE)
-def test_a_run_with_graphs_learns_what_a_run_without_them_learns(
-    method: str, tmp_path: Path, replays: list[torch.cuda.CUDAGraph]
-) -> None:
+def test_cuda_graphs_do_not_change_weights(method: str, tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
     recorded = trainer_for(tmp_path / "graphs", method, iterations=9)
     recorded.run()
     assert len(replays) == 9 - EAGER_STEPS
@@ -134,7 +132,7 @@ def test_a_run_with_graphs_learns_what_a_run_without_them_learns(
     torch.testing.assert_close(trained(recorded), trained(eager), rtol=0, atol=0)
 
 
-def test_phases_of_a_run_have_their_own_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
+def test_supervised_warmup_has_its_own_graph(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
     result = run(tmp_path / "graphs", iterations=16, supervised_warmup=0.5)
     assert len(replays) == 16 - 2 * EAGER_STEPS
     assert len(set(replays)) == 2
@@ -143,8 +141,8 @@ def test_phases_of_a_run_have_their_own_graphs(tmp_path: Path, replays: list[tor
     torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=0, atol=0)
 
 
-def test_a_graph_reads_the_learning_rate_anew(tmp_path: Path) -> None:
-    """With a learning rate of 0 from some step on, the student must stand still."""
+def test_cuda_graph_uses_current_learning_rate(tmp_path: Path) -> None:
+    """If the learning rate becomes 0, the student must not change any more."""
     trainer = trainer_for(tmp_path, iterations=20, schedule="half_cosine", horizon=10, ema=0)
     trainer.run()
     before = {name: value.clone() for name, value in trainer.train_state.student.named_parameters()}
@@ -153,7 +151,7 @@ def test_a_graph_reads_the_learning_rate_anew(tmp_path: Path) -> None:
     torch.testing.assert_close(dict(trainer.train_state.student.named_parameters()), before)
 
 
-def test_a_resumed_run_goes_on_with_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
+def test_resumed_run_uses_cuda_graphs(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
     class PowerCutError(Exception):
         pass
 
@@ -175,7 +173,7 @@ def test_a_resumed_run_goes_on_with_graphs(tmp_path: Path, replays: list[torch.c
 
 
 @pytest.mark.parametrize("method", CAPTURABLE)
-def test_no_step_waits_for_the_gpu(method: str, tmp_path: Path) -> None:
+def test_steps_do_not_wait_for_the_gpu(method: str, tmp_path: Path) -> None:
     rarely = {"iterations": 16, "log_every": 16, "evaluate_every": 16, "save_every": 16}
     trainer = trainer_for(tmp_path, method, cuda_graphs="off", **rarely)
     calls = 0
@@ -192,23 +190,23 @@ def test_no_step_waits_for_the_gpu(method: str, tmp_path: Path) -> None:
     assert calls == 16
 
 
-def test_a_step_that_waits_is_not_recorded_and_goes_on() -> None:
-    said: list[str] = []
+def test_step_that_waits_runs_without_a_graph() -> None:
+    messages: list[str] = []
     seen: list[float] = []
 
     def waits(batch: Batch, progress: Progress) -> None:  # noqa: ARG001
         seen.append(batch.label.sum().item())
 
-    step = GraphedStep(waits, said.append)
+    step = GraphedStep(waits, messages.append)
     with torch.cuda.stream(torch.cuda.Stream()):
         for number in range(6):
             step(Batch({}, torch.tensor([number], device="cuda")), Progress(number, 6))
     assert seen[-1] == 5
-    assert len(said) == 1
-    assert "without" in said[0]
+    assert len(messages) == 1
+    assert "without" in messages[0]
 
 
-def test_prefetched_batches_are_those_of_the_feed(tmp_path: Path) -> None:
+def test_prefetched_batches_equal_loaded_batches(tmp_path: Path) -> None:
     trainer = trainer_for(tmp_path)
     loader = trainer.batches.loader
     prefetcher = Prefetcher(loader, trainer.fabric.device)
@@ -219,23 +217,23 @@ def test_prefetched_batches_are_those_of_the_feed(tmp_path: Path) -> None:
             assert torch.equal(tensor, same)
 
 
-def test_a_network_that_cannot_be_compiled_is_recorded_as_it_is(
+def test_network_that_cannot_be_compiled_uses_cuda_graphs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replays: list[torch.cuda.CUDAGraph]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("No Triton")
 
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr(torch._inductor.compile_fx, "compile_fx", fail)
     trainer = trainer_for(tmp_path, iterations=6, compile="on")
-    with trainer.display.tee(said.append):
+    with trainer.display.tee(messages.append):
         trainer.run()
-    assert sum("cannot be compiled (No Triton)" in text for text in said) == 1
+    assert sum("cannot be compiled (No Triton)" in text for text in messages) == 1
     assert len(replays) == 6 - EAGER_STEPS
 
 
-def test_a_compiled_run_trains(tmp_path: Path) -> None:
-    """In a process of its own, as compilers leave much behind."""
+def test_compiled_run_trains(tmp_path: Path) -> None:
+    """Runs in a separate process, because the compiler leaves global state."""
     command = "train synthetic --iterations 60 --image-size 32 --batch-size 4 --device cuda --compile on --quiet --out"
     done = subprocess.run(
         [sys.executable, "-m", "semifine", *command.split(), str(tmp_path / "run")], capture_output=True, text=True

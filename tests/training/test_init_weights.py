@@ -1,4 +1,4 @@
-"""Where a run starts: which file, which head, and what the run folder keeps of it."""
+"""Initial weights: which file and head are used, and what ``weights.json`` records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def start(weights: Path, names: list[str] = NAMES, **more: object) -> tuple[bool, bool]:
-    """Whether backbone and head became those of seed 0."""
+    """Returns whether backbone and head equal those of seed 0."""
     source, target = small_classifier(0), small_classifier(1)
     load_initial_weights(target, resolve([{"weights": str(weights), "backbone": BACKBONE, **more}]).train, names)
     return (
@@ -42,27 +42,27 @@ def start(weights: Path, names: list[str] = NAMES, **more: object) -> tuple[bool
 
 
 @pytest.mark.parametrize("inside", ["", "checkpoints/last", "checkpoints/last/model.safetensors"])
-def test_a_run_of_the_same_classes_brings_its_head(inside: str, run: Path) -> None:
+def test_weights_of_a_run_on_the_same_classes_keep_the_head(inside: str, run: Path) -> None:
     assert start(run / inside) == (True, True)
     assert start(run / inside, weights_head="keep") == (True, True)
     assert start(run / inside, weights_head="fresh") == (True, False)
 
 
-def test_a_run_of_other_classes_brings_its_head_only_when_asked(run: Path) -> None:
+def test_weights_of_a_run_on_other_classes_keep_the_head_on_request(run: Path) -> None:
     others = ["c", "a", "b", "d", "e", "f"]
     assert start(run, others) == (True, False)
     assert start(run, others, weights_head="keep") == (True, True)
 
 
-def test_a_file_from_elsewhere_brings_its_head_only_when_asked(run: Path, tmp_path: Path) -> None:
+def test_foreign_weights_keep_the_head_on_request(run: Path, tmp_path: Path) -> None:
     shutil.copy(run / "checkpoints/last/model.safetensors", tmp_path)
     torch.save(named(small_classifier(0), head=6), tmp_path / "model.pth")
     for name in ("model.safetensors", "model.pth"):
-        assert start(tmp_path / name) == (True, False), "six classes are not yet the same classes"
+        assert start(tmp_path / name) == (True, False), "the number of classes is equal, their names differ"
         assert start(tmp_path / name, weights_head="keep") == (True, True)
 
 
-def test_folders_and_settings_without_weights_are_named(tmp_path: Path) -> None:
+def test_missing_weights_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="contains no weights"):
         start(tmp_path)
     with pytest.raises(UserError, match="no weights file"):
@@ -73,12 +73,12 @@ def test_folders_and_settings_without_weights_are_named(tmp_path: Path) -> None:
     assert load_initial_weights(small_classifier(1), resolve([{}]).train, NAMES) is None
 
 
-def test_a_training_starts_from_another_run_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_starts_from_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     common = {"backbone": BACKBONE, "iterations": 2, "save_every": 1, "evaluate_every": 2}
     quiet = Display(quiet=True)
     fit(tiny_settings("supervised", **common), tmp_path / "first", display=quiet)
-    assert not (tmp_path / "first" / "weights.json").exists(), "it started fresh"
+    assert not (tmp_path / "first" / "weights.json").exists(), "random initialization"
 
     settings = tiny_settings("soc", weights="first", lr=0.0, ema=0.0, **common)
     fit(settings, tmp_path / "second", display=quiet)
@@ -87,7 +87,7 @@ def test_a_training_starts_from_another_run_and_says_so(tmp_path: Path, monkeypa
     assert report["counts"] == {"matched": len(report["matched"]), "missing": 0, "wrong_shape": 0, "unexpected": 0}
     assert report["source"] == str(tmp_path / "first/checkpoints/last/model.safetensors")
 
-    # A run goes on although the file that it began with is gone, and from another folder.
+    # A run resumes in another folder and without the weights file it started from.
     (tmp_path / "second" / "result.json").unlink()
     shutil.rmtree(tmp_path / "first")
     monkeypatch.chdir("/")

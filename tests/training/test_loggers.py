@@ -1,4 +1,4 @@
-"""Numbers in TensorBoard, and in stand-ins for Weights & Biases and MLflow; a resume sends nothing twice."""
+"""Metrics in TensorBoard and in fakes of Weights & Biases and MLflow; a resume logs nothing twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "run")
 
 
-def test_names_of_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parse_logger_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_logger_names("none") == []
     monkeypatch.setattr(loggers_module, "find_spec", lambda name: name != "wandb")
     assert parse_logger_names("auto") == ["tensorboard"]
@@ -39,9 +39,7 @@ def test_names_of_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_logger_names("auto") == []
 
 
-def test_tensorboard_has_the_numbers_of_the_metrics_once_each_after_a_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensorboard_has_each_metric_once_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -68,16 +66,16 @@ def test_tensorboard_has_the_numbers_of_the_metrics_once_each_after_a_resume(
 
 
 def send(names: list[str], folder: RunFolder, first: int, last: int) -> list[str]:
-    """The numbers of some steps; what was said on the way."""
-    said: list[str] = []
-    opened = Loggers(names, tiny_settings(), folder, first - 1, said.append)
+    """Logs the metrics of some steps and returns the messages."""
+    messages: list[str] = []
+    opened = Loggers(names, tiny_settings(), folder, first - 1, messages.append)
     for step in range(first, last + 1):
         opened.log({"kind": "train", "step": step, "loss": 1 / step, "note": "no number", "list": [1]})
     opened.close()
-    return said
+    return messages
 
 
-def test_wandb_takes_up_the_same_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_resumes_the_same_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: dict[str, list[tuple[int, dict[str, float]]]] = {}
     asked: list[dict[str, Any]] = []
 
@@ -102,7 +100,7 @@ def test_wandb_takes_up_the_same_run(folder: RunFolder, monkeypatch: pytest.Monk
 
 
 class FakeMlflowClient:
-    """What the logger asks of MLflow, kept in the class as a tracking server would."""
+    """The MLflow client as the logger uses it, with class attributes in place of a tracking server."""
 
     metrics: dict[str, list[SimpleNamespace]]
     params: dict[str, Any]
@@ -132,7 +130,7 @@ class FakeMlflowClient:
         self.ended.append(run_id)
 
 
-def test_mlflow_takes_up_the_same_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_resumes_the_same_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeMlflowClient.metrics, FakeMlflowClient.params, FakeMlflowClient.ended = {}, {}, []
     package, tracking = ModuleType("mlflow"), ModuleType("mlflow.tracking")
     tracking.MlflowClient = FakeMlflowClient  # type: ignore[attr-defined]
@@ -144,7 +142,7 @@ def test_mlflow_takes_up_the_same_run(folder: RunFolder, monkeypatch: pytest.Mon
     assert FakeMlflowClient.ended == ["1-run", "1-run"]
 
 
-def test_a_logger_that_fails_is_left_out_and_training_goes_on(
+def test_failing_logger_is_removed_and_training_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Broken:
@@ -157,6 +155,6 @@ def test_a_logger_that_fails_is_left_out_and_training_goes_on(
     monkeypatch.setitem(loggers_module.LOGGERS, "tensorboard", lambda *_: Broken())
     result = fit(tiny_settings(iterations=6, loggers="tensorboard"), tmp_path / "run")
     assert result["top1"] is not None
-    said = [line for line in capsys.readouterr().err.splitlines() if "logger" in line]
-    assert len(said) == 1
-    assert said[0].startswith("The logger 'tensorboard' failed and is not used any more: no server at step 3")
+    messages = [line for line in capsys.readouterr().err.splitlines() if "logger" in line]
+    assert len(messages) == 1
+    assert messages[0].startswith("The logger 'tensorboard' failed and is not used any more: no server at step 3")

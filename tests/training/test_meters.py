@@ -19,7 +19,7 @@ from semifine.training.sample_stats import entropy, keep_sample_stats
 from tests.conftest import tiny_settings
 
 
-def test_number_meter_gives_means_and_starts_anew() -> None:
+def test_average_meter_returns_means_and_resets() -> None:
     meter = AverageMeter()
     meter.update({"loss": torch.tensor(1.0)})
     meter.update({"loss": torch.tensor(3.0)})
@@ -27,7 +27,7 @@ def test_number_meter_gives_means_and_starts_anew() -> None:
     assert meter.read() == {}
 
 
-def test_pseudo_label_meter_leaves_unknown_and_out_of_class_truths_out() -> None:
+def test_pseudo_label_meter_ignores_unknown_and_out_of_class_truth() -> None:
     meter = PseudoLabelMeter(truth=torch.tensor([0, 1, -1, 7]), num_classes=3)
     probs = torch.tensor([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8], [0.1, 0.8, 0.1]])
     target = torch.tensor([[1.0, 0, 0], [0.7, 0.3, 0], [0, 0, 1.0], [0.3, 0.4, 0.3]])
@@ -54,7 +54,7 @@ def labels(prediction: torch.Tensor, accepted: torch.Tensor, num_classes: int) -
     return PseudoLabels(probs, probs, accepted)
 
 
-def test_counts_equal_a_plain_count() -> None:
+def test_label_history_equals_a_plain_count() -> None:
     random = np.random.default_rng(0)
     history = LabelHistory(num_samples=20, num_classes=4)
     last: dict[int, int] = {}
@@ -71,10 +71,10 @@ def test_counts_equal_a_plain_count() -> None:
     assert history.changes.tolist() == changes
     assert history.pop_class_counts() == {"predicted": predicted, "accepted": accepted}
     assert history.pop_class_counts() == {"predicted": [0] * 4, "accepted": [0] * 4}
-    assert history.changes.tolist() == changes, "reading the classes leaves the images"
+    assert history.changes.tolist() == changes, "reading the class counts keeps the changes of images"
 
 
-def test_the_later_of_two_places_in_a_batch_counts() -> None:
+def test_later_occurrence_in_a_batch_counts() -> None:
     history = LabelHistory(num_samples=2, num_classes=3)
     history.update(labels(torch.tensor([0]), torch.ones(1), 3), torch.tensor([1]))
     history.update(labels(torch.tensor([0, 2]), torch.ones(2), 3), torch.tensor([1, 1]))
@@ -82,7 +82,7 @@ def test_the_later_of_two_places_in_a_batch_counts() -> None:
     assert history.last.tolist() == [-1, 2]
 
 
-def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Path) -> None:
+def test_run_writes_class_counts_and_sample_stats_at_every_evaluation(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     fit(tiny_settings(keep_sample_stats="every"), folder.path, display=Display(quiet=True))
     records = [record for record in folder.read_metrics() if record["kind"] == "classes"]
@@ -107,14 +107,12 @@ def test_a_run_writes_them_and_facts_at_every_evaluation_on_request(tmp_path: Pa
         ("last", 1, True, False),
     ],
 )
-def test_facts_of_every_evaluation_where_they_cost_little(
-    wanted: str, unlabeled: int, learns: bool, kept: bool
-) -> None:
+def test_auto_keeps_sample_stats_if_they_cost_little(wanted: str, unlabeled: int, learns: bool, kept: bool) -> None:
     settings = tiny_settings(keep_sample_stats=wanted, iterations=5000, evaluate_every=500, batch_size=32, mu=5).train
     assert keep_sample_stats(settings, unlabeled, learns) == kept
 
 
-def test_a_run_keeps_them_by_itself(tmp_path: Path) -> None:
+def test_run_keeps_sample_stats_by_default(tmp_path: Path) -> None:
     """54 unlabeled images, 48 steps of 12 images between evaluations."""
     folder = RunFolder(tmp_path / "run")
     settings = tiny_settings(iterations=96, evaluate_every=48, save_every=96, image_size=16, store_size=18)

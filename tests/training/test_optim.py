@@ -19,7 +19,7 @@ from tests.conftest import tiny_settings
 
 
 @pytest.mark.parametrize(("exempt", "words"), [("bn", ["bn"]), ("bn+bias", ["bn", "bias"]), ("none", [])])
-def test_weight_decay_spares_parameters_by_name(exempt: str, words: list[str]) -> None:
+def test_weight_decay_exempts_parameters_by_name(exempt: str, words: list[str]) -> None:
     network = create_classifier("resnet18", 4, 32)
     optimizer = create_optimizer(network, TrainSettings(decay_exempt=exempt), fused=False)  # type: ignore[arg-type]
     decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
@@ -27,7 +27,7 @@ def test_weight_decay_spares_parameters_by_name(exempt: str, words: list[str]) -
         assert decays[id(parameter)] == (0.0 if any(word in name for word in words) else 5e-4), name
 
 
-def test_downsample_norms_and_head_bias_do_decay_as_in_the_published_code() -> None:
+def test_downsample_norms_and_head_bias_decay_as_in_the_published_code() -> None:
     network = create_classifier("resnet18", 4, 32)
     optimizer = create_optimizer(network, TrainSettings(), fused=False)
     decaying = {id(p) for p in optimizer.param_groups[0]["params"]}
@@ -37,13 +37,13 @@ def test_downsample_norms_and_head_bias_do_decay_as_in_the_published_code() -> N
     assert "backbone.bn1.weight" not in names
 
 
-def test_learning_rate_reaches_every_group() -> None:
+def test_learning_rate_is_set_in_every_group() -> None:
     optimizer = create_optimizer(create_classifier("resnet18", 4, 32), TrainSettings(), fused=False)
     set_learning_rate(optimizer, 0.5)
     assert {group["lr"] for group in optimizer.param_groups} == {0.5}
 
 
-def test_average_follows_its_formula_and_copies_statistics() -> None:
+def test_ema_follows_its_formula_and_copies_buffers() -> None:
     torch.manual_seed(0)
     student = create_classifier("test_resnet", 4, 32)
     teacher = create_ema(student)
@@ -61,17 +61,15 @@ def test_average_follows_its_formula_and_copies_statistics() -> None:
 
 
 @pytest.mark.parametrize(("decay", "steps", "expected"), [(0.999, 500, True), (0.98, 500, False), (0.999, 3000, False)])
-def test_an_average_of_more_steps_than_half_the_run_lags(decay: float, steps: int, expected: bool) -> None:
+def test_ema_over_more_than_half_the_run_is_too_slow(decay: float, steps: int, expected: bool) -> None:
     assert ema_is_too_slow(decay, steps) == expected
 
 
 @pytest.mark.parametrize(("ema", "times"), [(0.9, 1), (0.0, 0)])
-def test_a_run_says_that_its_average_will_lag(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], ema: float, times: int
-) -> None:
+def test_run_warns_of_a_slow_ema(tmp_path: Path, capsys: pytest.CaptureFixture[str], ema: float, times: int) -> None:
     fit(tiny_settings("supervised", iterations=4, ema=ema), tmp_path / "run", display=Display())
-    said = " ".join("".join(capsys.readouterr()).split())
-    assert said.count("--ema 0.9 averages about 10 steps, which is long for a run of 4") == times
+    messages = " ".join("".join(capsys.readouterr()).split())
+    assert messages.count("--ema 0.9 averages about 10 steps, which is long for a run of 4") == times
 
 
 def test_cos716_ends_at_the_published_factor() -> None:
@@ -86,7 +84,7 @@ def test_cos716_with_the_published_horizon_hardly_decays() -> None:
     assert math.isclose(learning_rate_factor(200_000, settings), 0.966, abs_tol=5e-4)
 
 
-def test_warm_up_is_linear_from_zero() -> None:
+def test_warmup_is_linear_from_zero() -> None:
     settings = TrainSettings(iterations=1000, warmup=0.1)
     assert [learning_rate_factor(step, settings) for step in (0, 50, 100)] == [0, 0.5, 1]
     assert math.isclose(learning_rate_factor(1000, settings), 0.195, abs_tol=5e-4)
@@ -98,20 +96,20 @@ def test_half_cosine_reaches_zero_at_the_last_step() -> None:
     assert math.isclose(learning_rate_factor(1000, settings), 0, abs_tol=1e-12)
 
 
-def test_a_half_cosine_with_a_floor_ends_at_a_thousandth() -> None:
+def test_half_cosine_floor_ends_at_a_thousandth() -> None:
     settings = TrainSettings(iterations=1000, schedule="half_cosine_floor")
     factors = [learning_rate_factor(step, settings) for step in (0, 500, 1000)]
     assert factors == pytest.approx([1, 0.5005, 0.001])
 
 
-def test_steps_divide_by_ten_at_three_and_four_fifths() -> None:
+def test_steps_schedule_divides_by_ten_twice() -> None:
     settings = TrainSettings(iterations=1000, schedule="steps")
     factors = [learning_rate_factor(step, settings) for step in (0, 599, 600, 799, 800, 999)]
     assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
 
 
 @pytest.mark.parametrize("schedule", ["cos716", "half_cosine", "half_cosine_floor", "steps"])
-def test_never_rises_after_warm_up(schedule: str) -> None:
+def test_schedules_never_rise_after_the_warmup(schedule: str) -> None:
     settings = TrainSettings(iterations=300, warmup=0.1, schedule=schedule)  # type: ignore[arg-type]
     factors = [learning_rate_factor(step, settings) for step in range(30, 301)]
     assert factors == sorted(factors, reverse=True)

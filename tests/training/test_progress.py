@@ -19,13 +19,13 @@ from tests.conftest import tiny_settings
 
 
 def shown(display: Display) -> io.StringIO:
-    """What the display writes, as on a terminal of 100 columns."""
+    """Redirects the display to a terminal of 100 columns and returns its text."""
     text = io.StringIO()
     display.console = Console(file=text, width=100, force_terminal=True, color_system=None)
     return text
 
 
-def test_a_sparkline_goes_from_the_lowest_to_the_highest() -> None:
+def test_sparkline_spans_lowest_to_highest() -> None:
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
     assert sparkline([3, 3]) == "▁▁"
     assert sparkline([]) == ""
@@ -33,7 +33,7 @@ def test_a_sparkline_goes_from_the_lowest_to_the_highest() -> None:
     assert sparkline(list(range(1000)), width=4) == "▁▃▆█"
 
 
-def test_the_dashboard_shows_progress_numbers_and_warnings() -> None:
+def test_dashboard_shows_progress_metrics_and_warnings() -> None:
     display = Display()
     text = shown(display)
     with display.training(total=100, done=10):
@@ -44,20 +44,20 @@ def test_the_dashboard_shows_progress_numbers_and_warnings() -> None:
         assert part in text.getvalue(), part
     text.truncate(0)
     display.log_metrics(60, numbers, [])
-    assert text.getvalue() == "", "after training there is no dashboard"
+    assert text.getvalue() == "", "no dashboard after training"
 
 
-def test_a_warning_on_the_dashboard_is_recorded_once() -> None:
+def test_warning_on_the_dashboard_is_logged_once() -> None:
     display, recorded = Display(), list[str]()
     text = shown(display)
     with display.tee(recorded.append), display.training(total=10, done=0):
         for step in (1, 2):
             display.log_metrics(step, {"loss": 1.0}, ["predictions collapse: about 1 of 6."])
     assert recorded == ["warning, step 1: predictions collapse: about 1 of 6."]
-    assert "warning, step" not in text.getvalue(), "the dashboard shows it already"
+    assert "warning, step" not in text.getvalue(), "the dashboard shows the warning"
 
 
-def test_a_warning_goes_when_its_cause_is_gone() -> None:
+def test_warning_disappears_with_its_cause() -> None:
     dashboard = Dashboard(total=10, done=0)
     console = Console(width=80)
     dashboard.set_warnings(["no label is accepted."])
@@ -70,7 +70,7 @@ def test_a_warning_goes_when_its_cause_is_gone() -> None:
     assert "no label" not in after.get()
 
 
-def test_without_a_terminal_each_warning_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_warning_is_printed_once_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     display = Display()
     with display.training(total=10, done=0):
         for step in (1, 2, 3):
@@ -96,13 +96,13 @@ WELL = {"loss": 1.0, "accepted": 0.5, "predicted_classes": 90.0, "data_wait": 0.
         ({"accepted": 0.0, "predicted_classes": 1.0}, 0, ["predictions collapse", "no pseudo-label"]),
     ],
 )
-def test_warnings_name_what_is_wrong(numbers: dict[str, float], skipped: int, expected: list[str]) -> None:
+def test_warnings_name_the_problem(numbers: dict[str, float], skipped: int, expected: list[str]) -> None:
     found = find_warnings(500, 1000, 100, {**WELL, **numbers}, skipped)
     assert len(found) == len(expected)
     assert all(sentence.startswith(start) for sentence, start in zip(found, expected, strict=True))
 
 
-def test_a_network_that_has_just_begun_may_predict_few_classes() -> None:
+def test_no_warnings_early_in_a_run() -> None:
     ill = {**WELL, "predicted_classes": 1.0, "accepted": 0.0}
     assert find_warnings(50, 1000, 100, ill, skipped=0) == []
     assert len(find_warnings(100, 1000, 100, ill, skipped=0)) == 2
@@ -112,7 +112,7 @@ def lines(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_run_logs_what_it_says_even_when_quiet_and_adds_to_it(tmp_path: Path) -> None:
+def test_log_contains_messages_even_if_quiet_and_is_appended_on_resume(tmp_path: Path) -> None:
     out = tmp_path / "run"
     fit(tiny_settings(iterations=4), out, display=Display(quiet=True))
     first = lines(out / "log.jsonl")
@@ -127,7 +127,7 @@ def test_a_run_logs_what_it_says_even_when_quiet_and_adds_to_it(tmp_path: Path) 
     assert any("from step 4 of 4" in line["text"] for line in second[len(first) :])
 
 
-def test_warnings_and_the_reason_of_the_end_are_logged(tmp_path: Path) -> None:
+def test_warnings_and_the_final_error_are_logged(tmp_path: Path) -> None:
     def complain() -> None:
         with record_log(tmp_path / "log.jsonl", Display(quiet=True), rank=1):
             warnings.warn("this is odd", stacklevel=1)
@@ -141,7 +141,7 @@ def test_warnings_and_the_reason_of_the_end_are_logged(tmp_path: Path) -> None:
     assert [line["text"] for line in logged[1:]] == ["UserWarning: this is odd", "so is that", "The cause."]
 
 
-def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
+def test_incomplete_line_does_not_damage_later_lines(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"time": "20')
     with record_log(path, Display(quiet=True), rank=0):
@@ -151,7 +151,7 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
     assert [json.loads(line)["kind"] for line in whole] == ["start", "end"]
 
 
-def test_a_mistake_before_the_run_is_logged_and_the_folder_can_be_used_again(tmp_path: Path) -> None:
+def test_error_before_training_is_logged_and_the_folder_stays_usable(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(UserError, match="no weights file"):
         fit(tiny_settings(iterations=1, weights=str(tmp_path / "none.pth")), out, display=Display(quiet=True))

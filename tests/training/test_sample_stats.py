@@ -36,7 +36,7 @@ def example() -> dict[str, torch.Tensor]:
     return sample_stats(pseudo, torch.tensor([1, 0, 5]))
 
 
-def test_facts_follow_their_definitions() -> None:
+def test_sample_stats_follow_their_definitions() -> None:
     stats = example()
     assert stats["prediction"].tolist() == [0, 2, 0]
     assert stats["correct"].tolist() == [False, False, False]
@@ -47,7 +47,7 @@ def test_facts_follow_their_definitions() -> None:
     torch.testing.assert_close(stats["entropy_after"][1], torch.tensor(0.0))
 
 
-def test_facts_of_all_images_come_in_batches_with_their_paths() -> None:
+def test_sample_stats_of_all_images_come_in_batches_with_paths() -> None:
     catalog = open_dataset(tiny_settings()).catalog
     rows = catalog.rows(Split.UNLABELED)
     probs = torch.softmax(torch.randn(len(rows), catalog.num_classes), dim=1)
@@ -67,18 +67,18 @@ def test_facts_of_all_images_come_in_batches_with_their_paths() -> None:
     assert whole["candidates"].sum(axis=1).tolist() == whole["z_obj2"].tolist()
 
 
-def test_entropy_is_natural_and_takes_zeros() -> None:
+def test_entropy_in_nats_with_zeros() -> None:
     torch.testing.assert_close(entropy(torch.tensor([0.5, 0.5, 0.0])), torch.tensor(math.log(2)))
 
 
-def test_summary_uses_in_class_images_only_where_truth_is_needed() -> None:
+def test_summary_uses_in_class_images_for_accuracies_only() -> None:
     means = summarize({name: value.numpy() for name, value in example().items()}, num_classes=3)
     assert means["images"] == 3
     assert means["candidate_hit_rate"] == 50.0
     assert math.isclose(means["candidates"], 5 / 3)
 
 
-def test_summary_tells_in_class_and_out_of_class_images_apart() -> None:
+def test_summary_separates_in_class_and_out_of_class_images() -> None:
     means = summarize({name: value.numpy() for name, value in example().items()}, num_classes=3)
     assert (means["in_class"]["images"], means["out_of_class"]["images"]) == (2, 1)
     assert means["in_class"]["candidate_hit_rate"] == 50.0
@@ -115,11 +115,11 @@ def test_entropy_sweep_equals_a_plain_mean_over_all_images() -> None:
         assert mean == pytest.approx(sum(values) / 30, rel=1e-5)
         assert spread == pytest.approx(torch.tensor(values).std(correction=0).item(), rel=1e-4)
         assert images == 30
-    assert table[-1, 1] < table[0, 1], "more clusters, surer labels"
+    assert table[-1, 1] < table[0, 1], "more clusters give labels of lower entropy"
     assert len(list(method.labels_by_k(probs, limit=2))) <= 2
 
 
-def test_a_method_without_clusters_has_no_sweep() -> None:
+def test_entropy_sweep_is_empty_without_clusters() -> None:
     sweep = EntropySweep()
     info = DataInfo(num_classes=3, num_labeled=3, num_unlabeled=3)
     sweep.update(FixMatch(FixMatchSettings(), info), torch.full((2, 3), 1 / 3))
@@ -136,7 +136,7 @@ def batch(start: int, target: np.ndarray) -> Columns:
     }
 
 
-def test_candidates_become_lists_of_classes_the_most_probable_first(tmp_path: Path) -> None:
+def test_candidates_are_stored_as_lists_by_probability(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     shares = ((4, 0.5), (1, 1.0), (3, 0.0), (5, 0.2))
     targets = [random.random((size, 9)) * (random.random((size, 9)) < share) for size, share in shares]
@@ -153,6 +153,6 @@ def test_candidates_become_lists_of_classes_the_most_probable_first(tmp_path: Pa
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["samples.parquet"]
 
 
-def test_without_images_there_is_no_table(tmp_path: Path) -> None:
+def test_no_table_without_images(tmp_path: Path) -> None:
     assert write_sample_table(tmp_path / "samples.parquet", iter(())) is None
     assert not (tmp_path / "samples.parquet").exists()
