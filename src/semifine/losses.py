@@ -1,4 +1,4 @@
-"""Losses as pure functions on tensors. Imports torch only."""
+"""Losses as pure functions on tensors. Depends on PyTorch only."""
 
 from __future__ import annotations
 
@@ -8,36 +8,75 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 
 def supervised_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    """Mean cross-entropy of (B, K) logits with (B,) class ids; a label of -1 is left out of the mean."""
+    """Mean cross-entropy; labels of -1 are ignored.
+
+    Args:
+        logits: (B, K).
+        label: (B,) class indices.
+
+    Example:
+        >>> supervised_cross_entropy(torch.tensor([[0.0, 0.0], [0.0, 9.0]]), torch.tensor([0, -1]))
+        tensor(0.6931)
+    """
     return cross_entropy(logits.float(), label, ignore_index=-1)
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """-1/B sum_i w_i sum_c q_ic log softmax(z_i)_c.
 
-    ``logits`` and ``target`` are (B, K), ``weight`` is (B,). The sum is divided by the whole batch, also
-    where weights are 0: a batch with few accepted pseudo-labels pulls less (FixMatch, eq. 4).
+    The sum is divided by the batch size, not by the sum of the weights: a batch with few accepted pseudo-labels
+    contributes less (FixMatch, eq. 4).
+
+    Args:
+        logits: (B, K).
+        target: (B, K) soft labels q.
+        weight: (B,) weights w; None is 1.
+
+    Example:
+        >>> target = torch.tensor([[0.5, 0.5], [1.0, 0.0]])
+        >>> soft_cross_entropy(torch.zeros(2, 2), target, weight=torch.tensor([1.0, 0.0]))
+        tensor(0.3466)
     """
     per_sample = -(target * log_softmax(logits.float(), dim=1)).sum(dim=1)
     return (per_sample if weight is None else per_sample * weight).mean()
 
 
-def info_nce_logits(query: Tensor, key: Tensor, others: Tensor, temperature: float) -> Tensor:
-    """[q.k, q.Q^T] / T. Shapes: query and key (B, D), others (Q, D), all of unit length -> (B, 1 + Q)."""
+def info_nce_logits(query: Tensor, key: Tensor, negatives: Tensor, temperature: float) -> Tensor:
+    """[q.k, q.Q^T] / T.
+
+    Args:
+        query: (B, D) normalized features.
+        key: (B, D) normalized features of the other view, the positives.
+        negatives: (Q, D) normalized features of other images.
+        temperature: T.
+
+    Returns:
+        (B, 1 + Q) logits with the positive in column 0.
+    """
     positive = (query * key).sum(dim=1, keepdim=True)
-    return torch.cat([positive, query @ others.t()], dim=1) / temperature
+    return torch.cat([positive, query @ negatives.t()], dim=1) / temperature
 
 
 def info_nce_loss(logits: Tensor) -> Tensor:
-    """Mean cross-entropy with the first column, where the query's own key stands. Shapes: (B, 1 + Q)."""
+    """Mean cross-entropy with column 0, the positive. Shapes: (B, 1 + Q)."""
     return cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64, device=logits.device))
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """T^2/B sum_i KL(softmax(z_t/T) || softmax(z_s/T)) of (B, K) logits.
+    """T^2/B sum_i KL(softmax(z_t/T) || softmax(z_s/T)).
 
-    T^2 keeps the size of the gradient where the temperature changes (Hinton et al., 2015).
+    The factor T^2 keeps the scale of the gradient independent of the temperature (Hinton et al., 2015).
+
+    Args:
+        student: (B, K) logits.
+        teacher: (B, K) logits.
+        temperature: T.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, -1.0, 0.5]])
+        >>> distillation_loss(logits, logits, temperature=4.0).abs() < 1e-6
+        tensor(True)
     """
-    learned = log_softmax(student.float() / temperature, dim=1)
-    taught = log_softmax(teacher.float() / temperature, dim=1)
-    return temperature**2 * kl_div(learned, taught, reduction="batchmean", log_target=True)
+    log_student = log_softmax(student.float() / temperature, dim=1)
+    log_teacher = log_softmax(teacher.float() / temperature, dim=1)
+    return temperature**2 * kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)

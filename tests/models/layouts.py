@@ -1,4 +1,4 @@
-"""Files as other projects write them, with a small network inside."""
+"""Checkpoints in the layouts of other projects, with a small network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASSES = 6
 
 
 def small_classifier(seed: int, num_classes: int = CLASSES) -> Classifier:
-    """A classifier whose every tensor, batch-norm statistics included, differs from seed to seed."""
+    """A classifier with random values in all tensors, including batch-norm statistics."""
     torch.manual_seed(seed)
     classifier = create_classifier(BACKBONE, num_classes, 32)
     for value in classifier.state_dict().values():
@@ -27,7 +27,7 @@ def small_classifier(seed: int, num_classes: int = CLASSES) -> Classifier:
 
 
 def named(classifier: Classifier, prefix: str = "", head: int | None = None) -> dict[str, Tensor]:
-    """The backbone under a prefix; with ``head`` a classifier ``fc`` of that many classes, the own one where equal."""
+    """Tensors of the backbone with a prefix, and a head ``fc`` with ``head`` classes."""
     state = {prefix + name: value for name, value in classifier.backbone.state_dict().items()}
     if head == classifier.head.out_features:
         state |= {f"{prefix}fc.{name}": value for name, value in classifier.head.state_dict().items()}
@@ -42,7 +42,7 @@ def sgd_state(classifier: Classifier) -> dict[str, Any]:
 
 
 def supervised(of: Classifier, other: Classifier, prefix: str = "") -> dict[str, Any]:
-    """Su et al.: ``model`` is a name here, and the best accuracy a numpy number."""
+    """Su et al.: ``model`` is a name, and the best accuracy is a NumPy number."""
     return {
         "iteration": 10_000,
         "best_acc": np.float64(53.1),
@@ -57,7 +57,7 @@ def inat(of: Classifier, _: Classifier) -> dict[str, Any]:
 
 
 def pycontrast(of: Classifier, other: Classifier) -> dict[str, Any]:
-    """A MoCo trained by PyContrast: the key encoder apart, without the prefix of parallel training."""
+    """MoCo by PyContrast: the key encoder is separate and has no prefix of data parallelism."""
     width = of.head.in_features
     projection = {"head.0.weight": torch.ones(128, width), "head.0.bias": torch.ones(128)}
     return {

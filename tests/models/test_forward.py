@@ -123,7 +123,7 @@ def test_other_networks_are_asked_at_the_precision_of_training(views: list[torch
     torch.testing.assert_close(rough.logits, exact.logits, atol=0.1, rtol=0.1)
 
 
-def test_images_that_are_too_small_for_the_network_are_a_mistake_of_the_user() -> None:
-    with pytest.raises(UserError, match="'test_convnext' cannot take images of 8 x 8 pixels"):
+def test_images_that_are_too_small_raise_a_user_error() -> None:
+    with pytest.raises(UserError, match="'test_convnext' cannot process images of 8 x 8 pixels"):
         check_image_size(create_classifier("test_convnext", 3, 8), "test_convnext", 8)
     check_image_size(create_classifier("test_convnext", 3, 32), "test_convnext", 32)

@@ -37,7 +37,7 @@ def test_a_hub_that_cannot_be_reached_is_told_in_one_sentence(monkeypatch: pytes
 
     network = create_classifier("resnet18", 3, 32)
     monkeypatch.setattr(timm, "create_model", unreachable)
-    with pytest.raises(UserError, match=r"could not be downloaded \(ConnectionError\); name a file with --weights"):
+    with pytest.raises(UserError, match=r"could not be downloaded \(ConnectionError\); choose a file with --weights"):
         load_imagenet_weights(network, "resnet18")
 
 

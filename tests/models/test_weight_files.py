@@ -1,4 +1,4 @@
-"""Files of other projects, damaged files and hostile files."""
+"""Files of other projects, damaged files and malicious files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_right_backbone_is_taken_from_each_layout(layout: str, zipped: bool,
 
 
 @pytest.mark.parametrize("layout", WITH_OUR_HEAD)
-def test_the_head_comes_too_when_it_is_kept(layout: str, tmp_path: Path) -> None:
+def test_keep_head_loads_the_head(layout: str, tmp_path: Path) -> None:
     source, other, target = (small_classifier(seed) for seed in range(3))
     torch.save(WITH_OUR_HEAD[layout](source, other), tmp_path / "weights.pt")
     assert load_weights_file(target, tmp_path / "weights.pt", keep_head=True).head
@@ -50,7 +50,7 @@ def test_a_head_of_other_classes_and_a_projection_are_not_kept(layout: str, tmp_
     before = {name: value.clone() for name, value in target.state_dict().items()}
     with pytest.raises(UserError, match="--weights-head fresh"):
         load_weights_file(target, tmp_path / "weights.pt", keep_head=True)
-    torch.testing.assert_close(target.state_dict(), before, msg="a refused file must change nothing")
+    torch.testing.assert_close(target.state_dict(), before, msg="an error must not change the network")
 
 
 def test_safetensors_of_timm_and_of_ours(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_safetensors_of_timm_and_of_ours(tmp_path: Path) -> None:
         torch.testing.assert_close(target.state_dict(), source.state_dict())
 
 
-class Hostile:
+class Malicious:
     """Pickles as a call that leaves a file behind."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
@@ -72,49 +72,49 @@ class Hostile:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("place", ["instead", "beside", "inside"])
+@pytest.mark.parametrize("position", ["instead", "beside", "inside"])
 @pytest.mark.parametrize(
-    "hostile",
+    "malicious",
     [
-        Hostile(os.system, "touch executed"),
-        Hostile(subprocess.call, ["touch", "executed"]),
-        Hostile(eval, "open('executed', 'w')"),
-        Hostile(open, "executed", "w"),
-        Hostile(getattr, "", "upper"),
+        Malicious(os.system, "touch executed"),
+        Malicious(subprocess.call, ["touch", "executed"]),
+        Malicious(eval, "open('executed', 'w')"),
+        Malicious(open, "executed", "w"),
+        Malicious(getattr, "", "upper"),
     ],
     ids=["os.system", "subprocess", "eval", "open", "getattr"],
 )
 def test_code_in_a_file_is_not_run(
-    hostile: Hostile, place: str, zipped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    malicious: Malicious, position: str, zipped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tensors: dict[str, Any] = {"fc.weight": torch.ones(2)}
     content: dict[str, Any] = {
-        "instead": {"state_dict": hostile},
-        "beside": {"state_dict": tensors, "opt": hostile},
-        "inside": {"state_dict": {**tensors, "fc.bias": hostile}},
+        "instead": {"state_dict": malicious},
+        "beside": {"state_dict": tensors, "opt": malicious},
+        "inside": {"state_dict": {**tensors, "fc.bias": malicious}},
     }
-    torch.save(content[place], "weights.pt", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(UserError, match="cannot be read: it asks for"):
+    torch.save(content[position], "weights.pt", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(UserError, match="cannot be read: it contains"):
         read_state_dict(Path("weights.pt"))
     assert not Path("executed").exists()
 
 
-def test_a_bare_pickle_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bare_pickle_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("weights.pkl").write_bytes(pickle.dumps(Hostile(os.system, "touch executed"), protocol=2))
+    Path("weights.pkl").write_bytes(pickle.dumps(Malicious(os.system, "touch executed"), protocol=2))
     with pytest.raises(UserError, match="cannot be read"):
         read_state_dict(Path("weights.pkl"))
     assert not Path("executed").exists()
 
 
-def test_a_whole_network_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_pickled_network_raises_an_error_with_its_class(tmp_path: Path) -> None:
     torch.save(torch.nn.Linear(2, 2), tmp_path / "weights.pt")
-    with pytest.raises(UserError, match=r"it asks for 'torch\.nn\.modules\.linear\.Linear'"):
+    with pytest.raises(UserError, match=r"it contains 'torch\.nn\.modules\.linear\.Linear'"):
         read_state_dict(tmp_path / "weights.pt")
 
 
-def test_records_are_harmless_only_while_reading(tmp_path: Path) -> None:
+def test_ignored_classes_are_allowed_only_while_reading(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(2), "opt": argparse.Namespace(a=1)}, tmp_path / "weights.pt")
     assert list(read_state_dict(tmp_path / "weights.pt")) == ["w"]
     with pytest.raises(pickle.UnpicklingError):
@@ -122,9 +122,9 @@ def test_records_are_harmless_only_while_reading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [{"epoch": 3, "lr": 0.1}, [torch.ones(2)], {}, "text", {"state_dict": {}}])
-def test_a_file_without_tensors_says_what_it_has(content: object, tmp_path: Path) -> None:
+def test_a_file_without_tensors_raises_an_error_with_its_keys(content: object, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "weights.pt")
-    with pytest.raises(UserError, match="no table of tensors" + (", only epoch, lr" if "epoch" in content else "")):
+    with pytest.raises(UserError, match="no state dict" + (", only the keys epoch, lr" if "epoch" in content else "")):
         read_state_dict(tmp_path / "weights.pt")
 
 

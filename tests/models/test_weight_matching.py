@@ -14,7 +14,7 @@ from torch import nn
 
 from semifine.errors import UserError
 from semifine.models.classifier import Classifier, create_classifier
-from semifine.models.pretrained import LoadReport, find_prefix, load_weights
+from semifine.models.pretrained import LoadReport, find_prefix, load_matching_weights
 from tests.models.layouts import BACKBONE, CLASSES, named, small_classifier
 
 SOURCE, TARGET = small_classifier(0), small_classifier(1)
@@ -48,9 +48,9 @@ def test_the_report_accounts_for_every_tensor(dropped: set[str], reshaped: set[s
     fitting = set(COUNTED) - dropped - reshaped
     if len(fitting) * 2 < len(COUNTED):
         with pytest.raises(UserError, match=f"Only {len(fitting)} of {len(COUNTED)} tensors"):
-            load_weights(TARGET, state, "here", keep_head=False)
+            load_matching_weights(TARGET, state, "here", keep_head=False)
         return
-    report = load_weights(TARGET, {**state, "queue": torch.ones(1)}, "here", keep_head=False)
+    report = load_matching_weights(TARGET, {**state, "queue": torch.ones(1)}, "here", keep_head=False)
     assert set(report.matched) == fitting
     assert set(report.missing) == dropped
     assert set(report.wrong_shape) == reshaped - dropped
@@ -58,18 +58,18 @@ def test_the_report_accounts_for_every_tensor(dropped: set[str], reshaped: set[s
     assert report.total == len(COUNTED)
 
 
-def test_the_line_for_people_names_only_what_went_wrong() -> None:
+def test_the_summary_lists_only_differences() -> None:
     report = LoadReport("x.pt", True, ["a", "b"], [], {}, [])
     assert str(report) == "2 of 2 backbone tensors from x.pt, with its classifier"
     report = LoadReport("x.pt", False, ["a", "b"], ["c"], {"d": {"file": [1], "network": [2]}}, ["queue", "fc.bias"])
     assert str(report) == (
-        "2 of 4 backbone tensors from x.pt (1 missing, 1 of another shape, 2 of the file unused), "
+        "2 of 4 backbone tensors from x.pt (1 missing, 1 with another shape, 2 unused tensors in the file), "
         "with a fresh classifier"
     )
 
 
 def test_the_full_lists_are_plain_json() -> None:
-    report = load_weights(small_classifier(0), named(small_classifier(1), head=9), "x.pt", keep_head=False)
+    report = load_matching_weights(small_classifier(0), named(small_classifier(1), head=9), "x.pt", keep_head=False)
     written = json.loads(json.dumps(report.as_dict()))
     assert written["counts"] == {"matched": len(COUNTED), "missing": 0, "wrong_shape": 0, "unexpected": 2}
     assert (written["source"], written["head"], sorted(written["matched"])) == ("x.pt", "fresh", COUNTED)
@@ -83,27 +83,27 @@ def test_what_a_methods_own_head_takes_is_not_unused() -> None:
         return create_classifier(BACKBONE, CLASSES, 32, heads)
 
     source, target = with_projection(0), with_projection(1)
-    report = load_weights(target, source.state_dict(), "x.safetensors", keep_head=False)
+    report = load_matching_weights(target, source.state_dict(), "x.safetensors", keep_head=False)
     torch.testing.assert_close(target.heads.state_dict(), source.heads.state_dict())
     assert report.unexpected == ["head.weight", "head.bias"]
 
 
 def test_a_head_of_another_size_names_both_sizes() -> None:
     with pytest.raises(UserError, match="has 8142 classes of 96 features, this one 6 classes of 96 features"):
-        load_weights(small_classifier(0), named(small_classifier(1), head=8142), "x.pt", keep_head=True)
+        load_matching_weights(small_classifier(0), named(small_classifier(1), head=8142), "x.pt", keep_head=True)
 
 
 @pytest.mark.parametrize(("backbone", "head"), [("convnext_atto", "head.fc"), ("tf_efficientnet_lite0", "classifier")])
 def test_the_head_is_found_under_timms_name(backbone: str, head: str) -> None:
     theirs = timm.create_model(backbone, num_classes=CLASSES).state_dict()
     ours = create_classifier(backbone, CLASSES, 32)
-    assert load_weights(ours, theirs, "x.pt", keep_head=True).unexpected == []
+    assert load_matching_weights(ours, theirs, "x.pt", keep_head=True).unexpected == []
     torch.testing.assert_close(ours.head.weight, theirs[f"{head}.weight"])
 
 
 def test_torchvisions_resnet_is_timms() -> None:
     theirs = torchvision.models.resnet18().state_dict()
-    report = load_weights(create_classifier("resnet18", 3, 32), theirs, "x.pt", keep_head=False)
+    report = load_matching_weights(create_classifier("resnet18", 3, 32), theirs, "x.pt", keep_head=False)
     assert (len(report.matched), report.total, report.unexpected) == (100, 100, ["fc.weight", "fc.bias"])
 
 
@@ -113,12 +113,14 @@ def test_torchvisions_resnet_is_timms() -> None:
 )
 def test_other_names_and_other_networks_are_refused_with_examples(theirs: str, backbone: str) -> None:
     state = torchvision.models.get_model(theirs).state_dict()
-    with pytest.raises(UserError, match=r"tensors of the backbone are in x\.pt: .*'.*Is it of another backbone"):
-        load_weights(create_classifier(backbone, 3, 32), state, "x.pt", keep_head=False)
+    with pytest.raises(UserError, match=r"tensors of the backbone are in x\.pt: .*'.*Is it a file of another backbone"):
+        load_matching_weights(create_classifier(backbone, 3, 32), state, "x.pt", keep_head=False)
 
 
 def test_half_precision_is_widened() -> None:
     source, target = small_classifier(0), small_classifier(1)
-    load_weights(target, {name: value.half() for name, value in named(source).items()}, "x.pt", keep_head=False)
+    load_matching_weights(
+        target, {name: value.half() for name, value in named(source).items()}, "x.pt", keep_head=False
+    )
     assert target.backbone.conv1[0].weight.dtype == torch.float32
     torch.testing.assert_close(target.backbone.conv1[0].weight, source.backbone.conv1[0].weight, atol=1e-3, rtol=0)

@@ -1,1 +1,1 @@
-"""Backbones, heads and the loading of weights."""
+"""Classifier, forward passes, EMA and pretrained weights."""

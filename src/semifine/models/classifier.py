@@ -16,36 +16,40 @@ from semifine.errors import UserError
 from semifine.models.forward import Output
 
 PROJECTION = "projection"
-"""The name of a projection among a classifier's heads; methods share it, so that one can start from another's."""
+"""Name of the projection head; methods share it, so that one can start from the weights of another."""
 
 
 def linear_projection(feature_dim: int, dim: int) -> nn.Module:
-    """One linear layer (MoCo v1)."""
+    """Returns one linear layer (MoCo v1)."""
     return nn.Linear(feature_dim, dim)
 
 
 def mlp_projection(feature_dim: int, dim: int) -> nn.Module:
-    """Two layers with a ReLU between them (MoCo v2, SimMatch)."""
+    """Returns two linear layers with a ReLU between them (MoCo v2, SimMatch)."""
     return nn.Sequential(nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim))
 
 
 def l2_normalize(projected: Tensor) -> Tensor:
-    """(B, D) rows of length 1, in float32."""
+    """Scales the rows (B, D) to length 1, in float32."""
     return normalize(projected.float(), dim=1)
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """Mean and standard deviation of the color channels that a backbone expects, in 0..1."""
+    """Mean and standard deviation of the color channels that a backbone expects, for values in 0..1."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
 
 class Classifier(nn.Module):
-    """images (B, 3, S, S) -> logits (B, K), pooled features (B, D), and the outputs of ``heads`` on the features.
+    """A backbone with a linear classification head and any other heads on the pooled features.
 
-    With no classes there is no classifying head, and the logits are the features, as timm does it.
+    Args:
+        backbone: images (B, 3, S, S) -> pooled features (B, D).
+        feature_dim: Length D of the features.
+        num_classes: Number of classes K. With 0, the logits are the features, as in timm.
+        heads: Heads of a method by name, features (B, D) -> any.
     """
 
     def __init__(
@@ -66,33 +70,48 @@ class Classifier(nn.Module):
 def create_classifier(
     backbone: str, num_classes: int, image_size: int, heads: Callable[[int], nn.ModuleDict] | None = None
 ) -> Classifier:
-    """A classifier with fresh weights; ``backbone`` is any timm name, ``heads`` makes more heads for a feature size."""
+    """Creates a classifier with random weights.
+
+    Args:
+        backbone: Name of a timm model.
+        num_classes: Number of classes; 0 for no classification head.
+        image_size: Side of the images in pixels.
+        heads: Function that creates the heads of a method from the length of the features.
+
+    Raises:
+        UserError: If timm has no model of this name.
+
+    Example:
+        >>> classifier = create_classifier("test_resnet", num_classes=5, image_size=32)
+        >>> classifier(torch.zeros(2, 3, 32, 32)).logits.shape
+        torch.Size([2, 5])
+    """
     check_backbone_name(backbone)
     options: dict[str, Any] = {"img_size": image_size} if _has_fixed_input_size(backbone) else {}
-    body = timm.create_model(backbone, pretrained=False, num_classes=0, **options)
-    classifier = Classifier(body, _feature_dim(body), num_classes)
-    if heads is not None:  # last, so that a method's heads do not change the random weights of the rest
+    network = timm.create_model(backbone, pretrained=False, num_classes=0, **options)
+    classifier = Classifier(network, _feature_dim(network), num_classes)
+    if heads is not None:  # last, so that the heads of a method do not change the other random weights
         classifier.heads = heads(classifier.feature_dim)
-    return classifier.to(memory_format=torch.channels_last)  # convolutions are faster so, on a CPU by a quarter
+    return classifier.to(memory_format=torch.channels_last)  # makes convolutions 25 % faster on a CPU
 
 
 @torch.inference_mode()
 def check_image_size(classifier: Classifier, backbone: str, image_size: int) -> None:
-    """Raises where the images are too small for the network to have anything left after its last layer."""
+    """Raises UserError if the network cannot process images of this size, for example because they are too small."""
     was_training = classifier.training
     try:
         classifier.eval()(torch.zeros(1, 3, image_size, image_size))
     except (RuntimeError, AssertionError) as error:
         raise UserError(
-            f"The backbone '{backbone}' cannot take images of {image_size} x {image_size} pixels: "
-            "give another --image-size."
+            f"The backbone '{backbone}' cannot process images of {image_size} x {image_size} pixels: "
+            "choose another --image-size."
         ) from error
     finally:
         classifier.train(was_training)
 
 
 def normalization(classifier: Classifier) -> Normalization:
-    """What the backbone was made for; ImageNet's mean and deviation for most."""
+    """Returns the normalization that the backbone was trained with; ImageNet's if timm does not say."""
     config = getattr(classifier.backbone, "pretrained_cfg", {})
     return Normalization(
         tuple(config.get("mean", (0.485, 0.456, 0.406))), tuple(config.get("std", (0.229, 0.224, 0.225)))
@@ -100,20 +119,20 @@ def normalization(classifier: Classifier) -> Normalization:
 
 
 def check_backbone_name(backbone: str) -> None:
-    """Raises a helpful error when timm does not know the name."""
+    """Raises UserError with similar names if timm has no model of this name."""
     if timm.is_model(backbone):
         return
     near = difflib.get_close_matches(backbone, timm.list_models(), n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise UserError(f"Unknown backbone '{backbone}'.{hint} 'semifine list backbones' shows them all.")
+    raise UserError(f"Unknown backbone '{backbone}'.{hint} 'semifine list backbones' shows all names.")
 
 
-def _feature_dim(body: nn.Module) -> int:
-    # some timm models pool to more channels than num_features says
-    return int(getattr(body, "head_hidden_size", None) or getattr(body, "num_features"))  # noqa: B009
+def _feature_dim(backbone: nn.Module) -> int:
+    # Some timm models pool to more channels than num_features.
+    return int(getattr(backbone, "head_hidden_size", None) or getattr(backbone, "num_features"))  # noqa: B009
 
 
 def _has_fixed_input_size(backbone: str) -> bool:
-    """Vision transformers are built for one image size; convolutional networks take any."""
+    """Whether the network is built for one image size, such as a vision transformer."""
     config = timm.get_pretrained_cfg(backbone)
     return bool(config and config.fixed_input_size)
