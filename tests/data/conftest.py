@@ -18,7 +18,7 @@ MakeCatalog = Callable[..., Catalog]
 
 @pytest.fixture
 def save_image(tmp_path: Path) -> SaveImage:
-    """Saves an image of random pixels, a different one each time, and makes the folders it needs."""
+    """Returns a function that saves an image of random pixels and creates its folders."""
     random = np.random.default_rng(0)
 
     def save(path: str | Path, width: int = 12, height: int = 10) -> Path:
@@ -32,7 +32,7 @@ def save_image(tmp_path: Path) -> SaveImage:
 
 @pytest.fixture
 def make_catalog(tmp_path: Path) -> MakeCatalog:
-    """A catalog of the given files; by default two classes, all rows labeled in turn."""
+    """Returns a function that creates a catalog of files; by default, rows are labeled with two classes in turn."""
 
     def make(
         paths: list[str], label: list[int] | None = None, split: list[Split] | None = None, classes: int = 2

@@ -55,7 +55,7 @@ def test_truth_revealed_takes_known_classes_only(catalog: Catalog) -> None:
         ("class_groups", ("a",), "one entry per class"),
     ],
 )
-def test_broken_promises_are_caught(catalog: Catalog, column: str, value: object, message: str) -> None:
+def test_invalid_columns_raise(catalog: Catalog, column: str, value: object, message: str) -> None:
     value = np.array(value) if column in ("label", "truth", "split") else value
     with pytest.raises(AssertionError, match=message):
         replace(catalog, **{column: value})
@@ -77,14 +77,14 @@ def test_path_that_is_not_utf8_is_named() -> None:
         PathColumn(["good.jpg", "bad\udc80.jpg"])
 
 
-def test_many_paths_are_small_and_quick(tmp_path: Path) -> None:
+def test_many_paths_take_little_memory(tmp_path: Path) -> None:
     column = PathColumn(f"{tmp_path}/images/{i}.jpg" for i in range(100_000))
     assert len(pickle.dumps(column.array)) < 30_000_000
     assert column[99_999].endswith("99999.jpg")
 
 
 @pytest.mark.parametrize("written", [unicodedata.normalize(form, "fée") for form in ("NFC", "NFD")])
-def test_accents_and_blanks_make_no_other_class(written: str) -> None:
+def test_accents_and_spaces_are_normalized(written: str) -> None:
     assert normalize_class_name(f" {written}\t") == "f\u00e9e"
 
 

@@ -43,7 +43,7 @@ def test_good_data(catalog: Catalog, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("train", ["l0.png", "u0.png"])
 @pytest.mark.parametrize("held_out", ["v.png", "t.png"])
-def test_an_image_for_training_and_measuring_is_an_error(
+def test_an_image_for_training_and_test_is_an_error(
     catalog: Catalog, tmp_path: Path, train: str, held_out: str
 ) -> None:
     shutil.copy(tmp_path / train, tmp_path / held_out)

@@ -20,7 +20,7 @@ from semifine.training.progress import Display
 
 
 def picture(seed: int) -> Image.Image:
-    """Soft blobs, as photos have them."""
+    """Returns an image of soft blobs."""
     random = np.random.default_rng(seed)
     return Image.fromarray(random.integers(0, 256, (9, 12, 3), np.uint8)).resize((80, 60), Image.Resampling.BICUBIC)
 
@@ -42,9 +42,9 @@ def test_a_run_says_which_test_images_look_like_training_images(
         ]
     )
     fit(settings, tmp_path / "run", display=Display())
-    said = " ".join("".join(capsys.readouterr()).split())
+    output = " ".join("".join(capsys.readouterr()).split())
     sentence = "1 validation or test image looks the same as a training image"
-    assert said.count(sentence) == 1
+    assert output.count(sentence) == 1
     noted = json.loads((tmp_path / "run" / "data.json").read_text())
     assert noted["near_duplicates"] == [["labeled/b/1.png", "test/a/seen before.jpg"]]
     assert sum(sentence in warning for warning in noted["warnings"]) == 1, "which is what the page shows"

@@ -175,7 +175,7 @@ def test_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         FileReader(["bomb.png"], [tmp_path]).read(0)
 
 
-def test_only_plain_files_of_a_data_set_are_read(tmp_path: Path) -> None:
+def test_only_regular_files_of_a_data_set_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     reader = FileReader(["pipe.jpg"], [tmp_path])
     with pytest.raises(OSError, match=r"pipe\.jpg is not a regular file"):
@@ -184,8 +184,8 @@ def test_only_plain_files_of_a_data_set_are_read(tmp_path: Path) -> None:
     assert read_exif(reader.file(0)) is None
 
 
-def test_a_pipe_that_somebody_names_is_read(tmp_path: Path, save_image: SaveImage) -> None:
-    """As the shell hands over the output of a program."""
+def test_a_named_pipe_given_as_a_file_is_read(tmp_path: Path, save_image: SaveImage) -> None:
+    """Shells pass the output of a program as a named pipe."""
     pipe, image = tmp_path / "pipe", save_image("a.png")
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(image.read_bytes()))
@@ -206,7 +206,7 @@ def test_fingerprint_follows_the_file(tmp_path: Path, save_image: SaveImage) -> 
     assert reader.fingerprint()[0] != first[0]
 
 
-def test_rows_may_lie_in_different_folders(tmp_path: Path, save_image: SaveImage) -> None:
+def test_rows_may_be_in_different_folders(tmp_path: Path, save_image: SaveImage) -> None:
     save_image("one/x.png", width=5)
     save_image("two/x.png", width=6)
     reader = FileReader(["x.png", "x.png"], [tmp_path / "one", tmp_path / "two"], np.array([1, 0], np.uint8))
@@ -218,7 +218,7 @@ def test_arrays_of_the_wrong_kind_are_refused() -> None:
         decode_array(np.zeros((4, 4), np.uint8), None)
 
 
-def test_photos_of_phones_are_read(tmp_path: Path) -> None:
+def test_heic_photos_are_read(tmp_path: Path) -> None:
     pillow_heif = pytest.importorskip("pillow_heif")
     pixels = np.full((60, 90, 3), (200, 40, 90), np.uint8)
     file = tmp_path / "IMG_0001.HEIC"
@@ -228,7 +228,7 @@ def test_photos_of_phones_are_read(tmp_path: Path) -> None:
     assert np.abs(found.astype(int) - pixels).max() < 12
 
 
-def test_a_missing_reader_for_photos_of_phones_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_heic_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     decode._register_heif.cache_clear()
     (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))

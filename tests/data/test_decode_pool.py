@@ -1,4 +1,4 @@
-"""Files decoded by processes: in order, the images of ``data.reading``, and a clear word when a process is killed."""
+"""Decoding in processes: order, equal images, bounded memory, and errors if a process is killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ decode = partial(
 
 
 def take(packed: PackedImages, reasons: Reasons) -> Taken:
-    """The images of a group in the order of their files."""
+    """Returns the images of a group in the order of their files."""
     readable: dict[int, np.ndarray] = {}
     start = 0
     for place, (height, width) in zip(packed.order, packed.shapes, strict=True):
@@ -46,7 +46,7 @@ def take(packed: PackedImages, reasons: Reasons) -> Taken:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Of any size and name, the largest that the memory must hold among them; some cannot be read."""
+    """Files of many sizes and names, including the largest that fits into the memory; some are unreadable."""
     folder, random = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
     names = [f"{number}.png" for number in range(10)] + ["Grünspecht ♀.png", 'quoted "name"\nof two lines.png']
     sizes = [(40, 30), (30, 40), (200, 50), (17, 400), (5, 5), (64, 64), (16, 64), (64, 16), (31, 40), (90, 80)] + [
@@ -64,7 +64,7 @@ def in_groups(files: list[str], count: int = 3) -> list[list[str]]:
     return [files[start : start + count] for start in range(0, len(files), count)]
 
 
-def test_images_are_those_of_reading(files: list[str]) -> None:
+def test_images_equal_those_of_try_decode_file(files: list[str]) -> None:
     expected = [try_decode_file(file, SIDE, FULL_SIZE_PIXELS) for file in files]
     groups = list(decode(in_groups(files), take))
     images = [image for group, _ in groups for image in group]
@@ -87,7 +87,7 @@ def test_order_is_kept_over_many_groups(files: list[str]) -> None:
     assert list(decode([], take)) == []
 
 
-def test_an_endless_stream_is_read_a_bounded_part_ahead(files: list[str]) -> None:
+def test_an_endless_stream_is_read_a_bounded_number_of_groups_ahead(files: list[str]) -> None:
     begun = 0
 
     def endless() -> Iterator[list[str]]:
@@ -103,7 +103,7 @@ def test_an_endless_stream_is_read_a_bounded_part_ahead(files: list[str]) -> Non
     results.close()  # type: ignore[attr-defined]
 
 
-def test_what_goes_wrong_here_is_told(files: list[str]) -> None:
+def test_errors_in_collate_are_raised(files: list[str]) -> None:
     def fail(packed: PackedImages, reasons: Reasons) -> Taken:
         raise ValueError(f"{len(packed.order)} of {len(reasons)} files")
 
@@ -111,7 +111,7 @@ def test_what_goes_wrong_here_is_told(files: list[str]) -> None:
         list(decode(in_groups(files), fail))
 
 
-def test_no_process_stays(files: list[str]) -> None:
+def test_no_process_remains(files: list[str]) -> None:
     results = decode(in_groups(files), take)
     next(results)
     program, *processes = decoding()
@@ -122,7 +122,7 @@ def test_no_process_stays(files: list[str]) -> None:
 
 
 @pytest.mark.parametrize("who", ["a process", "all processes", "the program"])
-def test_what_is_killed_is_told_or_not_missed(files: list[str], who: str) -> None:
+def test_a_killed_worker_is_reported(files: list[str], who: str) -> None:
     killed: list[int] = []
 
     def kill(packed: PackedImages, reasons: Reasons) -> Taken:
@@ -143,7 +143,7 @@ def test_what_is_killed_is_told_or_not_missed(files: list[str], who: str) -> Non
 
 
 def decoding(parent: int | None = None) -> list[int]:
-    """The program that divides, and the two processes that it becomes, as soon as they are there."""
+    """Waits for the program and its two workers; returns their process ids."""
     (program,) = [child for child in children(parent or os.getpid()) if b"decode_pool" in command_of(child)]
     for _ in range(200):
         if len(children(program)) == 2:
@@ -177,7 +177,7 @@ def lives(process: int) -> bool:
         return False
 
 
-def test_processes_end_with_the_one_that_started_them(files: list[str]) -> None:
+def test_processes_end_with_their_parent(files: list[str]) -> None:
     program = f"""
 from semifine.data.decode_pool import decode_in_processes
 settings = dict(shorter_side=8, full_size_pixels=0, group_size=1, workers=2)
@@ -216,7 +216,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=12)
 
 
 @given(SIZES)
-def test_every_image_is_there_beside_those_of_its_size(sizes: list[tuple[int, int]]) -> None:
+def test_packed_images_are_sorted_by_shape(sizes: list[tuple[int, int]]) -> None:
     images = [np.full((*size, 3), number, np.uint8) for number, size in enumerate(sizes)]
     packed = pack_images(images)
     assert sorted(packed.order) == list(range(len(sizes)))
@@ -229,7 +229,7 @@ def test_every_image_is_there_beside_those_of_its_size(sizes: list[tuple[int, in
     assert len(packed.pixels) == start
 
 
-def test_given_memory_is_written_to() -> None:
+def test_images_are_packed_into_given_memory() -> None:
     memory = np.zeros(100, np.uint8)
     packed = pack_images([np.full((2, 2, 3), 7, np.uint8)], out=memory)
     assert packed.pixels.base is memory

@@ -1,4 +1,4 @@
-"""Labels of people in training: the studio's log or a table, frozen when the run begins."""
+"""Extra labels from a log of the studio or a table; a run keeps a frozen copy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def images() -> tuple[list[str], tuple[str, ...]]:
     return [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELED)], catalog.class_names
 
 
-def test_labels_of_the_log_are_learned_without_conflicts_and_strangers(
+def test_labels_of_a_log_without_conflicts_and_missing_images_are_added(
     tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
 ) -> None:
     paths, names = images
@@ -44,7 +44,7 @@ def test_labels_of_the_log_are_learned_without_conflicts_and_strangers(
     assert catalog.label[added].tolist() == [3, 3]
 
 
-def test_a_table_may_be_half_filled_and_repeat_itself(
+def test_a_table_may_have_blank_and_repeated_lines(
     tmp_path: Path, images: tuple[list[str], tuple[str, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (first, second, third, fourth, *_), names = images
@@ -54,9 +54,9 @@ def test_a_table_may_be_half_filled_and_repeat_itself(
     catalog = open_dataset(tiny_settings(labels=str(table)), print).catalog
     assert len(catalog) == len(plain) + 1
     assert (catalog.paths[len(plain)], catalog.label[len(plain)]) == (first, 2)
-    said = " ".join("".join(capsys.readouterr()).split())
-    assert "1 label from" in said
-    assert "3 lines without a label left out" in said
+    output = " ".join("".join(capsys.readouterr()).split())
+    assert "1 label from" in output
+    assert "3 lines without a label left out" in output
 
 
 def test_a_table_that_gives_an_image_two_classes_is_refused(
@@ -69,9 +69,7 @@ def test_a_table_that_gives_an_image_two_classes_is_refused(
         open_dataset(tiny_settings(labels=str(table)))
 
 
-def test_a_resumed_run_keeps_to_the_labels_it_began_with(
-    tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
-) -> None:
+def test_a_resumed_run_keeps_its_labels(tmp_path: Path, images: tuple[list[str], tuple[str, ...]]) -> None:
     paths, names = images
     log = LabelLog(tmp_path / "studio.db")
     log.append([Event("Ada", paths[0], LABEL, names[0])])
@@ -85,7 +83,7 @@ def test_a_resumed_run_keeps_to_the_labels_it_began_with(
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "data.json", "classes.json", "weights.json", "environment.json"])
-def test_a_folder_with_a_file_of_somebody_is_refused_and_left_as_it_is(
+def test_a_folder_with_another_file_is_refused_and_unchanged(
     name: str, tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
 ) -> None:
     own = tmp_path / name
@@ -97,7 +95,7 @@ def test_a_folder_with_a_file_of_somebody_is_refused_and_left_as_it_is(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_what_an_attempt_left_is_no_obstacle(tmp_path: Path, images: tuple[list[str], tuple[str, ...]]) -> None:
+def test_files_of_a_failed_attempt_are_replaced(tmp_path: Path, images: tuple[list[str], tuple[str, ...]]) -> None:
     table = tmp_path / "mine.csv"
     out = tmp_path / "run"
     settings = tiny_settings("supervised", labels=str(table), iterations=1)
@@ -109,9 +107,7 @@ def test_what_an_attempt_left_is_no_obstacle(tmp_path: Path, images: tuple[list[
     assert fit(settings, out, display=QUIET)["images"]["labeled"] == 19
 
 
-def test_a_run_keeps_a_copy_of_a_table_that_may_change_or_go(
-    tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
-) -> None:
+def test_a_run_keeps_a_copy_of_its_table(tmp_path: Path, images: tuple[list[str], tuple[str, ...]]) -> None:
     (path, *_), names = images
     table, out = tmp_path / "mine.csv", tmp_path / "run"
     table.write_text(f"path,label\n{path},{names[0]}\n")
@@ -125,7 +121,7 @@ def test_a_run_keeps_a_copy_of_a_table_that_may_change_or_go(
     assert catalog.class_names[catalog.label[-1]] == names[0]
 
 
-def test_a_class_that_is_gone_is_left_out_of_a_log_and_an_error_in_a_table(
+def test_a_missing_class_is_ignored_in_a_log_and_an_error_in_a_table(
     tmp_path: Path, images: tuple[list[str], tuple[str, ...]]
 ) -> None:
     paths, names = images
@@ -141,7 +137,7 @@ def test_a_class_that_is_gone_is_left_out_of_a_log_and_an_error_in_a_table(
 
 
 @pytest.mark.parametrize("content", ["", "my notes\n", "file;label\n"])
-def test_what_is_neither_a_log_nor_a_table_is_refused(tmp_path: Path, content: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "notes.db"
     file.write_text(content)
     with pytest.raises(UserError, match=r"notes\.db is neither a log of the studio nor a CSV file"):
@@ -157,7 +153,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def labeled_by(table: Path, photos: Path, *lines: str) -> list[tuple[str, str]]:
-    """What photos are labeled after a table is read, besides those that were before."""
+    """Returns path and class of the labels that a table adds."""
     table.write_text("\n".join(lines), encoding="utf-8")
     catalog = folder.load(photos, folder.Settings())
     labels = with_catalog_paths(catalog, read_labels(table))
@@ -170,7 +166,7 @@ def labeled_by(table: Path, photos: Path, *lines: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "path", ["unlabeled/3.png", "./unlabeled/3.png", "{root}/unlabeled/3.png", "photos/unlabeled/3.png"]
 )
-def test_a_table_may_be_written_as_people_write(
+def test_header_and_paths_may_be_written_in_several_ways(
     header: str, path: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -183,7 +179,7 @@ def test_a_table_of_semicolons(photos: Path, tmp_path: Path) -> None:
     assert labeled_by(tmp_path / "l.csv", photos, "path;label", "unlabeled/4.png;b") == [("unlabeled/4.png", "b")]
 
 
-def test_frozen_labels_hold_from_any_working_folder(
+def test_frozen_labels_are_valid_from_any_working_folder(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(photos / "unlabeled")
@@ -209,6 +205,6 @@ def test_one_image_by_two_paths_has_one_label(photos: Path, tmp_path: Path) -> N
         (["path,label,label", "unlabeled/3.png,b,b"], "has two columns 'label': remove one"),
     ],
 )
-def test_mistakes_say_how_to_write_it(lines: list[str], message: str, photos: Path, tmp_path: Path) -> None:
+def test_errors_name_the_remedy(lines: list[str], message: str, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
         labeled_by(tmp_path / "l.csv", photos, *lines)

@@ -21,7 +21,7 @@ from semifine.data.image_files import (
 from semifine.runs import folder
 
 
-def test_files_that_may_be_photos_are_counted(tmp_path: Path) -> None:
+def test_skipped_files_are_counted(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     names = ["a.jpg", "a.NEF", "deep/b.nef", "c.tga", "noext", ".hidden.nef", "notes.txt", "a.xmp", "Thumbs.db"]
     for name in names:
@@ -38,13 +38,13 @@ def test_the_documentation_names_every_extension() -> None:
     assert re.findall(r"`(\.\w+)`", images) == list(IMAGE_SUFFIXES)
 
 
-def test_what_is_said_of_them() -> None:
+def test_note_on_skipped_files() -> None:
     note = "2 files are skipped, because the suffix is not of a supported image format: .nef 1, no suffix 1"
     assert skipped_notes(Counter({".nef": 1, "": 1})) == [note]
     assert skipped_notes(Counter()) == []
 
 
-def test_one_image_is_enough_wherever_in_the_list_it_is(tmp_path: Path) -> None:
+def test_one_existing_image_identifies_the_folder(tmp_path: Path) -> None:
     paths = [f"{number}.jpg" for number in range(100)]
     assert find_image_folder([tmp_path], paths) is None
     (tmp_path / "77.jpg").touch()
@@ -73,19 +73,19 @@ def test_a_run_or_a_folder_of_runs(tmp_path: Path, files: tuple[str, ...], insid
 
 
 @pytest.mark.parametrize("photo", ["a.jpg", "site/a.jpg", "site/day/a.jpg"])
-def test_a_folder_with_photos_is_none_even_with_a_run_in_it(tmp_path: Path, photo: str) -> None:
+def test_a_folder_with_photos_and_a_run_contains_not_only_runs(tmp_path: Path, photo: str) -> None:
     touch(tmp_path / "run", *BEGUN)
     touch(tmp_path, photo)
     assert not contains_only_runs(tmp_path)
 
 
 @pytest.mark.parametrize("files", [("settings.yaml",), ("log.jsonl",), (".lock",), ("checkpoints/x",), ("notes.txt",)])
-def test_one_of_the_files_alone_is_somebody_elses(tmp_path: Path, files: tuple[str, ...]) -> None:
+def test_a_single_file_of_a_run_is_not_a_run(tmp_path: Path, files: tuple[str, ...]) -> None:
     touch(tmp_path, *files)
     assert not contains_only_runs(tmp_path)
 
 
-def test_the_names_in_a_run_folder_are_those_of_the_runs_package(tmp_path: Path) -> None:
+def test_names_match_the_layout_of_run_folders(tmp_path: Path) -> None:
     run = folder.RunFolder(tmp_path)
     assert image_files.RUN_LOCK == folder.LOCK
     assert (

@@ -1,4 +1,4 @@
-"""The log of labels: what it keeps, what it says, and that it never loses or changes anything."""
+"""The label log: events are appended atomically and never lost, and current labels follow from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def label(name: str, person: str = "Ada", seen: int = 0, path: str = "a.jpg") ->
 
 
 def after(*events: Event) -> CurrentLabel:
-    """What holds after events that get the numbers 1, 2, ..."""
+    """Returns the current label after events with the numbers 1, 2, ..."""
     numbered = [
         Event(event.person, event.path, event.kind, event.class_name, event.seen, event.undoes, number=number)
         for number, event in enumerate(events, 1)
@@ -45,12 +45,12 @@ def undo(number: int, person: str = "Ada") -> Event:
     return Event(person, "a.jpg", UNDO, undoes=number)
 
 
-def test_a_label_holds() -> None:
+def test_a_label_is_current() -> None:
     assert after(label("tit")).label == "tit"
     assert current_label([]) == NO_LABEL
 
 
-def test_changing_ones_own_mind_is_no_conflict() -> None:
+def test_changing_a_label_is_no_conflict() -> None:
     held = after(label("tit"), label("finch"))
     assert held.label == "finch"
     assert not held.in_conflict
@@ -67,17 +67,17 @@ def test_none_of_these_against_a_class_is_a_conflict_too() -> None:
     assert after(label("tit"), Event("Bo", "a.jpg", NONE_OF_THESE)).in_conflict
 
 
-def test_two_people_who_agree_are_not() -> None:
+def test_agreeing_people_are_no_conflict() -> None:
     held = after(label("tit"), label("tit", "Bo"))
     assert held.label == "tit"
     assert len(held.verdicts) == 2
 
 
-def test_who_saw_the_other_label_replaces_it() -> None:
+def test_a_label_replaces_another_that_was_seen() -> None:
     assert after(label("tit"), label("finch", "Bo", seen=1)).label == "finch"
 
 
-def test_what_was_replaced_is_remembered_until_its_person_speaks_again() -> None:
+def test_replaced_verdicts_are_kept_until_their_person_answers_again() -> None:
     held = after(label("tit"), label("finch", "Bo", seen=1))
     assert [(gone.old.person, gone.by.person) for gone in held.replaced] == [("Ada", "Bo")]
     again = after(label("tit"), label("finch", "Bo", seen=1), label("tit", seen=2))
@@ -86,37 +86,37 @@ def test_what_was_replaced_is_remembered_until_its_person_speaks_again() -> None
     assert after(label("tit"), label("finch")).replaced == (), "nobody is told of a change of one's own mind"
 
 
-def test_who_agrees_replaces_nothing() -> None:
+def test_an_agreeing_label_replaces_nothing() -> None:
     held = after(label("tit"), label("tit", "Bo", seen=1))
     assert [verdict.person for verdict in held.verdicts] == ["Ada", "Bo"]
     assert held.replaced == ()
 
 
-def test_a_conflict_is_settled_by_somebody_who_sees_both() -> None:
+def test_a_conflict_is_resolved_by_a_label_that_saw_both() -> None:
     held = after(label("tit"), label("finch", "Bo"), label("finch", "Cy", seen=2))
     assert held.label == "finch"
     assert after(label("tit"), label("finch", "Bo"), label("wren", "Cy", seen=1)).in_conflict, "Cy saw only the first"
 
 
-def test_taking_a_settlement_back_brings_the_conflict_back() -> None:
+def test_undo_of_a_resolution_restores_the_conflict() -> None:
     held = after(label("tit"), label("finch", "Bo"), label("finch", "Ada", seen=2), undo(3))
     assert held.in_conflict
     assert held.last == 4
 
 
-def test_undo_of_a_changed_mind_restores_the_earlier_label() -> None:
+def test_undo_of_a_change_restores_the_earlier_label() -> None:
     assert after(label("tit"), label("finch"), undo(2)).label == "tit"
     assert after(label("tit"), undo(1)).verdicts == ()
 
 
-def test_passing_is_no_verdict_and_does_not_touch_one() -> None:
+def test_skip_and_unsure_are_no_verdicts() -> None:
     held = after(label("tit"), Event("Bo", "a.jpg", UNSURE), Event("Cy", "a.jpg", SKIP))
     assert held.label == "tit"
     assert [event.person for event in held.passed] == ["Bo", "Cy"]
     assert after(Event("Bo", "a.jpg", SKIP), label("tit", "Bo")).passed == ()
 
 
-def test_agreed_labels_leave_out_conflicts_and_strangers() -> None:
+def test_agreed_labels_leave_out_conflicts_and_other_kinds() -> None:
     events = [
         Event("Ada", "b.jpg", LABEL, "tit", number=1),
         Event("Ada", "a.jpg", LABEL, "tit", number=2),
@@ -127,7 +127,7 @@ def test_agreed_labels_leave_out_conflicts_and_strangers() -> None:
     assert agreed_labels(current_labels(events)) == [("b.jpg", "tit")]
 
 
-def test_events_come_back_as_they_were_given(tmp_path: Path) -> None:
+def test_events_are_read_as_written(tmp_path: Path) -> None:
     log = LabelLog(tmp_path / "x" / "labels.db")
     given = Event("Zoë", "Mésange/1.jpg", LABEL, "Mésange bleue", 0, shown={"candidates": ["Mésange bleue"]})
     (written,) = log.append([given])
@@ -140,7 +140,7 @@ def test_events_come_back_as_they_were_given(tmp_path: Path) -> None:
     assert LabelLog(log.file).events() == [written, taken_back]
 
 
-def test_the_file_refuses_to_forget(tmp_path: Path) -> None:
+def test_events_cannot_be_changed_or_deleted(tmp_path: Path) -> None:
     log = LabelLog(tmp_path / "labels.db")
     log.append([label("tit")])
     connection = sqlite3.connect(log.file)
@@ -150,7 +150,7 @@ def test_the_file_refuses_to_forget(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_of_several_events_all_are_written_or_none(tmp_path: Path) -> None:
+def test_append_is_atomic(tmp_path: Path) -> None:
     log = LabelLog(tmp_path / "labels.db")
     with pytest.raises(sqlite3.IntegrityError):
         log.append([label("tit"), Event("Ada", "b.jpg", LABEL, None)])
@@ -164,7 +164,7 @@ def test_threads_share_a_log(tmp_path: Path) -> None:
     assert [event.number for event in logs[0].events()] == list(range(1, 81))
 
 
-def test_a_killed_program_loses_nothing(tmp_path: Path) -> None:
+def test_a_killed_process_loses_no_event(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from semifine.data.label_log import LabelLog, Event\n"
         "log = LabelLog(Path(sys.argv[1]))\n"
@@ -178,7 +178,7 @@ def test_a_killed_program_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"path,label\na.jpg,tit\n", b"SQLite format 3\x00" + bytes(200)])
-def test_another_file_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused_and_unchanged(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "mine.db"
     file.write_bytes(content)
     for use in (LabelLog, read_events):
@@ -196,7 +196,7 @@ def test_a_log_of_a_later_version_is_refused(tmp_path: Path) -> None:
         LabelLog(tmp_path / "labels.db")
 
 
-def test_who_is_unsure_takes_the_own_label_back_and_nobody_elses() -> None:
+def test_unsure_removes_only_the_own_label() -> None:
     unsure = Event("Ada", "a.jpg", UNSURE)
     assert after(label("tit"), unsure).label is None
     assert after(label("tit"), unsure, undo(2)).label == "tit"
@@ -204,7 +204,7 @@ def test_who_is_unsure_takes_the_own_label_back_and_nobody_elses() -> None:
     assert after(label("tit"), Event("Ada", "a.jpg", SKIP)).label == "tit"
 
 
-def test_a_copy_of_the_file_alone_holds_every_label(tmp_path: Path) -> None:
+def test_a_copy_of_the_main_file_is_complete(tmp_path: Path) -> None:
     log = LabelLog(tmp_path / "labels.db")
     for number in range(3):
         log.append([label("tit", path=f"{number}.jpg")])

@@ -1,4 +1,4 @@
-"""Photos that look the same are found, others are not."""
+"""Near-duplicates between training and test images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conftest import MakeCatalog
 
 
 def picture(seed: int) -> Image.Image:
-    """Soft blobs, as photos have them."""
+    """Returns an image of soft blobs."""
     random = np.random.default_rng(seed)
     return Image.fromarray(random.integers(0, 256, (9, 12, 3), np.uint8)).resize((200, 150), Image.Resampling.BICUBIC)
 
@@ -62,7 +62,7 @@ def test_no_pair_within_the_limit_is_missed() -> None:
     assert 20 < len(slow) < 120
 
 
-def test_each_measured_image_is_named_once_with_the_most_alike(tmp_path: Path, make_catalog: MakeCatalog) -> None:
+def test_each_test_image_is_listed_once_with_the_most_similar_image(tmp_path: Path, make_catalog: MakeCatalog) -> None:
     picture(1).save(tmp_path / "good.jpg", quality=95)
     picture(1).resize((40, 30)).save(tmp_path / "poor.jpg", quality=30)
     picture(1).save(tmp_path / "copy.png")
@@ -75,7 +75,7 @@ def test_each_measured_image_is_named_once_with_the_most_alike(tmp_path: Path, m
     assert bits < 5
 
 
-def test_thousands_of_one_fixed_camera_do_not_become_a_square(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparisons_of_a_fixed_camera_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     scene = random.integers(0, 2**16, 16).astype(np.uint16)
     shots = np.tile(scene, (3000, 1))

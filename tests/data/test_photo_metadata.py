@@ -1,4 +1,4 @@
-"""What a photo tells of itself, whatever its format and however carelessly its camera writes."""
+"""EXIF metadata of photos in several formats, including missing and malformed values."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def test_time_place_and_camera_of_every_format(tmp_path: Path, suffix: str) -> N
         *(("5", 500_000), ("05", 50_000), ("05 ", 50_000), ("57\0", 570_000), ("123456789", 123_456)),
     ],
 )
-def test_parts_of_a_second_are_decimals_or_nothing(tmp_path: Path, written: str | None, microseconds: int) -> None:
+def test_subseconds_are_decimals_or_ignored(tmp_path: Path, written: str | None, microseconds: int) -> None:
     exif = read_exif(str(shoot(tmp_path / "a.jpg", written)))
     assert exif is not None
     assert capture_time(exif) == datetime(2024, 5, 6, 7, 8, 9, microseconds)
 
 
-def test_a_blank_part_of_a_second_does_not_part_a_burst(tmp_path: Path) -> None:
+def test_blank_subseconds_do_not_split_a_burst(tmp_path: Path) -> None:
     shots = [shoot(tmp_path / "a.jpg", "  "), shoot(tmp_path / "b.jpg", "05"), shoot(tmp_path / "c.tif")]
     assert len(set(burst_groups(FileReader([str(shot) for shot in shots]), 1.0).groups.tolist())) == 1
 
 
-def test_a_photo_that_does_not_say_its_time_has_that_of_its_file(tmp_path: Path) -> None:
+def test_a_photo_without_exif_time_has_the_file_time(tmp_path: Path) -> None:
     Image.new("RGB", (20, 20)).save(tmp_path / "a.jpg")
     stats = read_photo_metadata(str(tmp_path / "a.jpg"))
     assert not stats.is_camera_time
@@ -64,15 +64,13 @@ def test_a_photo_that_does_not_say_its_time_has_that_of_its_file(tmp_path: Path)
 @pytest.mark.parametrize(
     ("written", "hours"), [("+02:00", 2), ("-0500", -5), ("Z\0", 0), ("   :  ", None), ("", None), (None, None)]
 )
-def test_without_a_zone_the_time_is_only_assumed_to_be_utc(
-    tmp_path: Path, written: str | None, hours: int | None
-) -> None:
+def test_utc_is_assumed_without_a_time_zone(tmp_path: Path, written: str | None, hours: int | None) -> None:
     stats = read_photo_metadata(str(shoot(tmp_path / "a.jpg", offset=written)))
     assert stats.is_zone_known == (hours is not None)
     assert stats.time == datetime(2024, 5, 6, 7, 8, 9, tzinfo=timezone(timedelta(hours=hours or 0)))
 
 
-def test_a_clock_that_was_never_set_says_no_time(tmp_path: Path) -> None:
+def test_the_time_of_a_clock_that_was_never_set_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "a.jpg"
     exif = Image.Exif()
     exif.get_ifd(0x8769)[0x9003] = "0001:01:01 00:00:00"
@@ -81,7 +79,7 @@ def test_a_clock_that_was_never_set_says_no_time(tmp_path: Path) -> None:
     assert len(burst_groups(FileReader([str(file)]), 1.0).groups) == 1
 
 
-def test_coordinates_without_satellites_are_no_place(tmp_path: Path) -> None:
+def test_coordinates_without_gps_fix_are_ignored(tmp_path: Path) -> None:
     file = tmp_path / "a.jpg"
     exif = Image.Exif()
     nowhere = (IFDRational(0, 0), IFDRational(0, 0), IFDRational(0, 0))

@@ -14,7 +14,7 @@ seeds = st.integers(0, 2**64)
 
 
 def reference(num_samples: int, batch_size: int, seed: int, steps: int) -> list[list[int]]:
-    """The stream written out: all permutations in one list, cut into batches."""
+    """Concatenates all permutations in one list and cuts it into batches."""
     endless: list[int] = []
     epoch = 0
     while len(endless) < steps * batch_size:
@@ -34,7 +34,7 @@ def test_is_a_concatenation_of_permutations(num_samples: int, batch_size: int, s
 
 
 @given(num_samples=sizes, batch_size=sizes, seed=seeds, step=st.integers(0, 10**9))
-def test_depends_on_the_step_alone(num_samples: int, batch_size: int, seed: int, step: int) -> None:
+def test_depends_only_on_the_step(num_samples: int, batch_size: int, seed: int, step: int) -> None:
     used = IndexSampler(num_samples, batch_size, seed)
     for earlier in (step + 3, 0, step):
         used.batch(earlier)

@@ -26,12 +26,12 @@ def test_files_of_equal_content_are_copies(tmp_path: Path) -> None:
     assert found(tmp_path, contents, sought=set(contents)) == [{"a", "c"}, {"d", "f"}]
 
 
-def test_only_copies_of_what_is_sought_count(tmp_path: Path) -> None:
+def test_only_copies_of_relevant_files_are_found(tmp_path: Path) -> None:
     contents = {"a": b"one", "b": b"one", "c": b"two", "d": b"two"}
     assert found(tmp_path, contents, sought={"d"}) == [{"c", "d"}]
 
 
-def test_what_holds_no_image_is_no_copy(tmp_path: Path) -> None:
+def test_files_without_content_have_no_copies(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").touch()
     (tmp_path / "also empty").touch()
@@ -42,7 +42,7 @@ def test_what_holds_no_image_is_no_copy(tmp_path: Path) -> None:
     assert find_copies(files, np.ones(len(files), np.bool_)) == []
 
 
-def test_content_is_read_once_while_a_file_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_of_unchanged_files_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, digest = [], hashlib.file_digest
     monkeypatch.setattr(hashlib, "file_digest", lambda file, kind: (read.append(file.name), digest(file, kind))[1])
     contents = {"a": b"same", "b": b"same", "c": b"of another size"}
@@ -54,7 +54,7 @@ def test_content_is_read_once_while_a_file_stays_as_it_is(tmp_path: Path, monkey
     assert find_copies(files, np.ones(3, np.bool_)) == []
 
 
-def test_joined_groups_hold_all_that_belongs_to_either() -> None:
+def test_linked_groups_are_merged() -> None:
     groups = np.array([0, 0, 1, 2, 3, 3, 4])
     assert merge_groups(groups, [[1, 3], [3, 5]]).tolist() == [0, 0, 1, 0, 0, 0, 4]
     assert merge_groups(groups, [[4, 5]]).tolist() == groups.tolist()
@@ -62,8 +62,8 @@ def test_joined_groups_hold_all_that_belongs_to_either() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_joining_is_reaching(seed: int) -> None:
-    """Compared with walking from row to row."""
+def test_merged_groups_are_connected_components(seed: int) -> None:
+    """Compares with a search from row to row."""
     random = np.random.default_rng(seed)
     groups = random.integers(0, 12, 20)
     together = [random.choice(20, 2, replace=False).tolist() for _ in range(5)]

@@ -49,7 +49,7 @@ def catalog(save_image: SaveImage, make_catalog: MakeCatalog) -> Catalog:
 
 @pytest.fixture
 def decoded_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows that are decoded from now on."""
+    """Records the rows that are decoded."""
     rows: list[int] = []
     original = FileReader.decode
 
@@ -179,7 +179,7 @@ def nothing_there(folder: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [truncate_pixels, overwrite_pixels, overwrite_index, other_format, no_json, nothing_there]
 )
-def test_a_damaged_store_is_made_again(catalog: Catalog, cache: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_store_is_built_again(catalog: Catalog, cache: Path, damage: Callable[[Path], None]) -> None:
     expected = open_store(catalog, 20, cache).pixels.clone()
     damage(next(path for path in cache.glob("images-*") if path.is_dir()))
     store = open_store(catalog, 20, cache)
@@ -197,7 +197,7 @@ def test_an_interrupted_build_leaves_nothing(catalog: Catalog, cache: Path) -> N
     assert [path.suffix for path in cache.iterdir()] == [".lock"]
 
 
-def test_a_killed_build_is_cleared_away(catalog: Catalog, cache: Path) -> None:
+def test_a_killed_build_is_removed(catalog: Catalog, cache: Path) -> None:
     folder = StoreFolder(cache, catalog, 20)
     leftover = cache / f"building-{folder.key}-dead"
     leftover.mkdir(parents=True)
@@ -225,7 +225,7 @@ def test_two_processes_at_once(catalog: Catalog, cache: Path) -> None:
 
 
 def test_many_threads_without_locks(catalog: Catalog, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a network file system: all may build, the first one's store stays."""
+    """Without locks, as on some network file systems, all threads may build and the first store stays."""
 
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -242,7 +242,7 @@ def test_many_threads_without_locks(catalog: Catalog, cache: Path, monkeypatch: 
     assert not list(cache.glob("building-*"))
 
 
-def test_a_full_disk_is_said_so(catalog: Catalog, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_user_error(catalog: Catalog, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -268,7 +268,7 @@ def test_default_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_memory_is_bounded(
     save_image: SaveImage, make_catalog: MakeCatalog, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Far fewer images are decoded ahead than there are, however slow the disk is."""
+    """The number of images that are decoded ahead of writing is bounded."""
     ahead: list[int] = []
     started = 0
     original = store_module.try_decode_row
@@ -287,7 +287,7 @@ def test_memory_is_bounded(
 
 
 class Drawn:
-    """Images that need no files."""
+    """Reads generated images."""
 
     in_memory = True
 
@@ -326,7 +326,9 @@ def broken(save_image: SaveImage, make_catalog: MakeCatalog, tmp_path: Path) -> 
     return make_catalog(paths, label=[0, -1, -1, 1, 1, 0], split=split)
 
 
-def test_broken_unlabeled_images_are_left_out(broken: Catalog, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_unlabeled_images_are_dropped(
+    broken: Catalog, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     store = open_store(broken, 8, cache)
     catalog, part = drop_unreadable(broken, store)
@@ -343,7 +345,7 @@ def test_broken_unlabeled_images_are_left_out(broken: Catalog, cache: Path, capl
 
 
 @pytest.mark.parametrize("name", ["l1.png", "t.png"])
-def test_broken_images_that_matter_stop(broken: Catalog, cache: Path, tmp_path: Path, name: str) -> None:
+def test_unreadable_labeled_and_test_images_raise(broken: Catalog, cache: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"rubbish")
     store = open_store(broken, 8, cache)
     with pytest.raises(UserError, match=rf"{name}.*skip_unreadable"):
@@ -360,7 +362,7 @@ def test_a_class_must_keep_an_image(broken: Catalog, cache: Path, tmp_path: Path
         drop_unreadable(broken, store, skip_unreadable=True)
 
 
-def test_nothing_broken_changes_nothing(catalog: Catalog, cache: Path) -> None:
+def test_readable_images_are_all_kept(catalog: Catalog, cache: Path) -> None:
     store = open_store(catalog, 8, cache)
     assert drop_unreadable(catalog, store) == (catalog, store)
 

@@ -48,18 +48,25 @@ class SplitSettings:
     seed: int = setting(0, "seed for the choice of labels and held-out images", low=0)
 
 
-def make_splits(catalog: Catalog, grouping: Grouping, settings: SplitSettings) -> Catalog:
+GroupKeys = Callable[[str], tuple[Sequence[Hashable | None], str]]
+"""Returns, for a value of ``group_by``, the group key of each image, and what images without a key (None) lack."""
+
+
+def make_splits(catalog: Catalog, settings: SplitSettings, group_keys: GroupKeys) -> Catalog:
     """Hides labels beyond ``labels_per_class`` and holds out a validation split.
+
+    The hold-out keeps groups of images and exact copies together.
 
     Args:
         catalog: Images of files (:class:`~semifine.data.decode.FileReader`).
-        grouping: Groups that the hold-out keeps together. Exact copies are kept together, too.
         settings: The settings of the source.
+        group_keys: The groups of values of ``group_by`` that depend on the source, such as ``FOLDER``.
 
     Returns:
         The catalog with new splits and with notes on them. Unlabeled images of groups with held-out images, and
         unlabeled copies of held-out images, are removed.
     """
+    grouping = _group_images(catalog, settings, group_keys)
     random = np.random.default_rng(settings.seed)
     if settings.labels_per_class is not None:
         catalog = hide_labels(catalog, settings.labels_per_class, random)
@@ -75,6 +82,16 @@ def make_splits(catalog: Catalog, grouping: Grouping, settings: SplitSettings) -
     if not (split == Split.VAL).any():
         return _without_validation(catalog, "no group of images is small enough for --data.val_share")
     return _remove_leaks(replace(catalog, split=split), grouping.groups, groups)
+
+
+def _group_images(catalog: Catalog, settings: SplitSettings, group_keys: GroupKeys) -> Grouping:
+    if settings.group_by is None:
+        return Grouping(np.arange(len(catalog), dtype=np.int64))
+    if settings.group_by == BURST:
+        assert isinstance(catalog.reader, FileReader)
+        return burst_groups(catalog.reader, settings.burst_seconds)
+    keys, missing = group_keys(settings.group_by)
+    return group_by_key(keys, missing)
 
 
 def _without_validation(catalog: Catalog, reason: str) -> Catalog:
@@ -167,11 +184,6 @@ class Grouping:
 
     groups: Groups
     notes: tuple[str, ...] = ()
-
-
-def singleton_groups(rows: int) -> Grouping:
-    """Puts each image into its own group."""
-    return Grouping(np.arange(rows, dtype=np.int64))
 
 
 def group_by_key(keys: Sequence[Hashable | None], missing: str) -> Grouping:

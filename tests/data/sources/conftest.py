@@ -1,4 +1,4 @@
-"""Real published lists, where they are at hand."""
+"""Published lists, if they are available."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def published_lists(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the lists of Semi-Aves and Semi-Fungi, one folder each."""
+    """Returns a folder with the lists of Semi-Aves and Semi-Fungi, one folder each."""
     archive = shared_data / "split_lists.tar.gz"
     if not archive.is_file():
         pytest.skip(f"published lists not found: put split_lists.tar.gz into {shared_data}")

@@ -152,7 +152,7 @@ def test_split_folders_are_found_in_any_case(tmp_path: Path) -> None:
     ]
 
 
-def test_a_capital_is_no_class_beside_one_folder_a_class(tmp_path: Path) -> None:
+def test_split_folders_in_any_case_are_no_classes(tmp_path: Path) -> None:
     touch(tmp_path, "a/here/1.jpg", "b/there/1.jpg", "Test/a/here/1.jpg", "Test/b/there/1.jpg", "Unlabeled/x.jpg")
     catalog = load(tmp_path, Settings(group_by="folder"))
     assert catalog.class_names == ("a", "b")
@@ -175,7 +175,7 @@ def test_a_run_beside_the_photos_is_no_class(tmp_path: Path, inside: str, run: s
     assert load(tmp_path, Settings()).class_names == ("a", "b")
 
 
-def test_files_of_other_kinds_are_counted(tmp_path: Path) -> None:
+def test_files_of_other_formats_are_counted(tmp_path: Path) -> None:
     touch(tmp_path, "labeled/a/1.jpg", "labeled/a/1.NEF", "labeled/b/1.jpg", "unlabeled/2.nef", "unlabeled/2.xmp")
     notes = load(tmp_path, Settings()).notes
     assert "2 files are skipped, because the suffix is not of a supported image format: .nef 2" in notes
@@ -186,7 +186,7 @@ def test_files_of_other_kinds_are_counted(tmp_path: Path) -> None:
         load(tmp_path, Settings())
 
 
-def test_one_folder_a_class_with_a_share_of_labels(tmp_path: Path) -> None:
+def test_one_folder_per_class_with_some_labels(tmp_path: Path) -> None:
     touch(tmp_path, *(f"{name}/{number:02d}.JPG" for name in ("a b", "ü") for number in range(30)))
     touch(tmp_path, "unlabeled/x.jpg", "test/ü/t.jpg", ".thumbnails/no.jpg")
     catalog = load(tmp_path, Settings(labels_per_class=10))
@@ -201,7 +201,7 @@ def test_one_folder_a_class_with_a_share_of_labels(tmp_path: Path) -> None:
     assert (other.split != catalog.split).any()
 
 
-def test_a_site_is_on_one_side(tmp_path: Path) -> None:
+def test_a_site_is_not_split(tmp_path: Path) -> None:
     """Each site has images of both classes and unlabeled ones."""
     sites = [f"site {number}" for number in range(10)]
     touch(tmp_path, *(f"labeled/{name}/{site}/{n}.jpg" for name in "ab" for site in sites for n in range(3)))
@@ -215,7 +215,7 @@ def test_a_site_is_on_one_side(tmp_path: Path) -> None:
     assert "10 unlabeled images of the same groups" in catalog.notes[1]
 
 
-def test_a_class_of_one_site_is_not_held_out_whole(tmp_path: Path) -> None:
+def test_a_class_of_one_site_keeps_labeled_images(tmp_path: Path) -> None:
     touch(tmp_path, *(f"labeled/a/only/{n}.jpg" for n in range(9)))
     touch(tmp_path, *(f"labeled/b/{site}/{n}.jpg" for site in "xyz" for n in range(3)))
     catalog = load(tmp_path, Settings(group_by="folder", val_share=0.5))
@@ -231,7 +231,7 @@ def shoot(file: Path, time: str, camera: str = "Trap 1") -> None:
     Image.new("RGB", (8, 8)).save(file, exif=exif)
 
 
-def test_a_burst_is_on_one_side(tmp_path: Path) -> None:
+def test_a_burst_is_not_split(tmp_path: Path) -> None:
     for name in "ab":
         for burst in range(5):
             for second in (0, 2, 58):
@@ -268,10 +268,8 @@ def test_photos_without_a_time_are_counted(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_without_copies_the_split_is_what_it_always_was(
-    tmp_path: Path, settings: Settings, held_out: list[str]
-) -> None:
-    """Runs that were begun go on with the same validation images."""
+def test_the_split_without_copies_is_fixed(tmp_path: Path, settings: Settings, held_out: list[str]) -> None:
+    """A resumed run needs the same validation images."""
     for name, count in (("a", 12), ("b", 7), ("c", 3)):
         for number in range(count):
             file = tmp_path / "labeled" / name / f"site{number % 4}" / f"{number}.jpg"
@@ -281,7 +279,7 @@ def test_without_copies_the_split_is_what_it_always_was(
     assert list(found) == [f"labeled/{path}.jpg" for path in held_out]
 
 
-def test_a_photo_kept_twice_is_on_one_side(tmp_path: Path, save_image: SaveImage) -> None:
+def test_exact_copies_are_not_split(tmp_path: Path, save_image: SaveImage) -> None:
     for name in "ab":
         for number in range(10):
             file = save_image(f"labeled/{name}/{number}.png")
@@ -294,7 +292,7 @@ def test_a_photo_kept_twice_is_on_one_side(tmp_path: Path, save_image: SaveImage
 
 
 def test_unlabeled_copies_of_held_out_photos_are_left_out(tmp_path: Path, save_image: SaveImage) -> None:
-    """Who labels photos copies some out of the others."""
+    """Labeled photos are often copies of unlabeled ones."""
     unlabeled = [save_image(f"unlabeled/{number}.png") for number in range(30)]
     for number in range(20):
         folder = tmp_path / "labeled" / "ab"[number % 2]
@@ -311,7 +309,7 @@ def test_unlabeled_copies_of_held_out_photos_are_left_out(tmp_path: Path, save_i
     assert names[Split.VAL] == {Path(path).name for path in rows(load(tmp_path, Settings()), Split.VAL)}
 
 
-def test_copies_join_the_groups_they_are_of(tmp_path: Path, save_image: SaveImage) -> None:
+def test_copies_merge_their_groups(tmp_path: Path, save_image: SaveImage) -> None:
     for name in "ab":
         for site in range(6):
             for number in range(2):
@@ -324,13 +322,13 @@ def test_copies_join_the_groups_they_are_of(tmp_path: Path, save_image: SaveImag
         assert ("a0" in sites) == ("a1" in sites)
 
 
-def test_a_missing_validation_split_is_said(tmp_path: Path) -> None:
+def test_a_missing_validation_split_is_noted(tmp_path: Path) -> None:
     touch(tmp_path, *(f"labeled/{name}/site/{number}.jpg" for name in "ab" for number in range(4)))
-    said = "so confidences will not be calibrated"
-    few = f"no validation images: no class has 5 labeled images (--data.val_share), {said}"
+    consequence = "so confidences will not be calibrated"
+    few = f"no validation images: no class has 5 labeled images (--data.val_share), {consequence}"
     assert load(tmp_path, Settings()).notes == (few,)
     touch(tmp_path, *(f"labeled/{name}/site/{number}.jpg" for name in "ab" for number in range(10)))
-    large = f"no validation images: no group of images is small enough for --data.val_share, {said}"
+    large = f"no validation images: no group of images is small enough for --data.val_share, {consequence}"
     assert load(tmp_path, Settings(group_by="folder")).notes == (large,)
     assert load(tmp_path, Settings(val_share=0.0)).notes == ()
     touch(tmp_path, "val/a/1.jpg")

@@ -59,7 +59,7 @@ def test_lists_are_found(tmp_path: Path, where: str) -> None:
     assert lists.find_lists(tmp_path, "semi_aves") == tmp_path / where
 
 
-def test_lists_that_are_nowhere(tmp_path: Path) -> None:
+def test_missing_lists_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"No list file .*splits.*put the published lists of semi_aves there"):
         lists.find_lists(tmp_path, "semi_aves")
 
@@ -74,7 +74,8 @@ def test_oracle_is_joined_on_the_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("oracle", "message"), [(["a"], r"o\.txt does not contain b"), (["a", "b", "c"], r"o\.txt contains c, .*not in u\.txt")]
+    ("oracle", "message"),
+    [(["a"], r"o\.txt does not contain b"), (["a", "b", "c"], r"o\.txt contains c, .*not in u\.txt")],
 )
 def test_oracle_of_other_images_is_refused(oracle: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
@@ -124,7 +125,7 @@ def test_species_names(tmp_path: Path) -> None:
         (["0 Parus_major", f"{'9' * 5000} Corvus"], r"names\.txt, line 2: the label '9+' is not a whole number"),
     ],
 )
-def test_names_that_tell_no_class_apart_are_refused(lines: list[str], message: str, tmp_path: Path) -> None:
+def test_blank_and_repeated_names_are_refused(lines: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
         lists.species_names([write(tmp_path / "names.txt", *lines)], 2)
 
@@ -136,12 +137,12 @@ def test_images_are_found_in_every_layout(tmp_path: Path, save_image: SaveImage,
     assert lists.image_folder(tmp_path, listed("u.txt", paths, [-1] * 20)) == tmp_path / where
 
 
-def test_images_that_are_nowhere(tmp_path: Path) -> None:
+def test_missing_images_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"No image of u\.txt was found, for example x/0\.jpg in .*data\.images"):
         lists.image_folder(tmp_path, listed("u.txt", ["x/0.jpg"], [-1]))
 
 
-def test_looking_for_images_is_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_images_checks_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(Path, "is_file", lambda self: bool(asked.append(self)))
     with pytest.raises(UserError):

@@ -1,4 +1,4 @@
-"""The published datasets: real lists where they are at hand, and small copies with images."""
+"""The published data sets: real lists if they are available, and small copies with images."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_nested_archives_are_found_list_by_list(tmp_path: Path, save_image: Save
     assert catalog.paths[2] == "u_train_in/0.jpg"  # the published name, wherever the file lies
 
 
-def test_images_may_lie_elsewhere(tmp_path: Path, save_image: SaveImage) -> None:
+def test_images_may_be_in_another_folder(tmp_path: Path, save_image: SaveImage) -> None:
     for path in small_aves(tmp_path / "lists"):
         save_image(f"photos/{path}")
     with pytest.raises(UserError, match=r"data\.images"):

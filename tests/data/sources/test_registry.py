@@ -58,7 +58,7 @@ def test_a_named_source(here: Path) -> None:
     assert resolve("folder:a:b") == ("folder", here / "a:b")
 
 
-def test_what_exists_wins(here: Path) -> None:
+def test_existing_paths_take_precedence(here: Path) -> None:
     for name in ("semi_cub:old", "synthetic"):
         (here / name).mkdir()
         assert resolve(name) == ("folder", here / name)

@@ -1,4 +1,4 @@
-"""The embedded data set: repeatable, hidden where it must be, and fine-grained for real."""
+"""The synthetic data set: reproducible images, hidden classes, and similar species."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_default_is_eight_genera_of_five_species() -> None:
     assert all(name.startswith(group) for name, group in zip(catalog.class_names, catalog.class_groups, strict=True))
 
 
-def test_splits_have_the_asked_sizes() -> None:
+def test_splits_have_the_given_sizes() -> None:
     catalog = small()
     assert [len(catalog.rows(split)) for split in Split] == [24, 72, 12, 24]
     for split in Split:
@@ -50,7 +50,7 @@ def test_unlabeled_images_hide_their_class_everywhere_but_in_truth() -> None:
     assert (np.diff(catalog.truth[rows]) != 0).mean() > 0.5
 
 
-def test_images_are_uint8_rgb_and_the_same_at_every_reading() -> None:
+def test_images_are_uint8_rgb_and_reproducible() -> None:
     catalog = small()
     first = pixels(catalog)
     assert first.shape == (len(catalog), 32, 32, 3)
@@ -116,13 +116,13 @@ def test_out_of_distribution_genera_join_the_unlabeled_images_only() -> None:
         ("ood_genera", 1000),
     ],
 )
-def test_impossible_settings_are_named(key: str, value: float) -> None:
+def test_invalid_settings_are_named(key: str, value: float) -> None:
     with pytest.raises(UserError, match=f"{key} is {value}"):
         small(**{key: value, "unlabeled": "inout"})
 
 
 def test_species_of_a_genus_look_alike_and_genera_do_not() -> None:
-    """The mean image of a species lies nearer to its genus than to any other genus."""
+    """The mean image of a species is closer to its own genus than to other genera."""
     catalog = small(labeled_per_class=40)
     rows = catalog.rows(Split.LABELED)
     images = pixels(catalog, rows).astype(np.float64).reshape(len(rows), -1)
@@ -134,8 +134,8 @@ def test_species_of_a_genus_look_alike_and_genera_do_not() -> None:
         assert int(np.argmin(distance)) == genus_of[label]
 
 
-def test_every_species_differs_from_its_genus_in_some_mark() -> None:
-    """Drawn from the same key, two species of a genus differ somewhere but agree over most of the picture."""
+def test_species_of_a_genus_differ_in_few_pixels() -> None:
+    """Images of two species with the same key differ in some pixels and agree in most."""
     keys = np.arange(1, 9, dtype=np.uint64)
     for genus in GENERA:
         plain = draw(genus, np.zeros(8, np.int64), keys, 48).astype(int)

@@ -1,4 +1,4 @@
-"""A written folder reads back as the data set that it was."""
+"""A written folder is read as the same data set."""
 
 from __future__ import annotations
 

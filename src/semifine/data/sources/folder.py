@@ -21,16 +21,7 @@ from semifine.data.image_files import (
     skipped_notes,
 )
 from semifine.data.sources import Source
-from semifine.data.splits import (
-    BURST,
-    FOLDER,
-    Grouping,
-    SplitSettings,
-    burst_groups,
-    group_by_key,
-    make_splits,
-    singleton_groups,
-)
+from semifine.data.splits import BURST, FOLDER, SplitSettings, make_splits
 from semifine.errors import UserError, first_few
 
 FOLDERS = {
@@ -72,7 +63,6 @@ def load(root: Path, settings: Settings) -> Catalog:
 
     paths = [path for path, _, _ in rows]
     label = np.array([label for _, label, _ in rows], np.int64)
-    reader = FileReader(paths, [root])
     catalog = Catalog(
         name=root.name,
         class_names=class_names,
@@ -80,7 +70,7 @@ def load(root: Path, settings: Settings) -> Catalog:
         label=label,
         split=np.array([split for _, _, split in rows], np.uint8),
         truth=label.copy(),  # -1 for unlabeled images, whose classes are unknown
-        reader=reader,
+        reader=FileReader(paths, [root]),
         root=root,
         notes=(
             *(_unused_folders(root, labeled) if labeled != "." else []),
@@ -88,17 +78,13 @@ def load(root: Path, settings: Settings) -> Catalog:
             *case_variant_notes(class_names),
         ),
     )
-    return make_splits(catalog, _group(reader, settings), settings)
+    return make_splits(catalog, settings, lambda group_by: _group_keys(paths, group_by))
 
 
-def _group(reader: FileReader, settings: Settings) -> Grouping:
-    if settings.group_by is None:
-        return singleton_groups(len(reader.paths))
-    if settings.group_by == BURST:
-        return burst_groups(reader, settings.burst_seconds)
-    if settings.group_by == FOLDER:
-        return group_by_key([_site(path) for path in reader.paths], missing="no folder below the folder of their class")
-    raise UserError(f"data.group_by must be {FOLDER} or {BURST} for a folder of images, not '{settings.group_by}'.")
+def _group_keys(paths: list[str], group_by: str) -> tuple[list[str | None], str]:
+    if group_by != FOLDER:
+        raise UserError(f"data.group_by must be {FOLDER} or {BURST} for a folder of images, not '{group_by}'.")
+    return [_site(path) for path in paths], "no folder below the folder of their class"
 
 
 def _site(path: str) -> str | None:

@@ -14,16 +14,7 @@ from semifine.data.csv_table import CsvTable, backslash_hint, get_cell, read_csv
 from semifine.data.decode import FileReader
 from semifine.data.image_files import check_path, find_image_folder
 from semifine.data.sources import Source
-from semifine.data.splits import (
-    BURST,
-    FOLDER,
-    Grouping,
-    SplitSettings,
-    burst_groups,
-    group_by_key,
-    make_splits,
-    singleton_groups,
-)
+from semifine.data.splits import BURST, FOLDER, SplitSettings, make_splits
 from semifine.errors import UserError
 from semifine.fields import setting
 
@@ -90,7 +81,6 @@ def load(root: Path, settings: Settings) -> Catalog:
             f"paths are relative to the table's folder, or to data.root.{backslash_hint(paths)}"
         )
     label = np.array([class_ids[row.label] for row in rows], np.int64)
-    reader = FileReader(paths, [folder])
     catalog = Catalog(
         name=root.stem,
         class_names=class_names,
@@ -98,21 +88,17 @@ def load(root: Path, settings: Settings) -> Catalog:
         label=label,
         split=np.array([row.split for row in rows], np.uint8),
         truth=np.array([class_ids[row.truth] for row in rows], np.int64),
-        reader=reader,
+        reader=FileReader(paths, [folder]),
         root=folder,
         notes=tuple(case_variant_notes(class_names)),
     )
-    return make_splits(catalog, _group(rows, reader, settings), settings)
+    return make_splits(catalog, settings, lambda group_by: _group_keys(rows, group_by))
 
 
-def _group(rows: list[Row], reader: FileReader, settings: Settings) -> Grouping:
-    if settings.group_by is None:
-        return singleton_groups(len(rows))
-    if settings.group_by == BURST:
-        return burst_groups(reader, settings.burst_seconds)
-    if settings.group_by == FOLDER:
-        return group_by_key([os.path.dirname(path) or None for path in reader.paths], missing="no folder in their path")
-    return group_by_key([row.group or None for row in rows], missing=f"no value in the column '{settings.group_by}'")
+def _group_keys(rows: list[Row], group_by: str) -> tuple[list[str | None], str]:
+    if group_by == FOLDER:
+        return [os.path.dirname(row.path) or None for row in rows], "no folder in their path"
+    return [row.group or None for row in rows], f"no value in the column '{group_by}'"
 
 
 def read_rows(file: Path, group_column: str | None = None) -> Iterator[Row]:
