@@ -1,4 +1,4 @@
-"""The weak and the test view against torchvision."""
+"""Random and center crops agree with torchvision."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_image_without_a_fitting_box_falls_back_to_its_center() -> None:
 
 
 @pytest.mark.parametrize("size", [32, 45, 64])
-def test_test_view_equals_torchvision(size: int) -> None:
+def test_center_crop_equals_torchvision(size: int) -> None:
     arrays = [noise_image(*shape, seed=i) for i, shape in enumerate(SHAPES)]
     images = make_batch(arrays)
     ours = crop_and_resize(images, center_crop(images.table, size), size)
@@ -97,7 +97,7 @@ def test_test_view_equals_torchvision(size: int) -> None:
         assert (view - theirs).abs().max() < 0.1
 
 
-def test_test_view_is_near_the_antialiased_one_at_the_usual_shrink() -> None:
+def test_center_crop_is_close_to_the_antialiased_one_at_the_usual_shrink() -> None:
     """The store's shorter side is about 8/7 of the view's: antialiasing hardly shows."""
     array = smooth_image(64, 90)
     images = make_batch([array])

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 ROWS = np.arange(96) % 12
-VIEWS = ("weak", "strong", "moco_v1", "moco_v2", "test")
+VIEWS = ("weak", "strong", "moco_v1", "moco_v2")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,7 @@ def test_gpu_equals_cpu(store: SimpleNamespace, gpu_store: SimpleNamespace) -> N
     settings = AugmentSettings(size=64, mean=(0, 0, 0), std=(1 / 255, 1 / 255, 1 / 255))
     on_cpu = AugmentPipeline(store, settings, seed=0).augment(ROWS, VIEWS, step=1, stream="s")
     on_gpu = AugmentPipeline(gpu_store, settings, seed=0, device="cuda").augment(ROWS, VIEWS, step=1, stream="s")
-    for name in ("weak", "test"):
-        assert (on_cpu[name] - on_gpu[name].cpu()).abs().max() < 0.05
+    assert (on_cpu["weak"] - on_gpu["weak"].cpu()).abs().max() < 0.05
     for name in ("moco_v1", "moco_v2"):
         assert (on_cpu[name] - on_gpu[name].cpu()).abs().max() < 1, "a matrix product may be in TF32"
     # A last-bit difference can cross a threshold of an operation: rare pixels, not the image.
@@ -85,7 +84,7 @@ def test_compiled_kernels_agree_with_torch_on_the_cpu(comparison: str) -> None:
     COMPARISONS[comparison](torch.device("cuda", 0))
 
 
-@pytest.mark.parametrize(("view", "most"), [("weak", 4), ("strong", 14), ("moco_v1", 7), ("moco_v2", 10), ("test", 4)])
+@pytest.mark.parametrize(("view", "most"), [("weak", 4), ("strong", 14), ("moco_v1", 7), ("moco_v2", 10)])
 def test_a_view_costs_few_launches(store: SimpleNamespace, view: str, most: int) -> None:
     """Copies to the device among them: the host's time for a small network's step is the time of its launches."""
     pytest.importorskip("triton")

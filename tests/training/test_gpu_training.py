@@ -107,7 +107,7 @@ def test_storage_device_does_not_change_views(place: str) -> None:
     rows = np.arange(40)
     device = torch.device("cuda", 0)
     expected = AugmentPipeline(store.to(device), AugmentSettings(size=32), seed=0, device=device).augment(
-        rows, ("weak", "strong", "test"), 3, "s"
+        rows, ("weak", "strong"), 3, "s"
     )
     placed, sentence = place_store(store, place, device)  # type: ignore[arg-type]
     assert sentence
@@ -115,7 +115,7 @@ def test_storage_device_does_not_change_views(place: str) -> None:
     assert not placed.pixels.is_pinned()
     assert placed.pixels is not store.pixels or place == "disk"
     views = AugmentPipeline(placed, AugmentSettings(size=32), seed=0, device=device).augment(
-        rows, ("weak", "strong", "test"), 3, "s"
+        rows, ("weak", "strong"), 3, "s"
     )
     for name, view in expected.items():
         assert torch.equal(views[name], view), name

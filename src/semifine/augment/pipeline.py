@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from semifine.augment.color_jitter import MAX_SIGMA, apply_jitter, draw_jitter, gaussian_blur
-from semifine.augment.crops import center_crop, crop_and_resize, draw_crop
+from semifine.augment.crops import crop_and_resize, draw_crop
 from semifine.augment.image_batch import ImageBatch, ImageStore, ImageTable, IntArray, create_image_batch
 from semifine.augment.randaugment import apply_randaugment, draw_randaugment
 from semifine.augment.random_numbers import BatchRandom, create_generator
-from semifine.augment.settings import AugmentSettings
+from semifine.augment.settings import AugmentSettings, oversampling
 from semifine.errors import UserError
 
 Augmentation = Callable[[ImageBatch, BatchRandom, AugmentSettings], Tensor]
@@ -40,7 +39,7 @@ def augmentation_names() -> tuple[str, ...]:
 
     Example:
         >>> augmentation_names()
-        ('moco_v1', 'moco_v2', 'strong', 'test', 'weak')
+        ('moco_v1', 'moco_v2', 'strong', 'weak')
     """
     return tuple(sorted(_augmentations))
 
@@ -68,12 +67,6 @@ def strong(images: ImageBatch, random: BatchRandom, settings: AugmentSettings) -
     """RandAugment and Cutout on the whole image, then the weak augmentation."""
     crop = draw_crop(random, images.table, settings.crop_scale)
     return apply_randaugment(images, draw_randaugment(random, images.table), crop, settings.size)
-
-
-@register_augmentation("test")
-def test(images: ImageBatch, random: BatchRandom, settings: AugmentSettings) -> Tensor:  # noqa: ARG001
-    """Resize and center crop; not random."""
-    return crop_and_resize(images, center_crop(images.table, settings.size), settings.size)
 
 
 @dataclass(frozen=True)
@@ -109,11 +102,6 @@ def _moco(images: ImageBatch, random: BatchRandom, size: int, recipe: MoCoRecipe
     draw, width = random.uniform(2).T
     sigma = np.where(draw < recipe.blur_probability, MIN_SIGMA + width * (MAX_SIGMA - MIN_SIGMA), 0)
     return gaussian_blur(apply_jitter(crop_and_resize(images, crop, size), jitter), sigma)
-
-
-MAX_SHRINK = 1.5
-"""If the median image of the store is shrunk by more, samples are averaged against aliasing."""
-MAX_OVERSAMPLE = 4
 
 
 class AugmentPipeline:
@@ -207,5 +195,4 @@ def _oversample(table: ImageTable, size: int) -> int:
     """Number of samples along each axis that are averaged per pixel: one number for all images of the store, so that
     a view does not depend on the other images of its batch."""
     shorter = np.minimum(table.height, table.width)
-    shrink = float(np.median(shorter[shorter > 0])) / size if shorter.any() else 1.0
-    return min(max(1, ceil(shrink / MAX_SHRINK)), MAX_OVERSAMPLE)
+    return oversampling(float(np.median(shorter[shorter > 0])), size) if shorter.any() else 1

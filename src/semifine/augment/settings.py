@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import ceil
 from typing import Any
 
 from semifine.errors import UserError
@@ -48,3 +49,18 @@ class AugmentSettings(AugmentOptions):
             raise UserError(f"size must be positive, not {self.size}.")
         if min(self.std) <= 0:
             raise UserError(f"std must be positive, not {self.std}.")
+
+
+MAX_SHRINK = 1.5
+"""If images are shrunk by more, several samples per pixel are averaged against aliasing."""
+MAX_OVERSAMPLE = 4
+
+
+def oversampling(shorter_side: float, size: int) -> int:
+    """Returns the number of samples along each axis that are averaged per pixel if images are resized to ``size``.
+
+    Example:
+        >>> oversampling(256, 224), oversampling(1024, 224)
+        (1, 4)
+    """
+    return min(max(1, ceil(shorter_side / size / MAX_SHRINK)), MAX_OVERSAMPLE)

@@ -15,11 +15,12 @@ from torch.nn.functional import interpolate
 
 from semifine.augment.crops import center_crop, crop_and_resize
 from semifine.augment.image_batch import CHANNELS, ImageTable, create_image_batch
+from semifine.augment.settings import oversampling
 from semifine.data.decode import Pixels, shrunk_size, try_decode_file
 from semifine.data.decode_pool import PackedImages, Reasons, decode_in_processes, pack_images, supports_processes
 from semifine.data.store import ImageStore
 from semifine.inference.network import ImageClassifier, InferenceNetwork
-from semifine.inference.preprocess import DecodedGroup, batched, decode_batches, oversampling
+from semifine.inference.preprocess import DecodedGroup, batched, decode_batches
 
 MAX_PIXELS = 1_000_000
 """Larger images, which take long to upload, are shrunk by the process that decodes them."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from semifine.augment.settings import oversampling
 from semifine.data.decode import Pixels, try_decode_file
 from semifine.data.parallel import map_in_order, usable_cores
 
@@ -95,11 +95,6 @@ def batched(items: Iterable[ItemT], size: int) -> Iterator[list[ItemT]]:
         yield batch
 
 
-MAX_SHRINK = 1.5
-"""Images that are shrunk by more are oversampled against aliasing."""
-MAX_OVERSAMPLE = 4
-
-
 def center_crop_array(pixels: Pixels, size: int) -> Pixels:
     """Resizes the shorter side of an image ``(H, W, 3)`` to ``size`` and crops the central square.
 
@@ -115,11 +110,6 @@ def center_crop_array(pixels: Pixels, size: int) -> Pixels:
     if oversample > 1:
         square = square.reshape(size, oversample, size, oversample, 3).mean(axis=(1, 3))
     return (square + np.float32(0.5)).astype(np.uint8)
-
-
-def oversampling(shorter: int, size: int) -> int:
-    """Number of samples along each axis that are averaged for one pixel."""
-    return min(max(1, ceil(shorter / size / MAX_SHRINK)), MAX_OVERSAMPLE)
 
 
 def _sample_points(extent: int, shorter: int, size: int, oversample: int) -> NDArray[np.float64]:
