@@ -28,7 +28,7 @@ def test_devices_with_a_single_slurm_task_is_an_error(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("precision", ["auto", "bf16", "fp16", "fp32"])
-def test_inference_on_a_cpu_after_fp16_training(precision: str) -> None:
+def test_inference_on_a_cpu_after_training_in_any_precision(precision: str) -> None:
     device, autocast = inference_device("cpu", precision)
     assert device.type == "cpu"
     with autocast():
@@ -36,7 +36,7 @@ def test_inference_on_a_cpu_after_fp16_training(precision: str) -> None:
     assert product.dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
 
 
-def test_run_with_several_devices_can_be_loaded_on_one(tmp_path: Path) -> None:
+def test_multi_gpu_run_can_be_loaded_on_a_cpu(tmp_path: Path) -> None:
     fit(tiny_settings("supervised", iterations=2), tmp_path / "run")
     before = semifine.load(tmp_path / "run", device="cpu").evaluate()
     file = tmp_path / "run" / "settings.yaml"
