@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from semifine.soft_labels import SoftLabelSelector
 
 
-# Loaded on first use, so that `import semifine` and `semifine --help` need not wait for torch.
-_WHERE = {
+# Imported on first use, so that `import semifine` and `semifine --help` do not wait for torch.
+_LAZY = {
     "fit": ("semifine.api", "fit"),
     "load": ("semifine.inference.model", "load"),
     "Run": ("semifine.runs.run", "Run"),
@@ -30,11 +30,11 @@ __all__ = ["Run", "SoftLabelSelector", "TrainedModel", "UserError", "__version__
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _LAZY:
         raise AttributeError(f"module 'semifine' has no attribute '{name}'")
-    module, attribute = _WHERE[name]
+    module, attribute = _LAZY[name]
     return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # what is not loaded yet, too
+    return sorted({*globals(), *__all__})  # with the names that are not imported yet

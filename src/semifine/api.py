@@ -1,4 +1,4 @@
-"""Training from Python."""
+"""The Python interface for training."""
 
 from __future__ import annotations
 
@@ -23,14 +23,27 @@ def fit(
     quiet: bool = False,
     **settings: Any,
 ) -> TrainedModel:
-    """Trains a classifier in the folder ``out`` and opens the finished run.
+    """Trains a classifier and opens the finished run.
 
-    ``data``, ``method`` and ``settings`` are those of the command line: ``iterations=500``,
-    ``method={"name": "soc", "alpha": 4}``, ``data={"source": "semi_cub:/data/cub", "unlabeled": "inout"}``.
-    A method of your own is named by its file: ``method="my_method.py"``.
+    Args:
+        data: A folder, a table or a data source; with its settings as a dictionary with the key ``source``.
+        method: Name of a method or path of a method file; with its settings as a dictionary with the key ``name``.
+        out: Folder of the run.
+        preset: One or several presets, of which later ones override earlier ones.
+        resume: Continues the run in ``out``.
+        quiet: Prints no progress.
+        settings: Training settings, such as ``iterations=500``.
+
+    Returns:
+        The trained model.
+
+    Example:
+        >>> model = fit("photos", {"name": "soc", "alpha": 4}, out="runs/birds", iterations=500)  # doctest: +SKIP
+        >>> model.evaluate()["top1"]  # doctest: +SKIP
+        61.2
     """
     presets = [preset] if isinstance(preset, str) else preset
-    own = flatten({"data": str(data) if isinstance(data, Path) else data, "method": method, **settings})
-    resolved, dataset = open_and_resolve([*(read_preset(name) for name in presets), own])
+    given = flatten({"data": str(data) if isinstance(data, Path) else data, "method": method, **settings})
+    resolved, dataset = open_and_resolve([*(read_preset(name) for name in presets), given])
     fit_run(resolved, Path(out), dataset=dataset, resume=resume, display=Display(quiet=quiet))
     return load(out, device=resolved.train.device)

@@ -6,8 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -53,24 +52,17 @@ def resolve_precision(precision: str, device: str) -> str:
     return precision
 
 
-def inference_device(device: str, precision: str) -> tuple[torch.device, Autocast]:
-    """Returns the device for a trained network and the autocast context it was trained with.
-
-    Falls back to float32 if the device does not support the precision of the training run.
+def inference_device(device: str) -> torch.device:
+    """Returns the device for a trained network; allows TF32 matrix products on a GPU.
 
     Example:
-        >>> device, autocast = inference_device("cpu", "fp32")
-        >>> with autocast():
-        ...     torch.ones(2, device=device).dtype
-        torch.float32
+        >>> inference_device("cpu")
+        device(type='cpu')
     """
-    kind = resolve_device(device)
-    if kind == "cuda":
+    resolved = torch.device(resolve_device(device))
+    if resolved.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    precision = resolve_precision("auto" if precision == "fp16" and kind == "cpu" else precision, kind)
-    if precision == "fp32":
-        return torch.device(kind), nullcontext
-    return torch.device(kind), partial(torch.autocast, kind, torch.bfloat16 if precision == "bf16" else torch.float16)
+    return resolved
 
 
 def process_rank() -> int:

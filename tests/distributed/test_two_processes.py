@@ -72,9 +72,7 @@ def test_result_contains_the_number_of_processes(runs: Path) -> None:
 
 @pytest.mark.parametrize("processes", [1, 4])
 def test_run_of_two_processes_resumes_with_one_and_four(processes: int, runs: Path) -> None:
-    assert outcome(runs, "stopped")["codes"] == [128 + signal.SIGTERM, 0], (
-        "only the first exit code names the signal"
-    )
+    assert outcome(runs, "stopped")["codes"] == [128 + signal.SIGTERM, 0], "only the first exit code names the signal"
     assert state(runs / "stopped")["step"] == 20
     resumed = runs / f"resumed-by-{processes}"
     assert outcome(runs, resumed.name)["codes"] == [0] * processes

@@ -1,4 +1,4 @@
-"""``semifine experiment``, ``reproduce`` and ``list experiments`` as a user runs them, with as few steps as can be."""
+"""``semifine experiment``, ``reproduce`` and ``list experiments`` with very few steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TINY = ["--budget", "1", "--device", "cpu"]
 
 
 class RunHere:
-    """A run in this process: what is tested is the same, and torch need not be imported again for each run."""
+    """Executes a run in this process, because importing torch for each run is slow."""
 
     def __init__(self, command: list[str], **_: Any) -> None:
         assert command[1:3] == ["-m", "semifine"]
@@ -40,7 +40,7 @@ class RunHere:
 
 @pytest.fixture
 def _runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a few images of the embedded set, which the tables are planned for as a whole."""
+    """Runs in this process on a few images of the synthetic data set."""
     real, few = loading.source_defaults, {"synthetic": FEW_IMAGES}
     monkeypatch.setattr(loading, "source_defaults", lambda source: {**real(source), **few.get(source, {})})
     monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=RunHere, STDOUT=subprocess.STDOUT))
@@ -53,7 +53,7 @@ def read_table(out: Path) -> list[dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_runs_here")
-def test_table1_has_all_its_rows_and_is_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table1_is_complete_and_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "table1", "--seeds", "1", "--out", str(tmp_path), *TINY]
     assert main(command) == 0
     printed = capsys.readouterr().out
@@ -77,9 +77,7 @@ def test_table1_has_all_its_rows_and_is_not_run_again(tmp_path: Path, capsys: py
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_runs_here")
-def test_a_curriculum_hands_its_labels_on_and_has_one_summary(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_curriculum_passes_labels_on_and_writes_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiment", "curriculum", "--out", str(tmp_path), *TINY]) == 0
     summary = read_json(tmp_path / "summary-curriculum.json")
     rounds = [f"curriculum-{number}" for number in range(1, ROUNDS + 1)]
@@ -95,7 +93,7 @@ def test_a_curriculum_hands_its_labels_on_and_has_one_summary(
 
 
 @pytest.mark.usefixtures("_runs_here")
-def test_a_row_of_a_table_runs_by_its_name(tmp_path: Path) -> None:
+def test_run_a_table_row_by_name(tmp_path: Path) -> None:
     name = "table2/synthetic/scratch/soc,map=fixed,k=25"
     assert main(["experiment", name, "--out", str(tmp_path), *TINY]) == 0
     written = read_settings_file(tmp_path / "soc,map=fixed,k=25" / "settings.yaml")
@@ -104,7 +102,7 @@ def test_a_row_of_a_table_runs_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_runs_here")
-def test_a_failed_run_is_in_the_table_with_its_reason(
+def test_table_contains_the_reason_of_a_failed_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def popen(command: list[str], stdout: Any, **_: Any) -> RunHere | SimpleNamespace:
@@ -124,7 +122,7 @@ def test_a_failed_run_is_in_the_table_with_its_reason(
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of somebody's photos, whose unlabeled ones nobody has named."""
+    """A folder of photos without true classes of the unlabeled ones."""
     folder = tmp_path_factory.mktemp("own") / "my birds"
     few = {key.removeprefix("data."): int(str(value)) for key, value in FEW_IMAGES.items()}
     write_folder(load_catalog("synthetic", synthetic.Settings(**few)), folder)  # type: ignore[arg-type]
@@ -135,9 +133,7 @@ OWN = ["--profile", "small", "--seeds", "1", "--methods", "oracle", "soc"]
 
 
 @pytest.mark.usefixtures("_runs_here")
-def test_a_row_that_the_data_cannot_have_is_no_failure(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unavailable_row_is_no_failure(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "table1", "--dataset", str(photos), "--out", str(tmp_path), *TINY]
     assert main([*command, *OWN]) == 0
     printed = capsys.readouterr().out
@@ -156,14 +152,14 @@ def test_a_row_that_the_data_cannot_have_is_no_failure(
 
 
 @pytest.mark.usefixtures("_runs_here")
-def test_settings_of_the_data_reach_every_run_and_are_told(
+def test_data_settings_apply_to_all_runs_and_are_noted(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Labels that are not used are a truth that is known, so there is an oracle."""
+    """Unused labels are known true classes, so the oracle is available."""
     command = ["reproduce", "table1", "--dataset", str(photos), "--out", str(tmp_path), *TINY, *OWN]
     assert main([*command, "--labels-per-class", "2", "--data.val-share=0.5"]) == 0
-    told = capsys.readouterr().out
-    assert "- data my birds, data.labels_per_class 2, data.val_share 0.5, profile small" in told
+    message = capsys.readouterr().out
+    assert "- data my birds, data.labels_per_class 2, data.val_share 0.5, profile small" in message
     for name in ("oracle", "soc"):
         written = read_settings_file(tmp_path / "scratch-in" / "seed-0" / name / "settings.yaml")
         assert (written["data.labels_per_class"], written["data.val_share"]) == (2, 0.5)
@@ -172,7 +168,7 @@ def test_settings_of_the_data_reach_every_run_and_are_told(
 
 
 @pytest.mark.usefixtures("_runs_here")
-def test_a_row_runs_by_its_name_on_own_photos(photos: Path, tmp_path: Path) -> None:
+def test_run_a_table_row_on_own_photos(photos: Path, tmp_path: Path) -> None:
     name = "table2/folder/scratch/soc,alpha=2.0"
     command = ["experiment", name, "--dataset", str(photos), "--profile", "small", "--out", str(tmp_path), *TINY]
     assert main(command) == 0
@@ -189,14 +185,14 @@ def test_a_row_runs_by_its_name_on_own_photos(photos: Path, tmp_path: Path) -> N
         ("--data.unlabeled-per-class few", "data.unlabeled_per_class must be a whole number"),
     ],
 )
-def test_settings_that_would_make_another_table_are_refused(
+def test_fixed_settings_are_errors(
     option: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["reproduce", "table1", "--out", str(tmp_path / "out"), *option.split()]) == 2
     assert problem in capsys.readouterr().err
 
 
-def test_every_listed_experiment_is_one_that_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_listed_experiments_can_be_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "experiments", "--plain"]) == 0
     listed = capsys.readouterr().out.split("\n")[:-1]
     assert len(listed) == len(set(listed)) == 178
@@ -222,27 +218,27 @@ def test_every_listed_experiment_is_one_that_can_be_run(capsys: pytest.CaptureFi
         ("cnn", "Unknown recipe 'cnn'. Valid ones: "),
     ],
 )
-def test_a_wrong_experiment_is_one_sentence(
+def test_wrong_experiment_gives_one_sentence(
     arguments: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["experiment", *arguments.split(), "--out", str(tmp_path / "out")]) == 2
-    told = capsys.readouterr().err
-    assert problem in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert problem in message
+    assert message.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("profile", "cores", "expected"), [("small", 2, 2), ("small", 64, 4), ("lite0", 64, 1), ("paper", 2, 1)]
 )
-def test_small_networks_on_a_cpu_run_one_a_core(
+def test_small_networks_on_a_cpu_use_one_core_per_run(
     monkeypatch: pytest.MonkeyPatch, profile: str, cores: int, expected: int
 ) -> None:
     monkeypatch.setattr(parallel, "usable_cores", lambda: cores)
     assert reproduce._runs_at_once(profile, "cpu") == expected
 
 
-def test_grids_of_different_photos_have_different_folders() -> None:
+def test_folder_name_contains_the_data_set() -> None:
     from semifine.cli.reproduce import _folder_name
 
     assert _folder_name("semi_cub:/data/cub") == "semi_cub"

@@ -1,4 +1,4 @@
-"""Runs that find no memory beside others: played by processes that only pretend."""
+"""Runs that exhaust the memory together, with simulated processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SENTENCE = f"semifine: {OutOfMemory('GPU', 'lower --batch-size')}\n"
 
 
 class Machine:
-    """Holds the memory that the pretended runs share."""
+    """Simulated memory that the runs share."""
 
     def __init__(self, memory: int, words: str = SENTENCE) -> None:
         self.memory = memory
@@ -70,36 +70,36 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def play(machine: Machine, names: list[str], out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Job], list[str]]:
     monkeypatch.setattr(scheduler.subprocess, "Popen", machine.start)
     jobs = [Job(Stage(name, {"iterations": 1}), out) for name in names]
-    said: list[str] = []
-    run_jobs(jobs, at_once=3, options=(), on_change=lambda: None, log=said.append)
-    return jobs, said
+    logged: list[str] = []
+    run_jobs(jobs, at_once=3, options=(), on_change=lambda: None, log=logged.append)
+    return jobs, logged
 
 
 @pytest.mark.parametrize("words", [SENTENCE, CUDA_ERROR])
-def test_a_run_without_memory_waits_and_runs_with_fewer(
+def test_run_without_memory_waits_for_fewer_parallel_runs(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = Machine(memory=3, words=words)
     machine.sizes["large"] = 2
-    jobs, said = play(machine, ["a", "large", "b", "c", "d"], tmp_path, monkeypatch)
+    jobs, logged = play(machine, ["a", "large", "b", "c", "d"], tmp_path, monkeypatch)
     assert [job.state for job in jobs] == [State.DONE] * 5, [job.reason for job in jobs]
-    told = "the memory did not suffice beside the other runs, so it waits; from now on at most 2 run at once"
-    assert said == [f"{tmp_path / 'large'}: {told}"]
+    message = "the memory did not suffice beside the other runs, so it waits; from now on at most 2 run at once"
+    assert logged == [f"{tmp_path / 'large'}: {message}"]
     assert machine.most_at_once == 3
 
 
-def test_only_a_run_that_fails_alone_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_fails_if_it_lacks_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(memory=3, words=CUDA_ERROR)
     machine.sizes["huge"] = 4
-    jobs, said = play(machine, ["huge", "a", "b"], tmp_path, monkeypatch)
+    jobs, logged = play(machine, ["huge", "a", "b"], tmp_path, monkeypatch)
     huge, *others = jobs
     assert huge.state is State.FAILED
     assert huge.reason == "torch.AcceleratorError: CUDA error: out of memory"
     assert all(job.state is State.DONE for job in others)
-    assert 1 <= len(said) <= 2
+    assert 1 <= len(logged) <= 2
 
 
-def test_what_the_system_kills_beside_others_waits_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_run_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(memory=3, words="")
     machine.exit_code = -signal.SIGKILL
     machine.sizes["large"] = 3
@@ -107,11 +107,11 @@ def test_what_the_system_kills_beside_others_waits_too(tmp_path: Path, monkeypat
     assert [job.state for job in jobs] == [State.DONE, State.DONE]
 
 
-def test_another_failure_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_failures_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(memory=3, words="semifine: the loss is not finite\n")
     machine.exit_code = UserError.exit_code
     machine.sizes["bad"] = 3
-    jobs, said = play(machine, ["bad", "a"], tmp_path, monkeypatch)
+    jobs, logged = play(machine, ["bad", "a"], tmp_path, monkeypatch)
     assert [job.state for job in jobs] == [State.FAILED, State.DONE]
     assert jobs[0].reason == "the loss is not finite"
-    assert not said
+    assert not logged

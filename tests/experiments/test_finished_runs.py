@@ -1,4 +1,4 @@
-"""A run that lies in a stage's folder counts only if it is the stage's run."""
+"""An existing run is used for a stage only if its settings match."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = Conditions("synthetic", profile="small", budget="tiny")
 
 
 def write_run(stage: Stage, column: Path, **changed: Any) -> Path:
-    """The settings of a stage that was run; where labels came from a stage, ``changed`` says so."""
+    """Writes the settings of a finished stage, with some of them changed."""
     folder = column / stage.name
     folder.mkdir(parents=True, exist_ok=True)
     named = {"weights": stage.weights, "method.teacher": stage.teacher}
@@ -34,7 +34,7 @@ def edit(file: Path, **values: Any) -> None:
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **values}))
 
 
-def test_the_same_run_is_done_and_how_it_was_computed_does_not_matter(tmp_path: Path) -> None:
+def test_run_with_other_runtime_settings_matches(tmp_path: Path) -> None:
     (stage,) = plan_stages("soc", SMALL)
     write_run(stage, tmp_path, device="cpu", compile="off", evaluate_every=7)
     job = Job(stage, tmp_path)
@@ -46,26 +46,26 @@ def test_the_same_run_is_done_and_how_it_was_computed_does_not_matter(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "message"),
     [
         (replace(SMALL, budget="80"), "iterations = 400, but this command needs 80"),
         (replace(SMALL, seed=3), "seed = 0, but this command needs 3"),
         (replace(SMALL, profile="lite0"), "batch_size = 16, but this command needs 32"),
     ],
 )
-def test_the_run_of_another_grid_is_told_with_its_folder(other: Conditions, told: str, tmp_path: Path) -> None:
+def test_run_of_other_conditions_is_an_error(other: Conditions, message: str, tmp_path: Path) -> None:
     (stage,) = plan_stages("soc", SMALL)
     file = write_run(stage, tmp_path)
     before = file.read_bytes()
     (changed,) = plan_stages("soc", other)
-    with pytest.raises(UserError, match=told) as error:
+    with pytest.raises(UserError, match=message) as error:
         mark_finished([Job(changed, tmp_path)])
     assert str(error.value).startswith(f"{tmp_path / 'soc'} contains a run with ")
     assert "choose another --out" in str(error.value)
     assert file.read_bytes() == before
 
 
-def test_a_variant_is_told_by_its_own_key(tmp_path: Path) -> None:
+def test_error_names_the_changed_method_setting(tmp_path: Path) -> None:
     (stage,) = plan_stages("soc", SMALL)
     write_run(stage, tmp_path)
     (changed,) = plan_stages("soc", SMALL, {"method.alpha": 2.0})
@@ -73,7 +73,7 @@ def test_a_variant_is_told_by_its_own_key(tmp_path: Path) -> None:
         check_same_settings(changed, tmp_path)
 
 
-def test_a_published_data_set_may_move_and_somebodys_photos_may_not(tmp_path: Path) -> None:
+def test_published_data_sets_may_move_and_own_photos_may_not(tmp_path: Path) -> None:
     for source, problem in (
         ("semi_cub", None),
         ("folder", r"data\.source = folder:PATH, but this command needs folder:"),
@@ -90,7 +90,7 @@ def test_a_published_data_set_may_move_and_somebodys_photos_may_not(tmp_path: Pa
                 check_same_settings(stage, tmp_path / source)
 
 
-def test_a_grid_may_move_as_a_whole(tmp_path: Path) -> None:
+def test_output_folder_may_move(tmp_path: Path) -> None:
     for recipe in ("moco+soc", "self_training", "curriculum"):
         for stage in plan_stages(recipe, SMALL):
             labels = {"labels": str(tmp_path / "old" / f"{stage.name}-{LABELS}")} if stage.labels else {}
@@ -101,7 +101,7 @@ def test_a_grid_may_move_as_a_whole(tmp_path: Path) -> None:
             check_same_settings(stage, tmp_path / "new")
 
 
-def test_another_file_of_weights_is_another_run(tmp_path: Path) -> None:
+def test_other_weights_file_is_an_error(tmp_path: Path) -> None:
     inat = Conditions("synthetic", "inat", profile="paper", weights="/here/inat_resnet50.pth")
     (stage,) = plan_stages("soc", inat)
     write_run(stage, tmp_path)
@@ -110,7 +110,7 @@ def test_another_file_of_weights_is_another_run(tmp_path: Path) -> None:
         check_same_settings(plan_stages("soc", replace(inat, weights="/here/other.pth"))[0], tmp_path)
 
 
-def test_a_result_without_settings_is_not_taken_for_a_run(tmp_path: Path) -> None:
+def test_result_without_settings_is_an_error(tmp_path: Path) -> None:
     (stage,) = plan_stages("soc", SMALL)
     job = Job(stage, tmp_path)
     job.folder.path.mkdir()
@@ -119,8 +119,8 @@ def test_a_result_without_settings_is_not_taken_for_a_run(tmp_path: Path) -> Non
         mark_finished([job])
 
 
-def test_the_committed_table_is_what_the_recipes_give(tmp_path: Path) -> None:
-    """Without MoCo, whose steps would need the images to be counted: they are not part of the project."""
+def test_committed_table_matches_the_recipes(tmp_path: Path) -> None:
+    """Excludes MoCo, whose number of steps depends on images that are not part of the repository."""
     table = ROOT / "benchmarks" / "results" / "semi-cub-table1"
     conditions = Conditions(f"semi_cub:{tmp_path}", "imagenet", profile="lite0", budget="3000")
     recipes = ("oracle", "pseudo_label", "curriculum", "fixmatch", "flexmatch", "self_training", "soc")

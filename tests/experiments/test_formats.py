@@ -1,4 +1,4 @@
-"""Filled tables as the paper lays them out, in Markdown, CSV and LaTeX."""
+"""Tables in Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cells() -> Cells:
 
 
 def empty(table: Table, data: str) -> Cells:
-    """No run is done, and the paper's numbers are known."""
+    """Returns cells without finished runs, with the numbers of the paper."""
     published = read_shipped("published.yaml")[data].get(table.name, {})
     return {
         (row.title, init): Cell([], [], published.get(init, {}).get(row.title))
@@ -57,7 +57,7 @@ def test_markdown_has_the_papers_groups_and_columns() -> None:
     assert lines[-1] == "- a note"
 
 
-def test_csv_has_a_line_for_each_row_and_start() -> None:
+def test_csv_has_a_line_per_row_and_init() -> None:
     lines = list(csv.DictReader(io.StringIO(as_csv(small_table(), INITS, cells()))))
     assert [(line["row"], line["seeds"], line["top1"], line["failure"]) for line in lines] == [
         ("MoCo", "0", "", ""),

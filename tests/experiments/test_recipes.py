@@ -1,4 +1,4 @@
-"""Published settings, and how profile and budget change them."""
+"""Published settings and their changes by profile and budget."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PASSES = {
 
 
 def pretend_unlabeled(monkeypatch: pytest.MonkeyPatch, images: int) -> None:
-    """As if the embedded set had as many unlabeled images as another one."""
+    """Pretends that the synthetic data set has a number of unlabeled images."""
     monkeypatch.setattr("semifine.experiments.recipes.count_unlabeled", lambda _: images)
 
 
@@ -65,7 +65,7 @@ PUBLISHED = {
 
 
 # The same for all starts: schedule, Nesterov, decay_exempt, ema, mu
-OPTIMISERS = {
+OPTIMIZERS = {
     "supervised": ("half_cosine", False, "none", 0.0, None),
     "oracle": ("half_cosine", False, "none", 0.0, None),
     "pseudo_label": ("half_cosine", False, "none", 0.0, 1),
@@ -102,7 +102,7 @@ def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str, mon
     pretend_unlabeled(monkeypatch, 26_640)
     train = resolve([compose(recipe, Conditions("synthetic", init))]).train
     assert (train.iterations, train.batch_size, train.lr, train.weight_decay) == PUBLISHED[recipe, init]
-    schedule, nesterov, decay_exempt, ema, mu = OPTIMISERS[recipe]
+    schedule, nesterov, decay_exempt, ema, mu = OPTIMIZERS[recipe]
     assert (train.schedule, train.nesterov, train.decay_exempt, train.ema) == (schedule, nesterov, decay_exempt, ema)
     assert train.mu == mu or mu is None, "None: the method sees no unlabeled images"
     horizon, warmup = SCHEDULES.get((recipe, init), (None, 0.0))
@@ -111,9 +111,7 @@ def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str, mon
 
 
 @pytest.mark.parametrize(("recipe", "init"), [pair for pair in PUBLISHED if pair[0] not in ("moco", "oracle")])
-def test_after_moco_nothing_changes_but_what_is_published(
-    recipe: str, init: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_moco_only_published_settings_change(recipe: str, init: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_unlabeled(monkeypatch, 26_640)
     conditions = Conditions("synthetic", init)
     if (recipe, init) not in AFTER_MOCO:
@@ -122,7 +120,7 @@ def test_after_moco_nothing_changes_but_what_is_published(
     train = resolve([compose(recipe, conditions, after_moco=True)]).train
     numbers = (train.iterations, train.lr, train.weight_decay, train.horizon, train.warmup)
     assert numbers == AFTER_MOCO[recipe, init]
-    assert (train.schedule, train.nesterov, train.decay_exempt, train.ema) == OPTIMISERS[recipe][:4]
+    assert (train.schedule, train.nesterov, train.decay_exempt, train.ema) == OPTIMIZERS[recipe][:4]
 
 
 @pytest.mark.parametrize(
@@ -176,13 +174,13 @@ def test_a_pass_sees_all_unlabeled_images_and_no_others() -> None:
         assert count_unlabeled(Conditions("synthetic", unlabeled=unlabeled)) == len(catalog.rows(Split.UNLABELED))
 
 
-def test_what_is_chosen_about_the_data_is_in_every_run_and_counts() -> None:
+def test_data_settings_are_in_every_run() -> None:
     conditions = Conditions("synthetic", profile="small", data_settings=(("unlabeled_per_class", "9"),))
     assert count_unlabeled(conditions) == 9 * 40
     assert compose("soc", conditions)["data.unlabeled_per_class"] == "9"
 
 
-def test_a_data_set_smaller_than_a_batch_still_takes_a_step_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_set_smaller_than_a_batch_gives_one_step_per_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_unlabeled(monkeypatch, 100)
     assert compose("moco", PAPER)["iterations"] == 800
 
@@ -203,7 +201,7 @@ SEMI_CUB = {
 
 
 @pytest.mark.parametrize("recipe", SEMI_CUB)
-def test_the_table_on_semi_cub_keeps_its_numbers(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_semi_cub_table(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_unlabeled(monkeypatch, 3885)
     conditions = Conditions("semi_cub:/data", "imagenet", profile="lite0", budget="3000")
     settings = compose(recipe, conditions)
@@ -223,7 +221,7 @@ def test_every_composition_is_a_valid_run(recipe: str, init: str, profile: str, 
     resolved = resolve([compose(recipe, conditions)])
     assert resolved.train.seed == 2
     assert resolved.data_settings.unlabeled == unlabeled
-    assert resolved.train.supervised_warmup == 0, "what the embedded set suggests is no part of a recipe"
+    assert resolved.train.supervised_warmup == 0, "the preset of the data set is no part of a recipe"
 
 
 def test_a_budget_scales_all_steps_alike() -> None:
@@ -246,7 +244,7 @@ def test_a_budget_scales_all_steps_alike() -> None:
         ("curriculum", EXPERTS, False, 100),
     ],
 )
-def test_a_whole_budget_is_evaluated_as_often_as_published(
+def test_full_budget_has_the_published_evaluation_interval(
     recipe: str, conditions: Conditions, after_moco: bool, interval: int
 ) -> None:
     assert compose(recipe, conditions, after_moco)["evaluate_every"] == interval
@@ -261,12 +259,12 @@ def test_small_profiles_give_methods_with_two_views_equal_steps() -> None:
 
 
 @pytest.mark.parametrize("budget", ["huge", "0", "-5", "1.5"])
-def test_a_wrong_budget_is_named(budget: str) -> None:
+def test_wrong_budget_is_an_error(budget: str) -> None:
     with pytest.raises(UserError, match="budget must be one of full, small, tiny"):
         compose("soc", Conditions("synthetic", budget=budget))
 
 
-def test_the_named_budgets_are_taken() -> None:
+def test_named_budgets() -> None:
     assert [budget_factor(Conditions("synthetic", budget=name)) for name in BUDGETS] == [1.0, 3000 / 4e5, 400 / 4e5]
 
 

@@ -1,4 +1,4 @@
-"""Many runs: their order, failures, and going on after a stop."""
+"""Order, failures and resuming of many runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings(method: str, **more: Any) -> dict[str, Any]:
     return {**flat, "method.name": method}
 
 
-def test_a_student_waits_for_its_teacher_and_what_is_done_is_not_run_again(tmp_path: Path) -> None:
+def test_student_waits_for_its_teacher_and_finished_runs_are_kept(tmp_path: Path) -> None:
     stages = [Stage("student", settings("self_training"), teacher="teacher"), Stage("teacher", settings("supervised"))]
     jobs = [Job(stage, tmp_path) for stage in stages]
     order: list[str] = []
@@ -47,7 +47,7 @@ def test_a_student_waits_for_its_teacher_and_what_is_done_is_not_run_again(tmp_p
     assert {job.stage.name: job.folder.result.stat().st_mtime_ns for job in again} == times
 
 
-def test_a_failure_has_its_reason_and_takes_only_those_that_need_it(tmp_path: Path) -> None:
+def test_failure_has_a_reason_and_fails_only_dependent_jobs(tmp_path: Path) -> None:
     jobs = [
         Job(Stage("teacher", settings("supervised", backbone="no_such_net")), tmp_path),
         Job(Stage("student", settings("self_training"), teacher="teacher"), tmp_path),
@@ -62,13 +62,13 @@ def test_a_failure_has_its_reason_and_takes_only_those_that_need_it(tmp_path: Pa
     assert student.state is State.FAILED
     assert student.reason == "needs teacher, which failed"
     assert other.state is State.DONE
-    told = console.export_text()
-    assert "no_such_net" in told
-    assert told.count("done") == 1
+    message = console.export_text()
+    assert "no_such_net" in message
+    assert message.count("done") == 1
 
 
 @pytest.mark.slow
-def test_a_stopped_recipe_goes_on_at_the_stage_and_step_it_had_reached(tmp_path: Path) -> None:
+def test_stopped_recipe_resumes_at_its_stage_and_step(tmp_path: Path) -> None:
     steps = 150
     long = {"iterations": steps, "save_every": steps, "evaluate_every": steps, "log_every": 1}
     stages = [

@@ -1,4 +1,4 @@
-"""Recipes of several runs: their order, what they share, and what they hand on."""
+"""Recipes of several runs: order, shared stages, starting weights and labels."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_stages_come_in_the_order_of_their_needs() -> None:
             seen.add(stage.name)
 
 
-def test_moco_is_fine_tuned_or_goes_on_with_another_method() -> None:
+def test_moco_is_followed_by_supervised_or_another_method() -> None:
     assert names("moco") == ["moco", "moco+supervised"]
     assert names("moco+soc") == ["moco", "moco+soc"]
     assert plan_stages("moco+soc", SCRATCH)[-1].weights == "moco"
 
 
-def test_a_student_starts_as_the_regime_says_and_learns_from_the_supervised_network() -> None:
+def test_student_has_the_starting_weights_and_the_supervised_teacher() -> None:
     *_, student = plan_stages("self_training", IMAGENET)
     assert (student.teacher, student.weights) == ("supervised", None)
     assert student.settings["pretrained"] is True
@@ -57,7 +57,7 @@ def test_a_student_starts_as_the_regime_says_and_learns_from_the_supervised_netw
     assert (student.teacher, student.weights) == ("moco+supervised", "moco")
 
 
-def test_curriculum_rounds_take_growing_shares_and_begin_anew() -> None:
+def test_curriculum_rounds_use_growing_shares_and_the_initial_weights() -> None:
     first, *rounds = plan_stages("curriculum", IMAGENET)
     assert first.name == "supervised"
     assert [stage.labels.share for stage in rounds if stage.labels] == [0.2, 0.4, 0.6, 0.8, 1.0]
@@ -66,21 +66,21 @@ def test_curriculum_rounds_take_growing_shares_and_begin_anew() -> None:
     assert all(stage.settings["pretrained"] is True and stage.weights is None for stage in rounds)
 
 
-def test_curriculum_of_the_released_code_is_its_last_round_without_new_labels() -> None:
+def test_curriculum_of_the_official_code_is_the_last_round_without_new_labels() -> None:
     (only,) = plan_stages("curriculum-official-code", IMAGENET)
     assert (only.labels, only.weights, only.teacher) == (None, None, None)
     assert only.settings == plan_stages("curriculum", IMAGENET)[-1].settings
     assert [stage.name for stage in plan_stages("moco+curriculum-official-code", IMAGENET)][:-1] == ["moco"]
 
 
-def test_a_file_of_weights_is_the_start_of_the_first_stage_only(tmp_path: Path) -> None:
+def test_weights_file_applies_to_the_first_stage_only(tmp_path: Path) -> None:
     conditions = Conditions("synthetic", "inat", profile="paper", weights="/weights.pth")
     moco, soc = plan_stages("moco+soc", conditions)
     assert moco.settings["weights"] == "/weights.pth"
     assert stage_settings(soc, tmp_path)["weights"] == str(tmp_path / "moco")
 
 
-def test_an_unknown_recipe_is_named() -> None:
+def test_unknown_recipe_is_an_error() -> None:
     with pytest.raises(UserError, match=r"Unknown recipe 'moco\+oracle'"):
         plan_stages("moco+oracle", SCRATCH)
 
@@ -118,7 +118,7 @@ def test_sizes_per_round(tmp_path: Path) -> None:
     assert sizes == [round(13 * number / 5) for number in range(1, 6)]
 
 
-def test_selection_run_again_is_the_same(tmp_path: Path) -> None:
+def test_selection_is_deterministic(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     confidence = random.integers(1, 5, 200) / 5  # many ties
     write_predictions(tmp_path / "run", confidence.tolist(), [f"p{number}" for number in range(200)])
@@ -130,15 +130,15 @@ def test_selection_run_again_is_the_same(tmp_path: Path) -> None:
 
 
 def run_stage(stage: Stage, folder: Path, out: Path, **more: object) -> None:
-    """A few steps of a stage, on few images, with all that the stages before it hand on."""
-    told = stage_settings(stage, folder)
-    handed_on = {key: told[key] for key in ("labels", "weights", "weights_head") if key in told}
+    """Trains a stage for a few steps with labels and weights of the previous stages."""
+    settings = stage_settings(stage, folder)
+    handed_on = {key: settings[key] for key in ("labels", "weights", "weights_head") if key in settings}
     fit(tiny_settings("supervised", **TINY_INOUT, **handed_on, **more), out, display=QUIET)
 
 
 @pytest.fixture(scope="module")
 def curriculum(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which all stages have run."""
+    """A folder with all stages finished."""
     folder = tmp_path_factory.mktemp("curriculum")
     for stage in plan_stages("curriculum", SCRATCH):
         run_stage(stage, folder, folder / stage.name)
@@ -146,7 +146,7 @@ def curriculum(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parameters(run: Path) -> dict[str, torch.Tensor]:
-    """What a run has learned, without the statistics of batch norm."""
+    """Returns the parameters of a run without batch-norm statistics."""
     tensors = load_file(find_weights(run))
     return {name: value for name, value in tensors.items() if "running_" not in name and "num_batches" not in name}
 
@@ -184,12 +184,12 @@ def test_images_of_other_classes_may_be_selected_and_their_share_is_logged(curri
     for run in rounds_in(curriculum):
         paths = [line["path"] for line in chosen(curriculum / f"{run.name}-labels.csv")]
         share = sum(path in outside for path in paths) / len(paths)
-        said = f"{share:.1%} of them for images of classes outside the label set"
-        assert said in RunFolder(run).log.read_text(encoding="utf-8")
+        line = f"{share:.1%} of them for images of classes outside the label set"
+        assert line in RunFolder(run).log.read_text(encoding="utf-8")
     assert share == pytest.approx(len(outside) / len(unlabeled)), "the last round takes all"
 
 
-def test_ratio_0_is_supervised(curriculum: Path, tmp_path: Path) -> None:
+def test_share_0_equals_supervised(curriculum: Path, tmp_path: Path) -> None:
     write_confident_labels(curriculum / "supervised", 0, tmp_path / "labels.csv")
     assert chosen(tmp_path / "labels.csv") == []
     for name, labels in (("without", None), ("none", str(tmp_path / "labels.csv"))):
@@ -219,7 +219,7 @@ def test_labels_join_the_labeled_images_and_the_unlabeled_ones_stay(tmp_path: Pa
         ("file,class\na,b\n", "a CSV file with the columns path and label"),
     ],
 )
-def test_wrong_labels_are_named(text: str, problem: str, tmp_path: Path) -> None:
+def test_wrong_labels_are_errors(text: str, problem: str, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text(text)
     with pytest.raises(UserError, match=problem):
         open_dataset(tiny_settings(labels=str(tmp_path / "labels.csv")))

@@ -1,4 +1,4 @@
-"""The paper's tables: rows, published numbers, what fills them."""
+"""Tables of the paper: rows, published numbers and jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_tables_have_the_rows_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("data", ["semi_aves", "semi_fungi"])
-def test_every_published_number_stands_in_a_row_of_its_table(data: str) -> None:
+def test_published_numbers_match_the_rows(data: str) -> None:
     for name, by_init in read_shipped("published.yaml")[data].items():
         table = read_table(name)
         for init, numbers in by_init.items():
@@ -36,7 +36,7 @@ def test_some_published_numbers() -> None:
     assert published["semi_fungi"]["ood_experts"]["inat"]["SoC"] == "58.9±0.3 / 82.6±0.2"
 
 
-def test_variants_fit_the_number_of_classes() -> None:
+def test_variants_scale_with_the_number_of_classes() -> None:
     assert scale_to_classes({"method.k": 50}, 40) == {"method.k": 10}
     assert scale_to_classes({"method.alpha": "finest"}, 40) == {"method.alpha": 40 / 38}
     assert scale_to_classes({"method.beta": "finest"}, 40) == {"method.beta": math.log(1.95)}
@@ -56,36 +56,36 @@ def test_rows_can_be_chosen_by_recipe_or_title() -> None:
         choose_rows(read_table("table1"), ["cnn"])
 
 
-def test_cells_of_a_column_share_stages_and_seeds_do_not(tmp_path: Path) -> None:
+def test_cells_of_a_column_share_stages(tmp_path: Path) -> None:
     table = choose_rows(read_table("table1"), ["moco", "moco+soc"])
     jobs = plan_jobs(table, {"scratch": Conditions("synthetic", profile="small")}, 2, tmp_path, 40)
     folders = {job.folder.path for by_seed in jobs.values() for seed in by_seed for job in seed}
     assert len(folders) == 2 * 3, "moco, moco+supervised, moco+soc for each seed"
 
 
-def test_variants_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_variants_have_separate_folders(tmp_path: Path) -> None:
     jobs = plan_jobs(read_table("table2"), {"scratch": Conditions("synthetic", profile="small")}, 1, tmp_path, 40)
     folders = [seed[-1].folder.path for by_seed in jobs.values() for seed in by_seed]
     assert len(set(folders)) == 16
     assert all(folder.parent == tmp_path / "scratch-in" / "seed-0" for folder in folders)
 
 
-def test_a_recipe_takes_the_time_of_all_its_stages(tmp_path: Path) -> None:
+def test_time_of_a_recipe_includes_all_stages(tmp_path: Path) -> None:
     table = choose_rows(read_table("table1"), ["self_training"])
     jobs = plan_jobs(table, {"scratch": Conditions("synthetic", profile="small")}, 2, tmp_path, 40)
     first, second = jobs["KD-Self-Training", "scratch"]
-    told = {"method": "supervised", "data": "synthetic", "seed": 0}
+    facts = {"method": "supervised", "data": "synthetic", "seed": 0}
     for job, seconds in zip(first, (10, 15), strict=True):
         job.folder.path.mkdir(parents=True)
         write_settings(resolve([dict(stage_settings(job.stage, job.column))]), job.folder.settings)
-        write_json(job.folder.result, {"top1": 50.0, "top5": 80.0, "seconds": seconds, **told})
+        write_json(job.folder.result, {"top1": 50.0, "top5": 80.0, "seconds": seconds, **facts})
     mark_finished([*first, *second])
     cell = fill_cells(table, jobs, "synthetic")["KD-Self-Training", "scratch"]
     assert cell.seconds == [25]
     assert (cell.text("top1"), cell.text("top5"), cell.progress_note) == ("50.0", "80.0", " (1 of 2 seeds)")
 
 
-def test_a_failure_is_told_with_its_seed_and_the_stage_that_caused_it(tmp_path: Path) -> None:
+def test_failure_has_seed_and_stage(tmp_path: Path) -> None:
     table = choose_rows(read_table("table1"), ["self_training"])
     jobs = plan_jobs(table, {"scratch": Conditions("synthetic", profile="small")}, 2, tmp_path, 40)
     teacher, student = jobs["KD-Self-Training", "scratch"][1]

@@ -1,4 +1,4 @@
-"""A page as a test sees it: its elements, its text, the values of its tables."""
+"""Parses a report: elements, text and table values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ VOID = {"meta", "img", "br", "link", "input", "hr"}
 
 
 class PageReader(HTMLParser):
-    """Fails on tags that are not closed in order; collects what tests look at."""
+    """Collects tags, texts and table values of a report. Fails if tags are not closed in order."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class PageReader(HTMLParser):
 
     @property
     def results(self) -> list[dict[str, float]]:
-        """The exact values of the results table, by row and column."""
+        """Values of the results table, by row and column."""
         return [{key: float(value) for key, value in row.items()} for row in self.rows if row]
 
     def attributes(self, name: str) -> list[str]:

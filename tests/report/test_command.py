@@ -1,4 +1,4 @@
-"""Where ``semifine report`` writes the page."""
+"""The output file of ``semifine report``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from semifine.report import write_page
 from tests.runs.fake_runs import write_run
 
 
-def test_a_page_about_several_runs_lies_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_of_several_runs_is_written_to_their_parent_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = (write_run(tmp_path / "runs" / name, "supervised", top1=None) for name in ("a", "b"))
     alone = write_page([first], first / "report.html", "About the first alone")
     monkeypatch.chdir(second)
@@ -22,9 +24,7 @@ def test_a_page_about_several_runs_lies_beside_them(tmp_path: Path, monkeypatch:
     assert (second / "report.html").is_file()
 
 
-def test_runs_from_different_folders_need_a_name_for_their_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_in_different_folders_need_an_output_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(write_run(tmp_path / folder / "run", "supervised", top1=None)) for folder in ("a", "b")]
     assert main(["report", *runs]) == 2
     assert "give the file of the report with --out" in capsys.readouterr().err
@@ -32,7 +32,7 @@ def test_runs_from_different_folders_need_a_name_for_their_page(
     assert main(["report", *runs, "--out", str(tmp_path / "page.html")]) == 0
 
 
-def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_others_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(write_run(tmp_path / name, "supervised", top1=None)) for name in ("a", "b")]
     (tmp_path / "report.html").write_text("Dear Ada")
     assert main(["report", *runs]) == 2

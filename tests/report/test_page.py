@@ -1,4 +1,4 @@
-"""The whole page, for runs of all kinds."""
+"""The complete report, for runs of all kinds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def photos(num_classes: int, side: int = 40, each: int = 2) -> dict[int, list[ND
 
 
 def write_with_photos(runs: list[Path], out: Path, shown: dict[int, list[NDArray[Any]]], title: str = "Birds") -> Path:
-    """The page about runs whose data has these photos of its classes."""
+    """Writes a report of runs with the given photos of their classes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunPhotos, "of_classes", lambda _: shown)
         return write_page(runs, out, title)
@@ -95,17 +95,17 @@ def page(two_runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Page
     return read_page(out)
 
 
-def test_every_section_is_there_and_linked(page: PageReader) -> None:
+def test_all_sections_are_present_and_linked(page: PageReader) -> None:
     assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
     assert [value for value in page.attributes("href") if value[1:] in SECTIONS] == [f"#{name}" for name in SECTIONS]
     assert "Birds & <bees>" in page.text
 
 
-def test_the_page_needs_nothing_else(page: PageReader) -> None:
+def test_report_is_self_contained(page: PageReader) -> None:
     assert_self_contained(page)
 
 
-def test_ids_are_unique_and_references_lead_somewhere(page: PageReader) -> None:
+def test_ids_are_unique_and_references_resolve(page: PageReader) -> None:
     ids = page.attributes("id")
     inside_drawings = {name for name in ids if name not in SECTIONS}
     assert len(set(ids) & set(SECTIONS)) == len(SECTIONS)
@@ -114,7 +114,7 @@ def test_ids_are_unique_and_references_lead_somewhere(page: PageReader) -> None:
         assert reference.startswith("data:") or reference[1:] in inside_drawings
 
 
-def test_the_table_holds_the_exact_numbers_of_the_results(page: PageReader, two_runs: list[Path]) -> None:
+def test_table_contains_the_exact_results(page: PageReader, two_runs: list[Path]) -> None:
     assert len(page.results) == 2
     for row, path in zip(page.results, two_runs, strict=True):
         result = result_of(path)
@@ -131,20 +131,20 @@ def test_the_table_holds_the_exact_numbers_of_the_results(page: PageReader, two_
     assert "not an honest estimate" in page.text
 
 
-def test_one_line_a_run_says_where_its_time_went(page: PageReader) -> None:
+def test_each_run_has_a_line_about_its_time(page: PageReader) -> None:
     line = "2 min 10 s in total, 77 % steps, 16 % evaluation, 2 % checkpoints and 5 % start-up"
     speed = "100 ms per step, 500 images per second and 25 % of the step time waiting for batches"
     for label in ("Supervised", "SoC"):
         assert f"{label}: {line}; {speed}." in page.text
 
 
-def test_the_summary_says_whether_unlabeled_images_helped(page: PageReader) -> None:
+def test_summary_states_whether_unlabeled_images_helped(page: PageReader) -> None:
     assert "SoC is 16.6 points above supervised learning" in page.text
     assert "the unlabeled images helped" in page.text
     assert "Supervised and SoC: one seed." in page.text
 
 
-def test_pictures_and_drawings_have_words(page: PageReader) -> None:
+def test_photos_and_drawings_have_descriptions(page: PageReader) -> None:
     pictures = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len([picture for picture in pictures if picture["alt"].startswith("Example of class")]) == 24
     drawings = [attributes for tag, attributes in page.tags if tag == "svg" and "aria-hidden" not in attributes]
@@ -156,7 +156,7 @@ def test_pictures_and_drawings_have_words(page: PageReader) -> None:
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
-def test_drawings_take_the_colors_and_the_font_of_the_page(page: PageReader) -> None:
+def test_drawings_use_colors_and_font_of_the_page(page: PageReader) -> None:
     assert "var(--hue-blue)" in page.html
     assert "currentColor" in page.html
     assert "DejaVu" not in page.html
@@ -171,7 +171,7 @@ def test_the_same_runs_give_the_same_bytes(two_runs: list[Path], page: PageReade
     assert not list(tmp_path.glob(".*")), "no partial file stays"
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_html_in_names_is_escaped(tmp_path: Path) -> None:
     names = [f"{name}{twin}" for name in HOSTILE for twin in ("", " II")]
     groups = [name for name in HOSTILE for _ in range(2)]
     run = write_run(
@@ -189,7 +189,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert "<i>file</i>.pt" in page.text
 
 
-def test_a_supervised_run_alone(tmp_path: Path) -> None:
+def test_single_supervised_run(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "supervised", groups=make_groups(2, 3))
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert_self_contained(page)
@@ -220,7 +220,7 @@ def test_without_test_images_truth_groups_and_photos(tmp_path: Path) -> None:
     assert not page.attributes("src")
 
 
-def test_a_run_with_nothing_to_show(tmp_path: Path) -> None:
+def test_run_without_any_statistics(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "supervised", top1=None, truth_known=False)
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert [attributes["id"] for tag, attributes in page.tags if tag == "section"] == SECTIONS
@@ -230,7 +230,7 @@ def test_a_run_with_nothing_to_show(tmp_path: Path) -> None:
     assert "There is no matrix" in page.text
 
 
-def test_transitions_that_are_all_zero_are_no_clusters(tmp_path: Path) -> None:
+def test_zero_transitions_give_no_clusters(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", transitions=np.zeros((6, 6), np.int64))
     page = read_page(write_page([run], tmp_path / "page.html"))
     assert "no learned clusters" in page.text
@@ -257,7 +257,7 @@ def test_hundreds_of_classes_stay_below_fifteen_megabytes(tmp_path: Path, num_gr
     assert not any("A species" in drawing for drawing in drawings if "branch" not in drawing), "no room but in the tree"
 
 
-def test_wrong_calls_are_user_errors(tmp_path: Path) -> None:
+def test_wrong_arguments_raise_user_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least one run"):
         write_page([], tmp_path / "page.html")
     with pytest.raises(UserError, match="not a run folder"):
@@ -286,11 +286,11 @@ def test_images_to_review_are_ranked_by_their_statistics(page: PageReader, two_r
     wrong = wrong[np.argsort(-stats["confidence"][wrong], kind="stable")][:12]
     section = page.html.split('id="gallery-wrong"')[1].split("</details>")[0]
     assert re.findall(r'class="path" title="(.*?)"', section) == [stats["path"][place] for place in wrong]
-    assert "No photos: The data of the run in " in page.text
-    assert "has other classes than it learned (gone: class 0, new: " in page.text
+    assert "No photos: The data set of the run in " in page.text
+    assert "has changed its classes (missing: class 0, new: " in page.text
 
 
-def test_candidates_stand_in_the_order_of_their_probability(tmp_path: Path) -> None:
+def test_candidates_are_sorted_by_probability(tmp_path: Path) -> None:
     probs = np.full((1, 8), 0.02, np.float32)
     probs[0, [6, 1, 7, 3, 4]] = 0.40, 0.10, 0.20, 0.15, 0.09
     run = write_run(
@@ -304,7 +304,7 @@ def test_candidates_stand_in_the_order_of_their_probability(tmp_path: Path) -> N
     assert "or H, D, B, E" in read_page(write_page([run], tmp_path / "page.html")).text
 
 
-def test_the_list_to_label_next_is_a_file_for_labels(page: PageReader, two_runs: list[Path]) -> None:
+def test_list_to_label_next_is_a_csv_file_for_labels(page: PageReader, two_runs: list[Path]) -> None:
     link = next(value for value in page.attributes("href") if value.startswith("data:text/csv"))
     lines = list(csv.DictReader(io.StringIO(unquote(link.partition(",")[2]))))
     stats = Run(two_runs[1]).samples("path", "entropy_after")
@@ -313,7 +313,7 @@ def test_the_list_to_label_next_is_a_file_for_labels(page: PageReader, two_runs:
     assert all(line["label"] == "" and line["prediction"] in line["candidates"] for line in lines)
 
 
-def test_images_of_no_class_and_data_problems_are_told(page: PageReader) -> None:
+def test_images_of_other_classes_and_data_problems_are_reported(page: PageReader) -> None:
     outside = page.text.split("Unlabeled images of known and of other classes")[1]
     assert "SoC of known classes 294 images" in outside
     assert "SoC of other classes 6 images" in outside
@@ -323,8 +323,8 @@ def test_images_of_no_class_and_data_problems_are_told(page: PageReader) -> None
     assert "24 validation images" in page.text
 
 
-def test_photos_come_from_the_data_of_the_run(tmp_path: Path) -> None:
-    """The embedded set is always there; its classes are those that the run names."""
+def test_photos_come_from_the_data_set_of_the_run(tmp_path: Path) -> None:
+    """The synthetic data set is always available."""
     data = {"source": "synthetic", "genera": 2, "species": 2, "unlabeled_per_class": 5}
     settings = resolve([{f"data.{key}": value for key, value in data.items()}])
     catalog = load_catalog(settings.data, settings.data_settings)
@@ -343,7 +343,7 @@ def test_photos_come_from_the_data_of_the_run(tmp_path: Path) -> None:
     assert "No photos" not in page.text
 
 
-def test_clusters_as_many_as_asked_for(two_runs: list[Path], tmp_path: Path) -> None:
+def test_requested_number_of_clusters(two_runs: list[Path], tmp_path: Path) -> None:
     page = read_page(write_page(two_runs, tmp_path / "page.html", num_clusters=4))
     assert "form 4 clusters (as requested)" in page.text
     with pytest.raises(UserError, match="12 classes form 1 to 12 clusters, not 13"):

@@ -1,4 +1,4 @@
-"""The small parts of the page: words, colors, names, curves, matrices, pictures."""
+"""Parts of the report: formatting, colors, names, curves, matrices, photos and settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tests.runs.fake_runs import changed_run, make_groups, planted_counts, write
 METHOD_STYLES = method_styles(method_names())
 
 
-def test_words() -> None:
+def test_formatting() -> None:
     assert percent(61.25) == "61.2\u202f%"
     assert percent(None) == decimal(None) == duration(None) == MISSING
     assert points(1.26) == "+1.3\u00a0points"
@@ -81,7 +81,7 @@ def test_methods_keep_their_style_and_differ() -> None:
     assert run_styles(["soc", "supervised", "soc"]) == [("blue", "-"), ("black", "-"), ("blue", "--")]
 
 
-def test_a_method_of_ones_own_takes_what_the_others_leave() -> None:
+def test_custom_methods_take_a_free_style() -> None:
     assert run_styles(["aligned"]) == [METHOD_STYLES["simmatch"]], "what it would take on a page of its own"
     for methods in (["simmatch", "aligned"], ["aligned", "simmatch"]):
         styles = dict(zip(methods, run_styles(methods), strict=True))
@@ -94,7 +94,7 @@ def test_a_method_of_ones_own_takes_what_the_others_leave() -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_hues_differ_in_more_than_red_against_green(dark: bool) -> None:
+def test_hues_differ_without_the_red_green_axis(dark: bool) -> None:
     """Without the red-green axis (protan and deutan vision), lightness or blue-yellow must tell hues apart."""
     seen = {}
     for name, shades in HUES.items():
@@ -104,7 +104,7 @@ def test_hues_differ_in_more_than_red_against_green(dark: bool) -> None:
         assert np.abs(seen[first] - seen[second]).max() > 15, (first, second)
 
 
-def test_labels_are_as_short_as_keeps_runs_apart(tmp_path: Path) -> None:
+def test_labels_are_short_and_unique(tmp_path: Path) -> None:
     alone = Run(write_run(tmp_path / "a", "soc"))
     other_seed = Run(write_run(tmp_path / "b", "soc", seed=1))
     same_seed = Run(write_run(tmp_path / "c", "soc", seed=1))
@@ -114,7 +114,7 @@ def test_labels_are_as_short_as_keeps_runs_apart(tmp_path: Path) -> None:
     assert run_labels([alone, other_seed, same_seed]) == ["SoC, seed 0", "SoC (b)", "SoC (c)"]
 
 
-def test_labels_name_the_data_where_a_page_has_several(tmp_path: Path) -> None:
+def test_labels_include_the_data_set_if_there_are_several(tmp_path: Path) -> None:
     def run(name: str, method: str = "soc", **more: Any) -> Run:
         return Run(write_run(tmp_path / name, method, **more))
 
@@ -136,7 +136,7 @@ def test_labels_name_the_data_where_a_page_has_several(tmp_path: Path) -> None:
     ]
 
 
-def test_data_of_one_name_is_told_apart_by_the_fewest_settings(tmp_path: Path) -> None:
+def test_equal_data_names_are_extended_by_the_fewest_settings(tmp_path: Path) -> None:
     data = [
         {"source": "synthetic", "genera": genera, "species": genera + 1, "side": side}
         for genera, side in ((2, 32), (4, 32), (4, 64))
@@ -151,7 +151,7 @@ def test_data_of_one_name_is_told_apart_by_the_fewest_settings(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("top", [0.0, 1e-7, 0.9, 1.0, 3.0, 9.1, 15.0, 30.0, 55.0, 93.0, 100.0, 1234.0])
-def test_ticks_go_beyond_the_data(top: float) -> None:
+def test_ticks_end_above_the_data(top: float) -> None:
     ticks = axis_ticks(top)
     assert 5 <= len(ticks) <= 7
     assert ticks[0] == 0
@@ -164,14 +164,14 @@ def test_percentages_end_at_a_hundred() -> None:
     assert axis_ticks(93.0) == [0, 25, 50, 75, 100]
 
 
-def test_curves_of_the_page_reach_to_a_tick(tmp_path: Path) -> None:
+def test_curves_end_at_a_tick(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path / "run", top1=None))
     run.series["loss"] = Series(np.array([1, 2]), np.array([9.1, 8.9]))
     loss = next(curve.svg for curve in draw_curves([run], ["SoC"]) if curve.title == "Loss")
     assert re.findall(r"text-anchor: end.*?>([\d.]+)</text>", loss) == ["0.0", "2.5", "5.0", "7.5", "10.0"]
 
 
-def test_long_series_are_thinned_to_means() -> None:
+def test_long_series_are_averaged() -> None:
     long = Series(np.arange(1, 1001), np.arange(1000.0))
     short = downsample(long, 10)
     assert short.steps.tolist() == list(range(100, 1001, 100))
@@ -179,7 +179,7 @@ def test_long_series_are_thinned_to_means() -> None:
     assert downsample(short, 10) is short
 
 
-def test_a_tint_grows_with_the_value_and_leaves_zero_clear() -> None:
+def test_opacity_grows_with_the_value_and_zero_is_transparent() -> None:
     picture = matrix_image(np.array([[0.0, 4.0], [1.0, 0.0]]), (1, 2, 3))
     assert picture[0, 1].tolist() == [1, 2, 3, 255]
     assert picture[1, 0, 3] == 128, "by the square root"
@@ -187,7 +187,7 @@ def test_a_tint_grows_with_the_value_and_leaves_zero_clear() -> None:
     assert matrix_image(np.zeros((3, 3)), (1, 2, 3))[0, 1, 3] == 0
 
 
-def test_scales_have_whole_numbers_and_say_how_colors_grow(tmp_path: Path) -> None:
+def test_color_scales_have_integer_ticks(tmp_path: Path) -> None:
     counts = planted_counts(make_groups(2, 3))
     counts[0, 1], counts[1, 0] = 207, 0
     run = Run(write_run(tmp_path / "run", transitions=counts))
@@ -199,7 +199,7 @@ def test_scales_have_whole_numbers_and_say_how_colors_grow(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("names", "groups", "told"),
+    ("names", "groups", "message"),
     [
         (["Whip poor Will", "Nighthawk"], ["Will", "Nighthawk"], "the last words of the class names"),
         (["Parus major", "Parus ater"], ["Parus", "Parus"], "the first words of the class names"),
@@ -207,11 +207,11 @@ def test_scales_have_whole_numbers_and_say_how_colors_grow(tmp_path: Path) -> No
         (["", "x"], ["", "x"], "the first words of the class names"),
     ],
 )
-def test_how_groups_are_known_is_told(tmp_path: Path, names: list[str], groups: list[str], told: str) -> None:
-    assert describe_groups(Run(write_run(tmp_path / "run", names=names, groups=groups))) == told
+def test_source_of_the_groups(tmp_path: Path, names: list[str], groups: list[str], message: str) -> None:
+    assert describe_groups(Run(write_run(tmp_path / "run", names=names, groups=groups))) == message
 
 
-def test_the_run_with_transitions_is_shown(tmp_path: Path) -> None:
+def test_run_with_transitions_is_chosen(tmp_path: Path) -> None:
     groups = make_groups(2, 3)
     baseline = Run(write_run(tmp_path / "a", "supervised", groups=groups))
     untested = Run(write_run(tmp_path / "b", "supervised", top1=None))
@@ -225,7 +225,7 @@ def test_the_run_with_transitions_is_shown(tmp_path: Path) -> None:
     assert order_classes(untested, "").order == list(range(6))
 
 
-def test_the_number_of_clusters(tmp_path: Path) -> None:
+def test_number_of_clusters(tmp_path: Path) -> None:
     names = [str(place) for place in range(40)]
     grouped = Run(write_run(tmp_path / "a", names=names, groups=make_groups(8, 5)))
     assert choose_k(grouped)[0] == 8
@@ -244,15 +244,15 @@ def test_the_number_of_clusters(tmp_path: Path) -> None:
         ({"map": "fixed", "k": 1}, 10),
     ],
 )
-def test_the_number_of_clusters_is_that_of_the_map(tmp_path: Path, method: dict[str, Any], k: int) -> None:
-    """At full confidence; a map without clusters to show gives way to the paper's, and the page says so."""
+def test_number_of_clusters_follows_the_granularity_map(tmp_path: Path, method: dict[str, Any], k: int) -> None:
+    """The k at full confidence; a map with k = 1 is replaced by the paper's map."""
     names = [str(place) for place in range(40)]
     run = Run(write_run(tmp_path / "run", names=names, settings={"method": {"name": "soc", **method}}))
     assert choose_k(run)[0] == k
     assert ("paper" in choose_k(run)[1]) == (method.get("k") == 1)
 
 
-def test_a_picture_is_a_small_square_of_the_middle() -> None:
+def test_photo_is_cropped_to_a_small_central_square() -> None:
     image = np.zeros((300, 500, 3), np.uint8)
     image[:, 100:400] = (200, 30, 30)
     uri = to_data_uri(image)
@@ -262,7 +262,7 @@ def test_a_picture_is_a_small_square_of_the_middle() -> None:
     assert np.abs(pixels.astype(int) - (200, 30, 30)).max() < 12
 
 
-def test_pictures_keep_to_their_budget() -> None:
+def test_number_of_photos_is_limited() -> None:
     image = np.zeros((4, 4, 3), np.uint8)
     many = {label: [image] * 9 for label in range(400)}
     assert sum(map(len, encode_class_photos(many, range(400)).values())) == MAX_PHOTOS
@@ -283,7 +283,7 @@ def test_settings_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("key", "expected"), [("seed", True), ("device", True), ("on_nonfinite", True), ("lr", False)])
-def test_settings_that_repetitions_of_a_run_may_differ_in(key: str, expected: bool) -> None:
+def test_settings_in_which_repetitions_may_differ(key: str, expected: bool) -> None:
     assert is_seed_or_runtime(key) is expected
 
 
@@ -299,7 +299,7 @@ def test_settings_that_repetitions_of_a_run_may_differ_in(key: str, expected: bo
         ("0.5, 1", "0.5, 1"),
     ],
 )
-def test_settings_do_not_tell_where_files_lie(tmp_path: Path, value: str, shown: str) -> None:
+def test_settings_hide_folders(tmp_path: Path, value: str, shown: str) -> None:
     runs = [Run(write_run(tmp_path / name, settings={"where": value + name})) for name in ("a", "b")]
     row = next(row for row in settings_rows(runs) if row.key == "where")
     assert row.values == [shown + "a", shown + "b"]
@@ -309,7 +309,7 @@ def test_settings_do_not_tell_where_files_lie(tmp_path: Path, value: str, shown:
     assert row.differs
 
 
-def test_the_line_about_time_tells_steps_apart_and_the_memory(tmp_path: Path) -> None:
+def test_time_line_names_the_kind_of_steps_and_the_memory(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path / "run", settings={"supervised_warmup": 0.5}))
     run.result["peak_gpu_bytes"] = 3_210_000_000
     (line,) = time_lines([run], ["SoC"])

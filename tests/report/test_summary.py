@@ -1,4 +1,4 @@
-"""What the page says in words, and that it says no more than the numbers carry."""
+"""Sentences of the summary and verdicts about the unlabeled images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_clear_difference(tmp_path: Path) -> None:
     assert [tile.difference for tile in summary.tiles] == ["", "+20.0\u00a0points vs. supervised"]
 
 
-def test_worse_than_the_baseline_is_said(tmp_path: Path) -> None:
+def test_lower_accuracy_than_the_baseline(tmp_path: Path) -> None:
     summary = summary_of(
         tmp_path,
         {"method": "supervised", "top1": 60.0, "images_per_class": 100},
@@ -43,14 +43,14 @@ def test_worse_than_the_baseline_is_said(tmp_path: Path) -> None:
     assert "did not help" in summary.paragraphs[1]
 
 
-def test_a_difference_that_chance_explains_stays_open(tmp_path: Path) -> None:
+def test_insignificant_difference_is_inconclusive(tmp_path: Path) -> None:
     summary = summary_of(tmp_path, {"method": "supervised", "top1": 58.0}, {"method": "soc", "top1": 61.0})
     assert "differ by +3.0\u00a0points" in summary.paragraphs[1]
     assert "inconclusive" in summary.paragraphs[1]
     assert "above" not in summary.paragraphs[1]
 
 
-def test_several_seeds_are_averaged_and_not_called_single(tmp_path: Path) -> None:
+def test_seeds_are_averaged(tmp_path: Path) -> None:
     runs = [{"method": method, "seed": seed, "top1": top1, "images_per_class": 300}
             for method, top1s in (("supervised", (40.0, 42.0)), ("soc", (60.0, 63.0, 66.0)))
             for seed, top1 in enumerate(top1s)]  # fmt: skip
@@ -88,7 +88,7 @@ def test_runs_on_different_data_are_not_compared(tmp_path: Path) -> None:
     assert "The data set \u201csynthetic (species\u00a02)\u201d has" in " ".join(summary.paragraphs)
 
 
-def test_other_differences_than_the_method_are_named(tmp_path: Path) -> None:
+def test_differences_besides_the_method_are_listed(tmp_path: Path) -> None:
     summary = summary_of(
         tmp_path,
         {"method": "supervised", "settings": {"backbone": "resnet50", "iterations": 10, "device": "cuda"}},
@@ -97,7 +97,7 @@ def test_other_differences_than_the_method_are_named(tmp_path: Path) -> None:
     assert "The runs differ in more than the method: iterations and backbone." in summary.notes
 
 
-def test_labels_are_explained_with_groups_where_known(tmp_path: Path) -> None:
+def test_sentences_about_labels_and_groups(tmp_path: Path) -> None:
     groups = make_groups(3, 4)
     summary = summary_of(tmp_path, {"groups": groups, "transitions": planted_counts(groups)})
     last = summary.paragraphs[-1]
@@ -109,7 +109,7 @@ def test_labels_are_explained_with_groups_where_known(tmp_path: Path) -> None:
     )
 
 
-def test_numbers_of_images_are_said_where_known(tmp_path: Path) -> None:
+def test_sentence_about_the_number_of_images(tmp_path: Path) -> None:
     stats = Run(write_run(tmp_path / "run"))
     stats.result["images"] = {"labeled": 80, "unlabeled": 4000, "test": 60}
     stats.result["unreadable"] = ["broken.jpg"]
@@ -155,8 +155,8 @@ def test_summary_and_box_agree_on_validation_images(
         assert box.verdicts[0].margin.endswith(f" on {images} validation images")
 
 
-def test_a_difference_is_never_told_as_what_chance_gives(tmp_path: Path) -> None:
-    """4.404 points, where chance gives up to 4.36: with one decimal the box would contradict itself."""
+def test_difference_and_margin_never_look_equal(tmp_path: Path) -> None:
+    """Rounded to one decimal, 4.404 points and a margin of 4.36 would contradict the verdict."""
     runs = [
         {"method": method, "top1": None, "val": val, "val_images": 1000}
         for method, val in (("supervised", 45.0), ("soc", 49.404))
@@ -174,14 +174,14 @@ def test_a_difference_is_never_told_as_what_chance_gives(tmp_path: Path) -> None
     ("margins", "word"),
     [(0.99, "inconclusive"), (1.01, "probably"), (1.3, "probably"), (1.33, "yes"), (-1.01, "probably not")],
 )
-def test_what_barely_exceeds_chance_is_no_more_than_probable(margins: float, word: str) -> None:
+def test_verdict_by_difference_in_margins(margins: float, word: str) -> None:
     baseline = Score("supervised", "Supervised", "black", "test", [50.0], images=10_000)
     margin = chance_margin((baseline, baseline), 10_000)
     score = Score("soc", "SoC", "blue", "test", [50.0 + margins * margin], images=10_000)
     assert Comparison(score, baseline).verdict == word
 
 
-def test_every_run_without_a_supervised_one_is_named(tmp_path: Path) -> None:
+def test_runs_without_a_baseline_are_listed(tmp_path: Path) -> None:
     def data(species: int) -> dict[str, Any]:
         return {"data": {"source": "synthetic", "species": species}}
 
@@ -195,15 +195,15 @@ def test_every_run_without_a_supervised_one_is_named(tmp_path: Path) -> None:
         {"method": "fixmatch", "settings": data(4), "top1": None},
     )
     assert [(verdict.label, verdict.word) for verdict in box.verdicts] == [("SoC on synthetic (species\u00a08)", "yes")]
-    told = [advice.text.partition(":")[0] for advice in box.advice]
+    message = [advice.text.partition(":")[0] for advice in box.advice]
     on = "on synthetic (species\u00a0{})".format
-    assert told == [f"aligned {on(2)} and FixMatch {on(2)}", f"FixMatch {on(3)}", f"FixMatch {on(4)}"]
+    assert message == [f"aligned {on(2)} and FixMatch {on(2)}", f"FixMatch {on(3)}", f"FixMatch {on(4)}"]
     assert ["run 2" in box.advice[0].command, "run 4" in box.advice[1].command] == [True, True]
     assert "no test or validation images" in box.advice[2].text
     assert box.advice[2].command == ""
 
 
-def test_unequal_budgets_are_told_by_data_set(tmp_path: Path) -> None:
+def test_unequal_budgets_are_reported_by_data_set(tmp_path: Path) -> None:
     settings = {"data": {"source": "synthetic", "species": 2}}
     _, box = boxes_of(
         tmp_path,
@@ -215,18 +215,18 @@ def test_unequal_budgets_are_told_by_data_set(tmp_path: Path) -> None:
     assert box.unequal == ["the runs on synthetic (species\u00a02) differ in iterations"]
 
 
-def test_test_images_that_only_the_result_counts(tmp_path: Path) -> None:
-    """A run folder may have lost classes.safetensors, and with it the confusion matrix."""
+def test_number_of_test_images_without_a_confusion_matrix(tmp_path: Path) -> None:
+    """A run folder may lack classes.safetensors, which contains the confusion matrix."""
     stats = [Run(write_run(tmp_path / method, method, top1=60.0)) for method in ("supervised", "soc")]
     stats = [changed_run(run, confusion=None, result={**run.result, "images": {"test": 1000}}) for run in stats]
     assert compare_runs(stats, result_rows(stats)).verdicts[0].margin.endswith("on 1\u202f000 test images")
     assert "and 1\u202f000 test images" in summarize(stats, result_rows(stats)).paragraphs[0]
 
 
-def test_the_command_of_the_box_trains_a_supervised_run(
+def test_suggested_command_trains_a_supervised_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As it is printed, through a shell's eyes, for a folder with a space and settings of another method."""
+    """Parses the command like a shell, for a folder with a space and settings of another method."""
     settings = resolve(
         [
             {
@@ -250,7 +250,7 @@ def test_the_command_of_the_box_trains_a_supervised_run(
     assert "supervised" in capsys.readouterr().out
 
 
-def test_own_photos_go_by_their_name_not_their_path(tmp_path: Path) -> None:
+def test_own_photos_are_named_without_their_path(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path / "run"))
     names = {
         "folder:/home/ada/my birds": "my birds",

@@ -1,4 +1,4 @@
-"""The tree of classes against a slow average linkage."""
+"""The class tree compared with a slow average linkage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.runs.fake_runs import make_groups, planted_counts
 
 
 def slow_joins(counts: np.ndarray) -> list[tuple[set[int], float]]:
-    """Each join's classes and the mean transitions between its halves, by looking at all pairs of classes."""
+    """Returns the classes of each join and the mean transitions between its halves, from all pairs of classes."""
     between = symmetric_counts(counts)
     groups = [{label} for label in range(len(between))]
     joins = []
@@ -45,7 +45,7 @@ def test_planted_families_join_first() -> None:
     assert within == [True] * 18 + [False] * 5, "three joins make a family of four"
 
 
-def test_classes_without_transitions_make_a_tree_too() -> None:
+def test_tree_without_transitions() -> None:
     tree = class_tree(np.zeros((4, 4), int))
     assert sorted(tree.leaves) == [0, 1, 2, 3]
     assert [node.strength for node in tree.nodes] == [0.0] * 3

@@ -1,4 +1,4 @@
-"""Chooses settings that suit somebody's own photos: image size, batch size, number of steps and EMA decay."""
+"""Chooses settings for the user's own photos: image size, batch size, number of steps and EMA decay."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SAMPLED_IMAGES = 64
 MAX_SIDE, MIN_SIDE = 224, 32
 MAX_BATCH, MIN_BATCH = 32, 4
 PASSES = 100
-"""About how often each labeled and each unlabeled image is seen."""
+"""Approximate number of passes over the labeled and over the unlabeled images."""
 MIN_STEPS, MAX_STEPS = 500, 50_000
 
-EMA_SHARE = 0.1
-"""Share of a run's steps that the EMA averages. A longer average would keep the beginning until the end."""
-MAX_EMA_SHARE = 0.5
-"""An EMA over a larger share of the run is worth a warning. After 500 steps of SoC on the synthetic data, an average
+EMA_FRACTION = 0.1
+"""Fraction of the steps that the EMA averages. A longer average would include the beginning of the run."""
+MAX_EMA_FRACTION = 0.5
+"""An EMA over a larger fraction of the run causes a warning. After 500 steps of SoC on the synthetic data, an average
 over 50 steps classified 64 % of the test images correctly, one over 1,000 steps 3 %."""
 MAX_EMA_DECAY = 0.999
 
@@ -43,11 +43,11 @@ class Suggestions:
 
 
 def autotune(catalog: Catalog, given: Collection[str], settings: TrainSettings) -> Suggestions:
-    """Values for the settings of ``AUTOTUNED`` that are not given.
+    """Chooses values for the settings of ``AUTOTUNED`` that are not given.
 
     Args:
         catalog: The images to train on.
-        given: Names of the settings that the user chose. They are left alone.
+        given: Names of the settings that the user chose, which are not changed.
         settings: The settings so far. Batch size and number of steps are read from it if they are given.
 
     Example:
@@ -55,27 +55,27 @@ def autotune(catalog: Catalog, given: Collection[str], settings: TrainSettings) 
         >>> autotune(load_catalog("synthetic"), {"image_size", "batch_size"}, TrainSettings(batch_size=20)).values
         {'iterations': 3000, 'ema': 0.9967}
     """
-    found = Suggestions()
+    suggestions = Suggestions()
     labeled, unlabeled = (len(catalog.rows(split)) for split in (Split.LABELED, Split.UNLABELED))
     batch, steps = settings.batch_size, settings.iterations
     side = None if "image_size" in given else median_side(catalog)
     if side is not None:
         size = min(max(side // 32 * 32, MIN_SIDE), MAX_SIDE)
-        found.add("image_size", size, f"photos are about {side} pixels across")
+        suggestions.add("image_size", size, f"photos are about {side} pixels across")
     if "batch_size" not in given:
         batch = min(max(2 ** (labeled.bit_length() - 1), MIN_BATCH), MAX_BATCH)
-        found.add("batch_size", batch, f"{labeled} labeled images")
+        suggestions.add("batch_size", batch, f"{labeled} labeled images")
     if "iterations" not in given:
         wanted = PASSES * max(labeled / batch, unlabeled / (batch * settings.mu))
         steps = min(max(int(np.ceil(wanted / 100)) * 100, MIN_STEPS), MAX_STEPS)
-        found.add("iterations", steps, f"about {PASSES} passes over {labeled} labeled, {unlabeled} unlabeled")
+        suggestions.add("iterations", steps, f"about {PASSES} passes over {labeled} labeled, {unlabeled} unlabeled")
     if "ema" not in given:
-        found.add("ema", ema_decay_for(steps), f"{steps} steps")
-    return found
+        suggestions.add("ema", ema_decay_for(steps), f"{steps} steps")
+    return suggestions
 
 
 def median_side(catalog: Catalog) -> int | None:
-    """The median of the shorter sides of some images; None if no image can be read."""
+    """Returns the median of the shorter sides of a sample of images; None if none of them is readable."""
     rows = np.unique(np.linspace(0, len(catalog) - 1, SAMPLED_IMAGES).astype(np.int64)).tolist()
     root = os.fspath(catalog.root or "")
     sizes = [read_size(os.path.join(root, catalog.paths[row])) for row in rows]
@@ -84,17 +84,17 @@ def median_side(catalog: Catalog) -> int | None:
 
 
 def ema_decay_for(steps: int) -> float:
-    """The EMA decay that suits a run of this many steps.
+    """Returns the EMA decay for a run of this many steps.
 
     Example:
         >>> ema_decay_for(500)
         0.98
     """
-    return min(round(1 - 1 / max(EMA_SHARE * steps, 1), 4), MAX_EMA_DECAY)
+    return min(round(1 - 1 / max(EMA_FRACTION * steps, 1), 4), MAX_EMA_DECAY)
 
 
 def ema_steps(decay: float) -> int:
-    """About how many steps an EMA with this decay averages.
+    """Returns the approximate number of steps that an EMA with this decay averages.
 
     Example:
         >>> ema_steps(0.99)
@@ -104,10 +104,10 @@ def ema_steps(decay: float) -> int:
 
 
 def ema_is_too_slow(decay: float, steps: int) -> bool:
-    """Whether an EMA still holds much of the beginning at the end of a run.
+    """Whether an EMA includes much of the beginning of the run at its end.
 
     Example:
         >>> ema_is_too_slow(0.999, 500), ema_is_too_slow(0.98, 500)
         (True, False)
     """
-    return ema_steps(decay) > MAX_EMA_SHARE * steps
+    return ema_steps(decay) > MAX_EMA_FRACTION * steps

@@ -80,7 +80,7 @@ class TrainSettings(AugmentOptions):
         "auto", "record each step as one CUDA graph; auto: if possible", may_change=True
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
-        "auto", "floating-point precision; auto: bf16 on a GPU that supports it, else fp32"
+        "auto", "floating-point precision of training; auto: bf16 on a GPU that supports it, else fp32"
     )
     device: Literal["auto", "cpu", "cuda"] = setting(
         "auto", "where to train; auto: on a GPU if there is one", may_change=True
@@ -103,7 +103,7 @@ class TrainSettings(AugmentOptions):
     seed_views: int | None = setting(None, "seed of the augmentation alone; default: --seed", low=0, high=2**32 - 1)
     seed_method: int | None = setting(None, "seed of the first medoids alone; default: --seed", low=0, high=2**32 - 1)
     deterministic: bool = setting(
-        False, "same seed and same kind of machine give the same result, on a GPU too; slower there"
+        False, "bit-identical results for the same seed on the same kind of machine, also on a GPU, where it is slower"
     )
     evaluate_every: int | None = setting(
         None, "steps between evaluations; default: a tenth of the run, at least 20", low=1, may_change=True
@@ -143,24 +143,28 @@ class TrainSettings(AugmentOptions):
 
     @property
     def supervised_steps(self) -> int:
+        """Number of steps that train on labeled images only."""
         return round(self.supervised_warmup * self.iterations)
 
     @property
     def evaluation_interval(self) -> int:
+        """Steps between evaluations."""
         return self.evaluate_every or max(20, self.iterations // 10)
 
     @property
     def save_interval(self) -> int:
+        """Steps between checkpoints."""
         return self.save_every or self.evaluation_interval
 
     @property
     def stored_side(self) -> int:
+        """Shorter side of the decoded images in the store."""
         return self.store_size or round(self.image_size * 8 / 7)
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """All settings of a run: data source and method by name, each with its own settings, and the training."""
+    """All settings of a run: data source and method with their settings, and the training settings."""
 
     data: str
     method: str
@@ -180,7 +184,7 @@ class RunSettings:
 
 
 def derive_seed(seed: int, purpose: str) -> int:
-    """A 63-bit seed for one purpose; the same on every machine and in every process.
+    """Returns a 63-bit seed for one purpose, the same on every machine and in every process.
 
     Example:
         >>> derive_seed(0, "weights") == derive_seed(0, "weights")
@@ -191,7 +195,7 @@ def derive_seed(seed: int, purpose: str) -> int:
 
 
 def seed_for(purpose: str, settings: TrainSettings, part: str = "") -> int:
-    """The seed of weights, order, views or method: ``seed_<purpose>`` if it is set, else ``seed``."""
+    """Returns the seed of ``weights``, ``order``, ``views`` or ``method``: ``seed_<purpose>`` if set, else ``seed``."""
     own: int | None = getattr(settings, f"seed_{purpose}")
     return derive_seed(settings.seed if own is None else own, f"{part} {purpose}".strip())
 

@@ -70,7 +70,7 @@ class TrainedModel:
         self.run = run if isinstance(run, Run) else Run(run)
         self.checkpoint = checkpoint
         self.settings = self.run.train_settings
-        self.device, _ = inference_device(device, self.settings.precision)
+        self.device = inference_device(device)
         self.network = self.run.load_network(checkpoint).to(self.device)
 
     @property

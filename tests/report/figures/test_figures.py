@@ -1,4 +1,4 @@
-"""The figures of made-up runs: which there are, and that they show the numbers of the runs."""
+"""The figures of synthetic runs show the numbers of the runs."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 
 def test_all_figures_as_png_and_pdf(runs: list[Run], tmp_path: Path) -> None:
-    said: list[str] = []
-    written = write_figures(runs, tmp_path / "figures", said.append)
+    logged: list[str] = []
+    written = write_figures(runs, tmp_path / "figures", logged.append)
     assert {path.stem for path in written} == NAMES
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {path.name for path in written}
     assert len(written) == 2 * len(NAMES)
-    assert said == []
+    assert logged == []
     for path in written:
         if path.suffix == ".png":
             assert np.asarray(Image.open(path).convert("L")).std() > 5, f"{path} is not empty"
@@ -60,20 +60,20 @@ def test_all_figures_as_png_and_pdf(runs: list[Run], tmp_path: Path) -> None:
             assert path.stat().st_size < 500_000
 
 
-def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
+def test_missing_figures_are_logged_with_a_reason(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path / "run", "supervised", top1=None, truth_known=False))
-    said: list[str] = []
+    logged: list[str] = []
     (tmp_path / "run" / "samples.parquet").unlink()
-    written = write_figures([run], tmp_path / "figures", said.append)
+    written = write_figures([run], tmp_path / "figures", logged.append)
     assert {path.stem for path in written} == {"cost"}
-    assert len(said) == len(NAMES) - 1
-    assert "no tables-results: no run has test images" in said
+    assert len(logged) == len(NAMES) - 1
+    assert "no tables-results: no run has test images" in logged
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is a file; give a folder for --figures"):
         write_figures([run], tmp_path / "file")
 
 
-def test_files_of_others_are_not_drawn_over(runs: list[Run], tmp_path: Path) -> None:
+def test_files_of_others_are_not_replaced(runs: list[Run], tmp_path: Path) -> None:
     write_figures(runs, tmp_path / "figures")
     again = write_figures(runs, tmp_path / "figures")
     assert again, "figures of ours are drawn anew"
@@ -106,7 +106,7 @@ def test_seeds_become_one_line_and_one_bar(runs: list[Run]) -> None:
     assert alone.low < 50 < alone.high, "one seed: what the 400 test images leave open"
 
 
-def test_cost_shows_the_memory_of_runs_on_a_gpu(runs: list[Run]) -> None:
+def test_cost_shows_gpu_memory(runs: list[Run]) -> None:
     on_gpu = [changed_run(run, result={**run.result, "peak_gpu_bytes": 2.5e9}) for run in runs[2:]]
     with paper_style():
         figure = draw_cost(group_runs([runs[0], *on_gpu]))
@@ -121,7 +121,7 @@ def test_cost_shows_the_memory_of_runs_on_a_gpu(runs: list[Run]) -> None:
     assert len(alone.axes) == 1
 
 
-def test_one_run_has_no_error_bar_of_its_cost(runs: list[Run]) -> None:
+def test_cost_of_a_single_run_has_no_error_bar(runs: list[Run]) -> None:
     seeds = [
         changed_run(run, series={}, result={**run.result, "time": {"steps": 100.0 + run.seed}}) for run in runs[2:]
     ]
@@ -132,7 +132,7 @@ def test_one_run_has_no_error_bar_of_its_cost(runs: list[Run]) -> None:
     assert len(figure.axes[0].containers) == 3, "two bars, and the interval over seeds of one"
 
 
-def test_matrices_have_scales_of_the_counts(runs: list[Run]) -> None:
+def test_color_scales_of_the_matrices(runs: list[Run]) -> None:
     with paper_style():
         figure = draw_matrices(runs)
     assert figure is not None
@@ -148,8 +148,8 @@ def test_matrices_have_scales_of_the_counts(runs: list[Run]) -> None:
         assert picture.norm(top / 4) == pytest.approx(0.5), "half the color"
 
 
-def test_long_names_stay_on_the_paper(runs: list[Run]) -> None:
-    """Names with the data of the runs are long: legends and titles must not be cut at the edge."""
+def test_long_names_are_not_cut(runs: list[Run]) -> None:
+    """Labels that include the data set are long."""
     moved = changed_run(runs[1], data="folder:/home/ada/a folder with a rather long name of its own")
     groups = group_runs([runs[0], moved, *runs[2:]])
     assert [group.label for group in groups][1:] == [
@@ -167,7 +167,7 @@ def test_long_names_stay_on_the_paper(runs: list[Run]) -> None:
             assert all(box.x0 >= 0 and box.x1 <= width for box in boxes), draw.__name__
 
 
-def test_points_of_the_entropy_figure_are_the_images(runs: list[Run]) -> None:
+def test_entropy_figure_has_a_point_per_image(runs: list[Run]) -> None:
     with paper_style():
         figure = draw_entropies(group_runs(runs))
         by_k = draw_entropy_by_k(group_runs(runs))
@@ -183,8 +183,8 @@ def test_points_of_the_entropy_figure_are_the_images(runs: list[Run]) -> None:
     np.testing.assert_allclose(line.get_ydata(), means, rtol=1e-5)
 
 
-def test_every_group_has_its_panel(tmp_path: Path) -> None:
-    """More of them than fit in a row: none is left out."""
+def test_each_group_has_a_panel(tmp_path: Path) -> None:
+    """Also if there are more groups than panels in a row."""
     methods = ("soc", "fixmatch", "flexmatch", "pseudo_label", "simmatch", "curriculum", "self_training")
     groups = group_runs([Run(write_run(tmp_path / method, method, unlabeled=60)) for method in methods])
     with paper_style():
@@ -197,7 +197,7 @@ def test_every_group_has_its_panel(tmp_path: Path) -> None:
     assert len(ends) == 1, "all on one scale"
 
 
-def test_hard_labels_can_be_seen_and_are_named(runs: list[Run]) -> None:
+def test_hard_labels_are_visible_and_explained(runs: list[Run]) -> None:
     with paper_style():
         figure = draw_entropies(group_runs(runs))
     assert figure is not None
@@ -207,7 +207,7 @@ def test_hard_labels_can_be_seen_and_are_named(runs: list[Run]) -> None:
     assert "each label" not in soc.texts[0].get_text()
 
 
-def test_panels_of_training_share_their_steps_and_show_the_last(runs: list[Run]) -> None:
+def test_training_panels_share_the_x_axis_and_mark_the_last_step(runs: list[Run]) -> None:
     second_half = Series(np.array([600, 1000]), np.ones(2))
     late = changed_run(runs[2], series={**runs[2].series, "pseudo_label_accuracy": second_half})
     with paper_style():
@@ -220,13 +220,11 @@ def test_panels_of_training_share_their_steps_and_show_the_last(runs: list[Run])
     assert not any(line.get_clip_on() for line in ends)
 
 
-def test_objectives_leave_images_of_no_class_out(runs: list[Run]) -> None:
+def test_objectives_exclude_images_of_other_classes(runs: list[Run]) -> None:
     assert len(known_samples(runs[2])["z_obj1"]) == 490
 
 
-def test_the_command_writes_page_and_figures(
-    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_writes_report_and_figures(runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "page.html"
     arguments = ["report", str(runs[0].path), str(runs[2].path), "--out", str(out), "--figures", str(tmp_path / "f")]
     assert main([*arguments, "--title", "My birds"]) == 0

@@ -1,4 +1,4 @@
-"""The density on a grid against scipy's, which looks at every point."""
+"""Densities and intervals compared with SciPy and with explicit formulas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def points(number: int = 2000) -> tuple[np.ndarray, np.ndarray]:
     return x, np.clip(3 * (1 - x) + random.normal(0, 0.4, number), 0, None)
 
 
-def test_density_equals_scipys_and_has_mass_one() -> None:
+def test_density_equals_scipy_and_integrates_to_one() -> None:
     x, y = points()
     density = kernel_density(x, y, cells=100)
     grid = np.stack(np.meshgrid(density.x, density.y)).reshape(2, -1)
@@ -31,7 +31,7 @@ def test_density_equals_scipys_and_has_mass_one() -> None:
     assert density.mass == pytest.approx(1.0, abs=0.01)
 
 
-def test_levels_hold_their_share_of_the_points() -> None:
+def test_levels_contain_their_share_of_the_points() -> None:
     x, y = np.random.default_rng(1).normal(size=(2, 20_000))
     density = kernel_density(x, y)
     column = np.searchsorted(density.x, x).clip(0, len(density.x) - 1)
@@ -41,18 +41,18 @@ def test_levels_hold_their_share_of_the_points() -> None:
 
 
 @pytest.mark.parametrize("y", [np.zeros(50), np.linspace(0, 1, 50)])
-def test_points_on_a_line_have_a_density_too(y: np.ndarray) -> None:
+def test_density_of_points_on_a_line(y: np.ndarray) -> None:
     density = kernel_density(np.linspace(0, 1, 50), y)
     assert np.isfinite(density.values).all()
     assert density.mass == pytest.approx(1.0, abs=0.05)
 
 
-def test_share_below_the_diagonal_is_a_plain_count() -> None:
+def test_fraction_below_the_diagonal() -> None:
     before, after = np.array([1.0, 2.0, 0.5, 0.0]), np.array([0.5, 2.0, 0.7, 0.0])
     assert fraction_below_diagonal(before, after) == 1 / 4
 
 
-def test_entropy_by_k_is_mean_and_interval_of_each_k() -> None:
+def test_entropy_by_k() -> None:
     found = entropy_by_k(np.array([2, 2, 3, 2]), np.array([1.0, 2.0, 9.0, 3.0]))
     assert list(found) == [2, 3]
     assert found[2].mean == 2.0
@@ -60,7 +60,7 @@ def test_entropy_by_k_is_mean_and_interval_of_each_k() -> None:
     assert (found[3].low, found[3].high) == (9.0, 9.0)
 
 
-def test_intervals_are_students_and_wilsons() -> None:
+def test_student_and_wilson_intervals() -> None:
     values = [61.0, 63.5, 60.2, 64.1]
     half = 3.182446 * np.std(values, ddof=1) / 2
     assert mean_interval(values).low == pytest.approx(np.mean(values) - half, abs=1e-5)
