@@ -85,9 +85,7 @@ def compare_randaugment(names: list[list[str]], size: int, reference_size: int, 
 
     with patch.object(randaugment, "sample_view", sample_there):
         expected = randaugment.apply_randaugment(images, params, crop, size, reference_size)
-    reference_size = min(size, reference_size)
-    packed = randaugment_kernels.pack_params(params, crop, table, size, reference_size)
-    found = randaugment_kernels.apply(there, packed, size, reference_size)
+    found = randaugment_kernels.apply_randaugment(there, params, crop, size, reference_size)
     assert found.is_contiguous(memory_format=torch.channels_last)
     different = (found.cpu() != expected).flatten(1).any(dim=1)
     assert not different.any(), [names[i] for i in different.nonzero().flatten().tolist()]
@@ -102,7 +100,7 @@ def compare_contrastive(device: torch.device) -> None:
         images = images.contiguous(memory_format=torch.channels_last)
         for hue, probability, gray in ((0.4, 1.0, 0.2), (0.1, 0.5, 0.5)):
             jitter = draw_jitter(random_for(size, 24), 0.4, hue, probability, gray)
-            found = color_jitter_kernels.jitter(images.to(device), jitter)
+            found = color_jitter_kernels.apply_jitter(images.to(device), jitter)
             assert (found.cpu() - apply_jitter(images, jitter)).abs().max() < 0.01
         sigma = np.where(np.arange(24) % 3 > 0, np.linspace(0.1, 2, 24), 0)
         found = color_jitter_kernels.gaussian_blur(images.to(device), sigma).cpu()

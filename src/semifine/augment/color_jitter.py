@@ -15,7 +15,6 @@ from torch.nn.functional import conv2d, pad
 
 from semifine.augment.image_batch import BoolArray, FloatArray, IntArray, upload
 from semifine.augment.random_numbers import BatchRandom
-from semifine.augment.sampling import has_triton
 
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 """Weights of red, green and blue."""
@@ -49,10 +48,6 @@ def draw_jitter(
 
 def apply_jitter(images: Tensor, params: JitterParams) -> Tensor:
     """Applies the color jitter. Shapes: (N, 3, H, W) float32 in 0..255 -> the same."""
-    if has_triton(images.device):
-        from semifine.augment.triton import color_jitter  # optional: imports Triton
-
-        return color_jitter.jitter(images, params)
     matrices, gray_shares = _linear_operations(params)
     hue_rows = [np.flatnonzero(params.is_on & (params.order[:, step] == HUE)) for step in range(4)]
     arrays = {"matrices": matrices, "shares": gray_shares, "luminance": LUMINANCE[None], "hue": params.amount[:, HUE]}
@@ -117,10 +112,6 @@ def gaussian_blur(images: Tensor, sigma: FloatArray) -> Tensor:
     rows = np.flatnonzero(sigma > 0)
     if not len(rows):
         return images
-    if has_triton(images.device):
-        from semifine.augment.triton import color_jitter  # optional: imports Triton
-
-        return color_jitter.gaussian_blur(images, sigma)
     sent = upload({"rows": rows, "kernel": gaussian_kernels(sigma[rows])}, images.device)
     return images.index_copy(0, sent["rows"], _convolve(images.index_select(0, sent["rows"]), sent["kernel"]))
 

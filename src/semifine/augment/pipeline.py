@@ -14,6 +14,7 @@ from semifine.augment.crops import crop_and_resize, draw_crop
 from semifine.augment.image_batch import ImageBatch, ImageStore, ImageTable, IntArray, create_image_batch
 from semifine.augment.randaugment import apply_randaugment, draw_randaugment
 from semifine.augment.random_numbers import BatchRandom, create_generator
+from semifine.augment.sampling import has_triton
 from semifine.augment.settings import AugmentSettings, oversampling
 from semifine.errors import UserError
 
@@ -66,7 +67,12 @@ def weak(images: ImageBatch, random: BatchRandom, settings: AugmentSettings) -> 
 def strong(images: ImageBatch, random: BatchRandom, settings: AugmentSettings) -> Tensor:
     """RandAugment and Cutout on the whole image, then the weak augmentation."""
     crop = draw_crop(random, images.table, settings.crop_scale)
-    return apply_randaugment(images, draw_randaugment(random, images.table), crop, settings.size)
+    params = draw_randaugment(random, images.table)
+    if has_triton(images.device):
+        from semifine.augment.triton import randaugment as kernels  # optional: imports Triton
+
+        return kernels.apply_randaugment(images, params, crop, settings.size)
+    return apply_randaugment(images, params, crop, settings.size)
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,12 @@ def _moco(images: ImageBatch, random: BatchRandom, size: int, recipe: MoCoRecipe
     jitter = draw_jitter(random, 0.4, recipe.hue, recipe.jitter_probability, gray_probability=0.2)
     draw, width = random.uniform(2).T
     sigma = np.where(draw < recipe.blur_probability, MIN_SIGMA + width * (MAX_SIGMA - MIN_SIGMA), 0)
-    return gaussian_blur(apply_jitter(crop_and_resize(images, crop, size), jitter), sigma)
+    views = crop_and_resize(images, crop, size)
+    if has_triton(images.device):
+        from semifine.augment.triton import color_jitter as kernels  # optional: imports Triton
+
+        return kernels.gaussian_blur(kernels.apply_jitter(views, jitter), sigma)
+    return gaussian_blur(apply_jitter(views, jitter), sigma)
 
 
 class AugmentPipeline:

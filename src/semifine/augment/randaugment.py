@@ -34,7 +34,7 @@ from semifine.augment.randaugment_ops import (
     rescale,
 )
 from semifine.augment.random_numbers import BatchRandom
-from semifine.augment.sampling import apply_affine, crop_coordinates, has_triton, sample_nearest, sample_view
+from semifine.augment.sampling import apply_affine, crop_coordinates, sample_nearest, sample_view
 
 NUM_OPERATIONS = 3
 """Operations per image."""
@@ -91,14 +91,9 @@ def apply_randaugment(
         reference_size: Side of the references, at most ``size``.
 
     Returns:
-        (N, 3, size, size) integer pixel values, uint8 from PyTorch or float32 from the Triton kernels.
+        (N, 3, size, size) uint8 pixel values.
     """
     reference_size = min(reference_size, size)
-    if has_triton(images.device):
-        from semifine.augment.triton import randaugment  # optional: imports Triton
-
-        kernel_params = randaugment.pack_params(params, crop, images.table, size, reference_size)
-        return randaugment.apply(images, kernel_params, size, reference_size)
     return _apply_torch(images, params, crop, size, reference_size)
 
 

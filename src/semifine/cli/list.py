@@ -32,39 +32,36 @@ def _print_settings(group: str, settings_class: type | None) -> None:
         print(f"      --{group}.{field.name} ({field.default}): {field.metadata.get('help', '')}")
 
 
-# Each kind imports its own package, because some are slow to import (torch, timm).
-
-
 def _methods() -> Iterator[Entry]:
-    from semifine.methods import method_class, method_names
+    from semifine.methods import method_class, method_names  # slow: imports torch
 
     for name in method_names():
         yield name, method_class(name).summary, method_class(name).Settings
 
 
 def _datasets() -> Iterator[Entry]:
-    from semifine.data.sources import all_sources
+    from semifine.data.sources import all_sources  # slow: imports NumPy
 
     for source in all_sources().values():
         yield source.name, source.summary, source.settings_class
 
 
 def _backbones() -> Iterator[Entry]:
-    import timm
+    import timm  # slow
 
     for name in timm.list_models():
         yield name, "", None
 
 
 def _presets() -> Iterator[Entry]:
-    from semifine.config import preset_names, preset_summary
+    from semifine.config import preset_names, preset_summary  # slow: imports the data package
 
     for name in preset_names():
         yield name, preset_summary(name), None
 
 
 def _experiments() -> Iterator[Entry]:
-    from semifine.experiments.tables import published_experiments
+    from semifine.experiments.tables import published_experiments  # slow: imports torch
 
     for experiment in published_experiments():
         yield experiment.name, f"{experiment.row.title}, {experiment.table.unlabeled}", None

@@ -1,4 +1,4 @@
-"""Training methods, one file each; the file's name is the method's name."""
+"""Training methods. Each file defines the method of the same name."""
 
 from semifine.methods.registry import method_class, method_names
 

@@ -1,4 +1,4 @@
-"""What a method is: settings, the views it needs, and one step that gives a loss and named numbers."""
+"""The interface of training methods: settings, required views, and a step that computes the loss."""
 
 from __future__ import annotations
 
@@ -15,49 +15,59 @@ from semifine.models.forward import Networks
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What a method may know beforehand: sizes, and the labels of labeled images, never of others."""
+    """Properties of the training data and the network that are available when a method is created.
+
+    Labels of unlabeled images are not included.
+    """
 
     num_classes: int
+    """Number of classes K."""
     num_labeled: int
+    """Number of labeled images N."""
     num_unlabeled: int
+    """Number of unlabeled images M."""
     seed: int = 0
+    """Seed for random draws of the method."""
     label: Tensor | None = None
-    """(N,) classes of the labeled images."""
+    """(N,) class of each labeled image."""
     unlabeled_batch: int = 1
-    """Unlabeled images a step, of all ranks together."""
+    """Number of unlabeled images in a step, summed over all ranks."""
     feature_dim: int = 0
-    """Length of the backbone's pooled features."""
+    """Dimension of the pooled features of the backbone."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands: the number of finished steps, and of all steps."""
+    """Number of completed training steps, and the total number."""
 
     step: int
+    """Number of completed steps."""
     total: int
+    """Number of steps of the whole run."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's data on the device: views by name, each (B, 3, S, S).
-
-    ``index`` numbers the unlabeled images of the batch within the unlabeled set, 0..M-1, and
-    ``labeled_index`` the labeled ones within the labeled set, 0..N-1.
-    """
+    """The data of one training step, on the device."""
 
     labeled: Mapping[str, Tensor]
+    """Views of the labeled images by name, each (B, 3, S, S)."""
     label: Tensor
+    """(B,) class of each labeled image."""
     unlabeled: Mapping[str, Tensor] = field(default_factory=dict)
+    """Views of the unlabeled images by name, each (B_u, 3, S, S)."""
     index: Tensor | None = None
+    """(B_u,) indices of the unlabeled images in the unlabeled set, 0..M-1."""
     labeled_index: Tensor | None = None
+    """(B,) indices of the labeled images in the labeled set, 0..N-1."""
 
     def tensors(self) -> list[Tensor]:
-        """All tensors, in a fixed order."""
+        """Returns all tensors in a fixed order."""
         columns = (self.label, self.index, self.labeled_index)
         return [*self.labeled.values(), *self.unlabeled.values(), *(c for c in columns if c is not None)]
 
     def clone(self) -> Batch:
-        """A batch of the same shapes with memory of its own."""
+        """Returns a copy that shares no memory with this batch."""
         return Batch(
             {name: view.clone() for name, view in self.labeled.items()},
             self.label.clone(),
@@ -68,73 +78,102 @@ class Batch:
 
 @dataclass(frozen=True)
 class PseudoLabels:
-    """What a method makes of (B, K) predicted probabilities on unlabeled images."""
+    """Pseudo-labels of a batch of unlabeled images."""
 
     probs: Tensor
+    """(B, K) predicted probabilities."""
     target: Tensor
-    """(B, K) soft or one-hot labels; the classes above 0 are the candidates."""
+    """(B, K) soft or one-hot labels. Classes with nonzero probability are the candidates."""
     accepted: Tensor
-    """(B,) 1 where the label trains the network, else 0."""
+    """(B,) 1 if the label is used in the loss, else 0."""
     k: Tensor | None = None
-    """(B,) number of clusters that SoC chose for each image."""
+    """(B,) number of clusters that SoC selects for each image."""
     counted: Tensor | None = None
-    """(B,) whether the image is among those that FlexMatch's thresholds depend on."""
+    """(B,) bool, whether the image contributes to the thresholds of FlexMatch."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """The loss to descend, metrics to log (detached scalars), and the pseudo-labels that were used."""
+    """Result of a training step."""
 
     loss: Tensor
+    """Scalar to minimize."""
     metrics: dict[str, Tensor]
+    """Detached scalars to log, by name."""
     pseudo_labels: PseudoLabels | None = None
+    """Pseudo-labels used in the loss."""
 
 
 Group = Literal["semi_supervised", "baseline", "reference", "soc"]
-"""How reports compare a method: the baseline that others are measured against (labeled images only), a reference that
-is not semi-supervised (the oracle), the paper's own method, or any other method."""
+"""Role of a method in reports: ``baseline`` trains on labeled images only, and other methods are compared with it;
+``reference`` also uses hidden labels (the oracle); ``soc`` is the method of the paper; ``semi_supervised`` is the rest."""
 
 
 @dataclass(frozen=True)
 class NoSettings:
-    """For a method without settings of its own."""
+    """Settings of a method that has none."""
 
 
 class Method(nn.Module):
-    """Base of all methods. State that must survive a restart is a persistent buffer, nothing else."""
+    """Base class of all methods.
+
+    Subclasses implement :meth:`forward`. Register all state as persistent buffers: checkpoints save nothing else.
+
+    Args:
+        settings: Instance of ``Settings``.
+        info: Properties of the training data and the network.
+
+    Example::
+
+        >>> class LabelsOnly(Method):
+        ...     name = "labels_only"
+        ...     summary = "cross-entropy on the labeled images"
+        ...
+        ...     def forward(self, networks, batch, progress):
+        ...         (labeled,) = networks(batch.labeled["weak"])
+        ...         loss = nn.functional.cross_entropy(labeled.logits, batch.label)
+        ...         return StepResult(loss, {"loss": loss.detach()})
+        >>> LabelsOnly(NoSettings(), DataInfo(num_classes=3, num_labeled=9, num_unlabeled=0)).title
+        'labels_only'
+    """
 
     name: ClassVar[str]
+    """Name on the command line."""
     summary: ClassVar[str]
+    """One line for ``semifine list methods`` and the documentation."""
     title: ClassVar[str]
-    """Name in reports, such as "FixMatch"; the default is ``name``. Titles, colors and groups are not inherited."""
+    """Name in reports, such as "FixMatch". Default: ``name``. Title, color, line style and group are not inherited."""
     color: ClassVar[str | None] = None
-    """A hue of ``semifine.report.style.HUES``; None takes a spare one."""
+    """Color in figures, a key of ``semifine.report.style.HUES``. None: selected from the name of the method."""
     line_style: ClassVar[str] = "-"
+    """Matplotlib line style in figures."""
     group: ClassVar[Group] = "semi_supervised"
     Settings: ClassVar[type] = NoSettings
+    """Frozen dataclass of the settings."""
     labeled_views: tuple[str, ...] = ("weak",)
+    """Names of the views of labeled images in a batch."""
     unlabeled_views: tuple[str, ...] = ()
-    """The views a batch has; a method whose settings choose them sets its own when it is made."""
+    """Names of the views of unlabeled images in a batch. Set them in ``__init__`` if they depend on the settings."""
     trains_on_truth: ClassVar[bool] = False
-    """Only the oracle: the true labels of unlabeled images join the labeled set."""
+    """Whether the unlabeled images are added to the labeled set with their hidden labels. Only for the oracle."""
     trains_classifier: ClassVar[bool] = True
-    """Whether there is a classifier at the end, whose accuracy can be measured."""
+    """Whether the method trains a classifier. If not, no accuracy is measured."""
     needs_ema: ClassVar[bool] = False
-    """Whether a step asks the averaged network, so that there must be one."""
+    """Whether :meth:`forward` uses the averaged network. If so, ``ema=0`` is an error."""
     evaluates_ema: ClassVar[bool] = True
-    """Whether the averaged network, where there is one, is the result; else the student is."""
+    """Whether the averaged network is evaluated instead of the student, unless ``ema=0``."""
     cuda_graph_safe: ClassVar[bool] = False
-    """Whether a step is the same operations every time, so that a CUDA graph can hold it: no Python decision
-    depends on progress or on values."""
+    """Whether a step can be captured in a CUDA graph: it always runs the same operations, and no Python branch depends
+    on ``progress`` or on tensor values."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Resets what reports show, so that a method derived from another one does not look like it."""
+        """Resets the attributes for reports, so that a subclass of another method is displayed differently."""
         super().__init_subclass__(**kwargs)
-        own = vars(cls)
-        cls.title = own.get("title", getattr(cls, "name", cls.__name__))
-        cls.color = own.get("color")
-        cls.line_style = own.get("line_style", "-")
-        cls.group = own.get("group", "semi_supervised")
+        defined = vars(cls)
+        cls.title = defined.get("title", getattr(cls, "name", cls.__name__))
+        cls.color = defined.get("color")
+        cls.line_style = defined.get("line_style", "-")
+        cls.group = defined.get("group", "semi_supervised")
 
     def __init__(self, settings: Any, info: DataInfo) -> None:
         super().__init__()
@@ -143,36 +182,58 @@ class Method(nn.Module):
 
     @classmethod
     def heads(cls, settings: Any, feature_dim: int) -> nn.ModuleDict:  # noqa: ARG003
-        """Heads of the method's own on the pooled features; a step finds what they give in ``Output.heads``."""
+        """Returns additional heads on the pooled features. ``Output.heads`` has their outputs under the same names."""
         return nn.ModuleDict()
 
     @classmethod
     def frozen_network(cls, settings: Any) -> str | None:  # noqa: ARG003
-        """The file or run folder of a trained network that steps ask through ``Networks.forward_frozen``."""
+        """Returns the weights file or run folder of the network for ``Networks.forward_frozen``, or None."""
         return None
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:
+        """Computes the loss of a training step.
+
+        Args:
+            networks: The student, the averaged network and the frozen network.
+            batch: Views and labels.
+            progress: Completed and total number of steps.
+
+        Returns:
+            Loss, metrics and pseudo-labels.
+        """
         raise NotImplementedError
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
-        """The labels this method would give, without a change of its state; here the prediction itself."""
+        """Returns the pseudo-labels for (B, K) predicted probabilities without changing the state.
+
+        Evaluation and reports use them. Default: the one-hot predicted class, always accepted.
+        """
         return hard_pseudo_labels(probs, threshold=0.0)
 
     def labels_by_k(self, probs: Tensor, limit: int) -> Iterator[tuple[int, Tensor]]:  # noqa: ARG002
-        """At most ``limit`` numbers of clusters with the (B, K) labels that each would give; here there are none."""
+        """Yields up to ``limit`` numbers of clusters k, each with the (B, K) labels for that k. Default: none."""
         return iter(())
 
     def notes(self) -> list[str]:
-        """What a person should know about how this run will be done."""
+        """Returns messages to print before training starts."""
         return []
 
     def class_stats(self) -> dict[str, Tensor]:
-        """What the method has learned about classes, kept for reports."""
+        """Returns statistics of the classes by name, which are saved for reports."""
         return {}
 
 
 def hard_pseudo_labels(probs: Tensor, threshold: float | Tensor) -> PseudoLabels:
-    """One-hot labels of the most probable class, accepted where its probability reaches the (B,) threshold."""
+    """Returns one-hot labels of the most probable class, accepted if its probability is at least the threshold.
+
+    Args:
+        probs: (B, K) predicted probabilities.
+        threshold: One threshold, or (B,) thresholds.
+
+    Example:
+        >>> hard_pseudo_labels(torch.tensor([[0.7, 0.3], [0.4, 0.6]]), threshold=0.65).accepted
+        tensor([1., 0.])
+    """
     confidence, prediction = probs.max(dim=1)
     return PseudoLabels(
         probs=probs,
@@ -182,10 +243,24 @@ def hard_pseudo_labels(probs: Tensor, threshold: float | Tensor) -> PseudoLabels
 
 
 def soft_pseudo_labels(probs: Tensor, threshold: float) -> PseudoLabels:
-    """The probabilities as they are, accepted where the largest reaches the threshold."""
+    """Returns the probabilities as soft labels, accepted if the largest is at least the threshold.
+
+    Args:
+        probs: (B, K) predicted probabilities.
+        threshold: Smallest confidence of an accepted label.
+
+    Example:
+        >>> soft_pseudo_labels(torch.tensor([[0.7, 0.3], [0.4, 0.6]]), threshold=0.65).accepted
+        tensor([1., 0.])
+    """
     return PseudoLabels(probs, probs, accepted=(probs.amax(dim=1) >= threshold).to(probs.dtype))
 
 
 def predicted_probabilities(logits: Tensor) -> Tensor:
-    """softmax in float32, cut from the graph: no gradient flows through a label."""
+    """Returns softmax probabilities in float32, detached. Shapes: (B, K) -> (B, K).
+
+    Example:
+        >>> predicted_probabilities(torch.zeros(1, 2, requires_grad=True))
+        tensor([[0.5000, 0.5000]])
+    """
     return torch.softmax(logits.detach().float(), dim=1)

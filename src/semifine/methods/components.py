@@ -1,4 +1,4 @@
-"""Parts that methods share."""
+"""Components shared by several methods."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from torch import Tensor, nn
 
 
 class RingBuffer(nn.Module):
-    """The last ``len(rows)`` rows that were pushed; ``slot`` is the place of the oldest, which goes next."""
+    """Ring buffer of the most recently pushed rows.
+
+    Args:
+        rows: (length, D) initial content.
+
+    Example::
+
+        >>> buffer = RingBuffer(torch.zeros(3, 1))
+        >>> buffer.push(torch.tensor([[1.0], [2.0]]))
+        >>> buffer.rows.squeeze(1)
+        tensor([1., 2., 0.])
+    """
 
     rows: Tensor
+    """(length, D) content."""
     slot: Tensor
+    """Index of the oldest row, which the next push reslots first."""
 
     def __init__(self, rows: Tensor) -> None:
         super().__init__()
@@ -19,8 +32,8 @@ class RingBuffer(nn.Module):
 
     @torch.no_grad()
     def push(self, rows: Tensor) -> None:
-        """Replaces the oldest rows. Shapes: (n, D) with n at most the length of the ring."""
-        assert len(rows) <= len(self.rows), "a batch must fit into its queue"
-        places = (self.slot + torch.arange(len(rows), device=rows.device)).remainder_(len(self.rows))
-        self.rows.index_copy_(0, places, rows.to(self.rows.dtype))
+        """Reslots the oldest rows. Shapes: rows (n, D) with n at most the length of the buffer."""
+        assert len(rows) <= len(self.rows), "rows must fit into the buffer"
+        slots = (self.slot + torch.arange(len(rows), device=rows.device)).remainder_(len(self.rows))
+        self.rows.index_copy_(0, slots, rows.to(self.rows.dtype))
         self.slot.add_(len(rows)).remainder_(len(self.rows))

@@ -1,4 +1,4 @@
-"""FixMatch: confident predictions on weak views become hard labels for strong views (Sohn et al., 2020)."""
+"""FixMatch: confident predictions on weak views are the hard labels of strong views (Sohn et al., 2020)."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from semifine.models.forward import Networks
 
 @dataclass(frozen=True)
 class FixMatchSettings:
-    threshold: float = setting(0.95, "confidence from which a prediction becomes a label (tau)", low=0)
+    threshold: float = setting(0.95, "smallest confidence of an accepted pseudo-label (tau)", low=0)
     weight: float = setting(1.0, "weight of the unlabeled loss (lambda)", low=0)
-    labels: Literal["hard", "soft"] = setting("hard", "the predicted class, or the prediction itself as it is")
+    labels: Literal["hard", "soft"] = setting("hard", "hard: the predicted class; soft: the predicted probabilities")
 
 
 class FixMatch(Method):
     """loss = L_s + lambda 1/(mu B) sum [conf >= tau] CE(phat, f(strong(u))).
 
-    With soft labels the target is p itself, which is Variant 3 of the SoC paper.
+    With ``labels="soft"`` the target is p, as in Variant 3 of the SoC paper.
     """
 
     name = "fixmatch"
     title = "FixMatch"
     color = "vermilion"
-    summary = "hard labels where the prediction on the weak view is confident"
+    summary = "hard labels for strong views from confident predictions on weak views"
     Settings: ClassVar[type] = FixMatchSettings
     unlabeled_views = ("weak", "strong")
     cuda_graph_safe = True
@@ -61,9 +61,9 @@ class FixMatch(Method):
         return StepResult(loss, metrics, pseudo)
 
     def train_labels(self, probs: Tensor, index: Tensor) -> PseudoLabels:  # noqa: ARG002
-        """The labels that a step trains on; a method that learns from them how to label does so here."""
+        """Returns the pseudo-labels of a training step. Subclasses may update their state here."""
         return self.pseudo_labels(probs)
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
-        label = hard_pseudo_labels if self.settings.labels == "hard" else soft_pseudo_labels
-        return label(probs, self.settings.threshold)
+        make_labels = hard_pseudo_labels if self.settings.labels == "hard" else soft_pseudo_labels
+        return make_labels(probs, self.settings.threshold)

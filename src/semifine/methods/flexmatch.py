@@ -1,4 +1,4 @@
-"""FlexMatch: FixMatch with lower thresholds for classes that are learned badly so far (Zhang et al., 2021)."""
+"""FlexMatch: FixMatch with lower thresholds for classes with few confident predictions (Zhang et al., 2021)."""
 
 from __future__ import annotations
 
@@ -15,38 +15,45 @@ from semifine.methods.base import DataInfo, PseudoLabels, hard_pseudo_labels
 from semifine.methods.fixmatch import FixMatch
 
 UNUSED = -1
+"""Label of an image without a confident prediction so far."""
 
 MAPPINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "convex": lambda x: x / (2 - x),
     "linear": lambda x: (x + 1) / 2,
     "concave": lambda x: torch.log2(x + 1),
 }
+"""M: maps the learning status of a class to the fraction of the highest threshold."""
 
 
 @dataclass(frozen=True)
 class FlexMatchSettings:
-    threshold: float = setting(0.95, "the highest threshold, for the class that is learned best (tau)", low=0, high=1)
+    threshold: float = setting(
+        0.95, "highest threshold, for the class with the most confident predictions (tau)", low=0, high=1
+    )
     weight: float = setting(1.0, "weight of the unlabeled loss (lambda)", low=0)
-    mapping: Literal["convex", "linear", "concave"] = setting("convex", "from how well a class is learned to its share")
-    warmup: bool = setting(True, "images without a confident label yet hold the thresholds down")
+    mapping: Literal["convex", "linear", "concave"] = setting(
+        "convex", "map from the learning status of a class to its threshold (M)"
+    )
+    warmup: bool = setting(True, "lower thresholds while many images have had no confident prediction")
 
 
 class FlexMatch(FixMatch):
     """loss = L_s + lambda 1/(mu B) sum [conf >= T(phat)] CE(phat, f(strong(u))), T(c) = tau M(beta(c)).
 
-    beta(c) is how many images last had the confident label c, relative to the most frequent label.
+    beta(c) is the learning status of class c: the number of images whose last confident prediction is c, divided by the
+    largest number over all classes.
     """
 
     name = "flexmatch"
     title = "FlexMatch"
     color = "orange"
-    summary = "hard labels, with lower thresholds for classes that are learned badly"
+    summary = "FixMatch with lower thresholds for classes with few confident predictions"
     Settings = FlexMatchSettings
 
     label: Tensor
-    """(M,) each unlabeled image's last confident pseudo-label (u), -1 where it had none."""
+    """(M,) last confident prediction of each unlabeled image (u), -1 if there is none."""
     status: Tensor
-    """(K,) how well each class is learned (beta), 0..1."""
+    """(K,) learning status of each class (beta), 0..1."""
 
     def __init__(self, settings: FlexMatchSettings, info: DataInfo) -> None:
         super().__init__(settings, info)
@@ -57,19 +64,18 @@ class FlexMatch(FixMatch):
         self.status.copy_(learning_status(self.label, self.status, self.settings.warmup))
         pseudo = self.pseudo_labels(probs)
         confidence, prediction = probs.max(dim=1)
-        self._remember(index, prediction, confidence)
+        self._update_labels(index, prediction, confidence)
         return replace(pseudo, counted=self.label[index] != UNUSED)
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         return hard_pseudo_labels(probs, self.thresholds()[probs.argmax(dim=1)])
 
     def thresholds(self) -> Tensor:
-        """(K,) T(c), 0..tau."""
-        share = MAPPINGS[self.settings.mapping](self.status)
-        return share * float(self.settings.threshold)
+        """Returns (K,) threshold T(c) of each class, 0..tau."""
+        return MAPPINGS[self.settings.mapping](self.status) * float(self.settings.threshold)
 
-    def _remember(self, index: Tensor, prediction: Tensor, confidence: Tensor) -> None:
-        """u_i <- phat_i where the prediction reaches the base threshold; what was confident once stays labeled."""
+    def _update_labels(self, index: Tensor, prediction: Tensor, confidence: Tensor) -> None:
+        """Sets u_i to phat_i if the confidence is at least tau; other predictions leave u_i unchanged."""
         index, prediction, confidence = all_gather(index), all_gather(prediction), all_gather(confidence)
         last = last_occurrence(index, confidence >= self.settings.threshold)
         new = torch.where(last >= 0, prediction[last.clamp(min=0)], self.label[index])
@@ -77,13 +83,22 @@ class FlexMatch(FixMatch):
 
 
 def learning_status(label: Tensor, before: Tensor, warmup: bool) -> Tensor:
-    """beta(c) = sigma(c) / max(max sigma, unused), sigma(c) = number of samples labeled c.
+    """Returns the learning status beta(c) = sigma(c) / max(max sigma, unused), with sigma(c) the number of labels c.
 
-    Without warm-up the unused samples do not count. As in the authors' code nothing changes while all samples have the
-    same label, or none. Shapes: label (M,), before (K,) -> (K,).
+    Args:
+        label: (M,) last confident prediction of each image, -1 for unused images.
+        before: (K,) status to keep while all images have the same label or none has a label, as in the authors' code.
+        warmup: Whether to include the number of unused images in the maximum.
+
+    Returns:
+        (K,) status, 0..1.
+
+    Example:
+        >>> learning_status(torch.tensor([0, 0, 1, -1]), torch.zeros(2), warmup=True)
+        tensor([1.0000, 0.5000])
     """
     counts = torch.zeros(len(before) + 1, dtype=torch.int64, device=label.device)
-    counts.scatter_add_(0, label + 1, torch.ones_like(label))  # the unused ones come first
+    counts.scatter_add_(0, label + 1, torch.ones_like(label))  # element 0 counts unused images
     largest = counts.amax() if warmup else counts[1:].amax()
     all_equal = counts.amax() == len(label)
     return torch.where(all_equal, before, counts[1:] / largest.clamp(min=1))

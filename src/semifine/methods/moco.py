@@ -1,4 +1,4 @@
-"""MoCo: features that recognize an image in two of its views, learned without any label (He et al., 2020)."""
+"""MoCo: contrastive learning of features from pairs of views, without labels (He et al., 2020)."""
 
 from __future__ import annotations
 
@@ -23,29 +23,35 @@ TEMPERATURE = {"v1": 0.07, "v2": 0.2}
 
 @dataclass(frozen=True)
 class MoCoSettings:
-    version: Literal["v1", "v2"] = setting("v2", "v2: a projection of two layers and blurred views; v1: without both")
-    dim: int = setting(128, "length of a projected feature", low=1)
-    queue: int | None = setting(
-        None, "keys to compare with; default: about as many as there are unlabeled images", low=1
+    version: Literal["v1", "v2"] = setting(
+        "v2", "v2: projection with two layers, blurred views; v1: linear projection, no blur"
     )
-    temperature: float | None = setting(None, "default: 0.2 for v2, 0.07 for v1", low=1e-6)
+    dim: int = setting(128, "dimension of the projection", low=1)
+    queue: int | None = setting(
+        None, "number of keys in the queue; default: about the number of unlabeled images", low=1
+    )
+    temperature: float | None = setting(
+        None, "temperature of the logits (T); default: 0.2 for v2, 0.07 for v1", low=1e-6
+    )
     groups: int = setting(
-        8, "parts of a batch that batch norm sees apart, others for keys than for queries, as on so many GPUs", low=1
+        8,
+        "number of groups in a batch with separate batch-norm statistics; keys and queries are grouped differently",
+        low=1,
     )
 
 
 class MoCo(Method):
-    """loss = mean CE([q.k, q.Q^T] / T, 0): q of the student, its own key k and a queue Q of earlier ones.
+    """loss = mean CE([q.k, q.Q^T] / T, 0), with queries q, keys k of the same images, and a queue Q of previous keys.
 
-    Keys are made by the averaged model, so ``ema`` is MoCo's momentum m. The result is the student's backbone;
-    another method starts from it with ``--weights``.
+    The student computes the queries. The averaged network computes the keys, so ``ema`` is MoCo's momentum m. Other
+    methods start from the backbone of the student with ``--weights``.
     """
 
     name = "moco"
     title = "MoCo"
     color = "sky"
     line_style = "--"
-    summary = "features without labels, from pairs of views; a start for other methods (--weights)"
+    summary = "contrastive pre-training without labels; other methods start from its weights (--weights)"
     Settings = MoCoSettings
     labeled_views = ()
     unlabeled_views = ("moco_v2:1", "moco_v2:2")
@@ -58,13 +64,13 @@ class MoCo(Method):
         super().__init__(settings, info)
         self.unlabeled_views = (f"moco_{settings.version}:1", f"moco_{settings.version}:2")
         self.temperature = settings.temperature or TEMPERATURE[settings.version]
-        # With more keys than images, some of them would be stale ones of the query's own image.
+        # With more keys than images, the negatives would include previous keys of the query's image.
         length = settings.queue or max(1, info.num_unlabeled // info.unlabeled_batch) * info.unlabeled_batch
-        processes = world_size()  # each divides its own share of a batch into groups
+        processes = world_size()  # each process groups its part of the batch
         if length < info.unlabeled_batch or info.unlabeled_batch % (processes * settings.groups):
             raise UserError(
-                f"{info.unlabeled_batch} unlabeled images a step must fit into method.queue ({length}) and be a "
-                f"multiple of method.groups ({settings.groups})"
+                f"The number of unlabeled images per step, {info.unlabeled_batch}, must be at most method.queue "
+                f"({length}) and a multiple of method.groups ({settings.groups})"
                 + (f" in each of {processes} processes." if processes > 1 else ".")
             )
         start = torch.randn(length, settings.dim, generator=torch.Generator().manual_seed(info.seed))
@@ -79,17 +85,18 @@ class MoCo(Method):
         first, second = (batch.unlabeled[name] for name in self.unlabeled_views)
         query = torch.cat([project(networks, part) for part in first.chunk(self.settings.groups)])
         key = self._keys(networks, second)
-        # a copy of the queue, because it is written to before the backward pass reads it
+        # A copy, because the queue changes before the backward pass reads it.
         logits = info_nce_logits(query, key, self.queue.rows.clone(), self.temperature)
         loss = info_nce_loss(logits)
         self.queue.push(all_gather(key))
-        found = (logits.argmax(dim=1) == 0).float().mean()
-        return StepResult(loss, {"loss": loss.detach(), "key_found": found})
+        accuracy = (logits.argmax(dim=1) == 0).float().mean()
+        return StepResult(loss, {"loss": loss.detach(), "key_found": accuracy})
 
     def _keys(self, networks: Networks, views: Tensor) -> Tensor:
-        """(B, dim) keys; batch norm must not tell which ones belong together, so they are grouped across the queries.
+        """Returns (B, dim) keys, computed in groups that differ from the groups of the queries.
 
-        Batches are in random order already: dealing them out in turn does what a random shuffle would.
+        If a key shared its batch statistics with its query, the network could match them by these statistics. Batches
+        are in random order, so taking every n-th image has the effect of MoCo's random shuffle.
         """
         groups = self.settings.groups
         parts = [project(networks.forward_ema, views[group::groups]) for group in range(groups)]
@@ -97,6 +104,6 @@ class MoCo(Method):
 
 
 def project(network: Callable[[Tensor], list[Output]], views: Tensor) -> Tensor:
-    """(B, dim) unit vectors."""
+    """Returns (B, dim) normalized projections of a view."""
     (output,) = network(views)
     return l2_normalize(output.heads[PROJECTION])

@@ -1,4 +1,4 @@
-"""Supervised learning with the hidden labels shown: the upper reference."""
+"""Supervised learning with the hidden labels of the unlabeled images: an upper bound."""
 
 from typing import ClassVar
 
@@ -7,12 +7,12 @@ from semifine.methods.supervised import Supervised
 
 
 class Oracle(Supervised):
-    """Supervised on labeled and in-class unlabeled images, all with their true label."""
+    """loss = 1/B sum CE(y, f(weak(x))), over labeled images and in-class unlabeled images with their hidden labels."""
 
     name = "oracle"
     title = "Oracle"
     color = "black"
     line_style = ":"
     group: ClassVar[Group] = "reference"
-    summary = "supervised, the true labels of unlabeled images included (upper reference)"
+    summary = "supervised training that includes the hidden labels of unlabeled images (upper bound)"
     trains_on_truth = True

@@ -1,4 +1,4 @@
-"""Finds methods by name or file, and tells reports how to display them.
+"""Finds methods by name or file, and returns how reports display them.
 
 Importing this module does not import torch, so the command line lists method names without delay.
 """
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 METHOD_FOLDERS = [str(Path(__file__).parent)]
 SUPPORT_MODULES = {"base", "components", "registry"}
-"""Modules of this folder that are not methods."""
+"""Modules in this folder that are not methods."""
 FILE_SUFFIX = ".py"
-"""A method name with this ending is the path of a file."""
+"""A method name with this suffix is the path of a file."""
 
 
 def method_names() -> list[str]:
-    """Names of the methods in this package, as ``--method`` accepts them.
+    """Returns the names of the methods in this package, as ``--method`` accepts them.
 
     Example:
         >>> "fixmatch" in method_names()
@@ -87,10 +87,10 @@ class MethodDisplay:
 
 @cache
 def method_display(name: str) -> MethodDisplay:
-    """Returns title, color and group of a method.
+    """Returns title, color, line style and group of a method.
 
-    A method that is not in this package is shown under its name in a spare color: a report must not execute the
-    method file that a run folder names.
+    A method that is not in this package gets its name as title and no color, because reports must not execute method
+    files.
 
     Example:
         >>> method_display("soc").title
@@ -108,14 +108,14 @@ def _load_packaged(name: str) -> type[Method]:
     file = f"methods/{name}.py"
     with _import_errors_as_user_errors(file):
         module = import_module(f"semifine.methods.{name}")
-    found = [method for method in _methods_in(module) if method.name == name]
-    if len(found) != 1:
-        raise UserError(f"{file} has {f'{len(found)} classes' if found else 'no class'} with the name '{name}'.")
-    return found[0]
+    methods = [method for method in _methods_in(module) if method.name == name]
+    if len(methods) != 1:
+        raise UserError(f"{file} has {f'{len(methods)} classes' if methods else 'no class'} with the name '{name}'.")
+    return methods[0]
 
 
 def _load_file(path: Path) -> type[Method]:
-    """Loads the method from a user's file; an edited file is loaded again."""
+    """Loads the method from a user's file, and reloads it if the file has changed."""
     try:
         source = path.read_bytes()
     except (OSError, ValueError) as error:
@@ -135,19 +135,19 @@ def _execute(path: Path, source: bytes) -> type[Method]:
     sys.modules[module.__name__] = module  # dataclasses resolve the types of their fields through sys.modules
     with _import_errors_as_user_errors(str(path)):
         exec(compile(source, path, "exec"), vars(module))
-    own = [method for method in _methods_in(module) if method.__module__ == module.__name__]
-    if len(own) != 1:
+    methods = [method for method in _methods_in(module) if method.__module__ == module.__name__]
+    if len(methods) != 1:
         raise UserError(
             f"{path} must contain exactly one named subclass of semifine.methods.base.Method, but it contains "
-            f"{len(own) or 'none'}."
+            f"{len(methods) or 'none'}."
         )
-    if own[0].name in method_names():
-        raise UserError(f"{path}: '{own[0].name}' is the name of another method; choose a different one.")
-    return own[0]
+    if methods[0].name in method_names():
+        raise UserError(f"{path}: '{methods[0].name}' is the name of another method; choose a different one.")
+    return methods[0]
 
 
 def _methods_in(module: ModuleType) -> list[type[Method]]:
-    """All named methods in a module's namespace, imported ones included, each once."""
+    """Returns all methods in a module's namespace that have a name, including imported ones."""
     from semifine.methods.base import Method  # slow: imports torch, which listing names does not need
 
     members = [member for member in vars(module).values() if isinstance(member, type) and issubclass(member, Method)]
@@ -156,7 +156,7 @@ def _methods_in(module: ModuleType) -> list[type[Method]]:
 
 @contextmanager
 def _import_errors_as_user_errors(file: str) -> Iterator[None]:
-    """Turns any exception from importing a method file into a `UserError` that names the file and line."""
+    """Raises any exception during the import of a method file as a ``UserError`` that names the file and line."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Self-training by distillation: a trained network labels every image softly for a new one (as Su et al., 2021)."""
+"""Self-training by distillation: a student learns the predictions of a trained teacher (as in Su et al., 2021)."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from semifine.models.forward import Networks
 
 @dataclass(frozen=True)
 class SelfTrainingSettings:
-    teacher: str | None = setting(
-        None, "run folder or weights file of the supervised network to learn from", is_path=True
-    )
+    teacher: str | None = setting(None, "run folder or weights file of the teacher, a trained network", is_path=True)
     weight: float = setting(
-        0.7, "share of the teacher in the loss, the rest is that of the labels (alpha)", low=0, high=1
+        0.7, "weight of the distillation loss (alpha); the supervised loss has weight 1 - alpha", low=0, high=1
     )
-    temperature: float = setting(1.0, "above 1 the teacher's predictions are softened", low=1e-6)
+    temperature: float = setting(
+        1.0, "temperature of the distillation loss (T); values above 1 soften the predictions", low=1e-6
+    )
 
 
 class SelfTraining(Method):
     """loss = (1 - alpha) L_s + alpha T^2/(B + B_u) sum_all KL(teacher || student).
 
-    Teacher and student see the same weak views, labeled ones too.
+    The distillation loss covers labeled and unlabeled images. Teacher and student get the same weak views.
     """
 
     name = "self_training"
     title = "Self-Training"
     color = "sky"
-    summary = "learns the soft predictions of a network that was trained on the labeled images"
+    summary = "distillation: learns the predictions of a network that was trained on the labeled images"
     Settings = SelfTrainingSettings
     unlabeled_views = ("weak",)
     cuda_graph_safe = True
@@ -52,19 +52,19 @@ class SelfTraining(Method):
     def frozen_network(cls, settings: Any) -> str:
         if not settings.teacher:
             raise UserError(
-                "The method 'self_training' learns from a trained network: name its run folder or weights file "
-                "with --method.teacher."
+                "The method 'self_training' needs a trained network; set --method.teacher to its run folder or weights "
+                "file."
             )
         return str(settings.teacher)
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         views = batch.labeled["weak"], batch.unlabeled["weak"]
         labeled, unlabeled = networks(*views)
-        taught_labeled, taught = networks.forward_frozen(*views)
+        teacher_labeled, teacher_unlabeled = networks.forward_frozen(*views)
         supervised = supervised_cross_entropy(labeled.logits, batch.label)
         distillation = distillation_loss(
             torch.cat([labeled.logits, unlabeled.logits]),
-            torch.cat([taught_labeled.logits, taught.logits]),
+            torch.cat([teacher_labeled.logits, teacher_unlabeled.logits]),
             self.settings.temperature,
         )
         loss = (1 - self.settings.weight) * supervised + self.settings.weight * distillation
@@ -73,7 +73,7 @@ class SelfTraining(Method):
             "loss_labeled": supervised.detach(),
             "loss_unlabeled": distillation.detach(),
         }
-        return StepResult(loss, metrics, self.pseudo_labels(predicted_probabilities(taught.logits)))
+        return StepResult(loss, metrics, self.pseudo_labels(predicted_probabilities(teacher_unlabeled.logits)))
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         return soft_pseudo_labels(probs, threshold=0.0)

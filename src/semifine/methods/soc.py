@@ -109,7 +109,7 @@ class SoC(Method):
         return StepResult(loss, metrics, PseudoLabels(probs, target, accepted=probs.new_ones(len(probs))))
 
     def _feature_similarity(self, labeled: Output, label: Tensor, weak: Output, probs: Tensor) -> Tensor | None:
-        """Updates the class centroids; returns their (K, K) similarity, or None if transitions are used."""
+        """Updates the class centroids and returns their (K, K) similarity, or None if transitions are used."""
         if self.settings.similarity == "transitions":
             return None
         if self.settings.similarity == "labeled_features":

@@ -1,4 +1,4 @@
-"""Supervised learning on the labeled images alone: the lower reference."""
+"""Supervised learning on the labeled images only: the baseline."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Supervised(Method):
     title = "Supervised"
     color = "black"
     group: ClassVar[Group] = "baseline"
-    summary = "cross-entropy on the labeled images alone (lower reference)"
+    summary = "cross-entropy on the labeled images only (baseline)"
     cuda_graph_safe = True
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         (labeled,) = networks(batch.labeled["weak"])
         loss = supervised_cross_entropy(labeled.logits, batch.label)
-        # Another method's heads may be in the network while it begins with labeled images alone; several processes
-        # wait for the gradient of every tensor, so here it is zero.
+        # During supervised_warmup the network may have heads of another method. DistributedDataParallel needs a
+        # gradient of every parameter, so their gradient is zero.
         for output in labeled.heads.values():
             loss = loss + 0.0 * output.sum()
         return StepResult(loss, {"loss": loss.detach()})

@@ -86,7 +86,8 @@ def write_page(
 
 def render_page(runs: Sequence[Run], title: str, num_clusters: int | None = None) -> str:
     """Returns the HTML of the report."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow, and only a report needs it
+    # Slow to import, and only needed here.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(

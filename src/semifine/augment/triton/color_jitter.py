@@ -35,7 +35,7 @@ _RADIUS = tl.constexpr(RADIUS)
 _CHANNELS = tl.constexpr(CHANNELS)
 
 
-def jitter(images: Tensor, params: JitterParams) -> Tensor:
+def apply_jitter(images: Tensor, params: JitterParams) -> Tensor:
     """Implements :func:`semifine.augment.color_jitter.apply_jitter`."""
     if not len(images):
         return images
@@ -49,6 +49,8 @@ def jitter(images: Tensor, params: JitterParams) -> Tensor:
 
 def gaussian_blur(images: Tensor, sigma: FloatArray) -> Tensor:
     """Implements :func:`semifine.augment.color_jitter.gaussian_blur`; images that are not blurred get the identity."""
+    if not (sigma > 0).any():
+        return images
     kernels = np.zeros((len(sigma), 2 * RADIUS + 1))
     kernels[:, RADIUS] = 1
     kernels[sigma > 0] = gaussian_kernels(sigma[sigma > 0])

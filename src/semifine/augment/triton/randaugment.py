@@ -13,7 +13,13 @@ from torch import Tensor
 
 from semifine.augment.crops import Crop, crop_axes
 from semifine.augment.image_batch import CHANNELS, FloatArray, ImageBatch, ImageTable, upload
-from semifine.augment.randaugment import CUTOUT_FILL, RandAugmentParams, affine_maps, reference_needed
+from semifine.augment.randaugment import (
+    CUTOUT_FILL,
+    REFERENCE_SIZE,
+    RandAugmentParams,
+    affine_maps,
+    reference_needed,
+)
 from semifine.augment.randaugment_ops import CODE, GEOMETRIC, MIXING, NUM_VALUES, OPERATIONS, POINTWISE, STATISTICAL
 from semifine.augment.triton.sampling import position_on_axis, sample
 
@@ -65,13 +71,17 @@ _EXACT = {"enable_fp_fusion": False}
 """Rounds after every operation, as PyTorch does."""
 
 
-def apply(images: ImageBatch, params: KernelParams, size: int, reference_size: int) -> Tensor:
+def apply_randaugment(
+    images: ImageBatch, params: RandAugmentParams, crop: Crop, size: int, reference_size: int = REFERENCE_SIZE
+) -> Tensor:
     """Implements :func:`semifine.augment.randaugment.apply_randaugment`.
 
     Returns:
         (N, 3, size, size) float32 views of integer values, channels-last.
     """
-    sent = upload(params._asdict(), images.device, narrow=False)
+    reference_size = min(reference_size, size)
+    packed = pack_params(params, crop, images.table, size, reference_size)
+    sent = upload(packed._asdict(), images.device, narrow=False)
     image_params, step_params = sent["images"], sent["steps"]
     x_axis, y_axis = image_params[:, X_AXIS:Y_AXIS], image_params[:, Y_AXIS:TO_SOURCE]
     views = sample(images, x_axis, y_axis, image_params[:, TO_SOURCE:CUTOUT], size, torch.uint8)
