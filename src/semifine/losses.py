@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 
 def supervised_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    """Mean cross-entropy; labels of -1 are ignored.
+    """Computes the mean cross-entropy. Labels of -1 are ignored.
 
     Args:
         logits: (B, K).
@@ -22,15 +22,15 @@ def supervised_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """-1/B sum_i w_i sum_c q_ic log softmax(z_i)_c.
+    """Computes the weighted cross-entropy with soft labels, -1/B sum_i w_i sum_c q_ic log softmax(z_i)_c.
 
     The sum is divided by the batch size, not by the sum of the weights: a batch with few accepted pseudo-labels
     contributes less (FixMatch, eq. 4).
 
     Args:
-        logits: (B, K).
+        logits: (B, K) logits z.
         target: (B, K) soft labels q.
-        weight: (B,) weights w; None is 1.
+        weight: (B,) weights w. Default: 1.
 
     Example:
         >>> target = torch.tensor([[0.5, 0.5], [1.0, 0.0]])
@@ -42,35 +42,48 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = N
 
 
 def info_nce_logits(query: Tensor, key: Tensor, negatives: Tensor, temperature: float) -> Tensor:
-    """[q.k, q.Q^T] / T.
+    """Computes the logits [q.k, q.Q^T] / T of a contrastive loss.
 
     Args:
-        query: (B, D) normalized features.
-        key: (B, D) normalized features of the other view, the positives.
-        negatives: (Q, D) normalized features of other images.
-        temperature: T.
+        query: (B, D) normalized features q of one view.
+        key: (B, D) normalized features k of another view of the same images (positives).
+        negatives: (Q, D) normalized features Q of other images.
+        temperature: Temperature T.
 
     Returns:
         (B, 1 + Q) logits with the positive in column 0.
+
+    Example:
+        >>> query, other = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+        >>> info_nce_logits(query, key=query, negatives=other, temperature=0.5)
+        tensor([[2., 0.]])
     """
     positive = (query * key).sum(dim=1, keepdim=True)
     return torch.cat([positive, query @ negatives.t()], dim=1) / temperature
 
 
 def info_nce_loss(logits: Tensor) -> Tensor:
-    """Mean cross-entropy with column 0, the positive. Shapes: (B, 1 + Q)."""
+    """Computes the mean cross-entropy with column 0 as the target class.
+
+    Args:
+        logits: (B, 1 + Q) logits, see :func:`info_nce_logits`.
+
+    Example:
+        >>> info_nce_loss(torch.tensor([[0.0, 0.0]]))
+        tensor(0.6931)
+    """
     return cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64, device=logits.device))
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """T^2/B sum_i KL(softmax(z_t/T) || softmax(z_s/T)).
+    """Computes the distillation loss T^2/B sum_i KL(softmax(z_t/T) || softmax(z_s/T)).
 
     The factor T^2 keeps the scale of the gradient independent of the temperature (Hinton et al., 2015).
 
     Args:
-        student: (B, K) logits.
-        teacher: (B, K) logits.
-        temperature: T.
+        student: (B, K) logits z_s.
+        teacher: (B, K) logits z_t.
+        temperature: Temperature T.
 
     Example:
         >>> logits = torch.tensor([[2.0, -1.0, 0.5]])

@@ -122,7 +122,7 @@ def test_alignment_uses_the_mean_of_the_last_batches() -> None:
     method = make_method("simmatch")
     batches = [torch.rand(8, CLASSES).softmax(1) for _ in range(3)]
     for batch in batches:
-        aligned = method._observe(batch)
+        aligned = method._align_to_recent(batch)
     mean = torch.stack([batch.mean(dim=0) for batch in batches]).mean(dim=0)
     torch.testing.assert_close(aligned, align(batches[-1], mean))
 

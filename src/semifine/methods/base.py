@@ -105,8 +105,11 @@ class StepResult:
 
 
 Group = Literal["semi_supervised", "baseline", "reference", "soc"]
-"""Role of a method in reports: ``baseline`` trains on labeled images only, and other methods are compared with it;
-``reference`` also uses hidden labels (the oracle); ``soc`` is the method of the paper; ``semi_supervised`` is the rest."""
+"""Role of a method in reports.
+
+``baseline`` trains on labeled images only, and other methods are compared with it. ``reference`` also uses hidden
+labels (the oracle). ``soc`` is the method of the paper. All others are ``semi_supervised``.
+"""
 
 
 @dataclass(frozen=True)

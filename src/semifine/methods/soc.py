@@ -29,7 +29,9 @@ class SoCSettings:
     similarity: Literal["transitions", "labeled_features", "pseudo_features"] = setting(
         "transitions", "similarity of classes: class transitions, or features of labeled or of unlabeled images"
     )
-    window: int = setting(_DEFAULTS["window"], "number of batches whose class transitions count (N_b)", low=1)
+    window: int = setting(
+        _DEFAULTS["window"], "number of recent batches whose class transitions are counted (N_b)", low=1
+    )
     map: Literal["linear", "exponential", "fixed"] = setting(
         _DEFAULTS["map"], "map from confidence to the number of clusters"
     )

@@ -1,4 +1,4 @@
-"""Similarity of classes from image features instead of transitions (LD and PL in the paper)."""
+"""Class similarity from image features instead of transitions (LD and PL in the paper)."""
 
 import torch
 import torch.distributed as dist
@@ -9,8 +9,8 @@ from torch.nn.functional import normalize, one_hot
 class ClassCentroids(nn.Module):
     """Running mean of the normalized features of each class.
 
-    mean(c) <- decay mean(c) + (1 - decay) (mean of class c in the batch), for the classes of the batch; the first batch
-    mean of a class is taken unchanged. All state is in persistent buffers and equal on all ranks.
+    For each class c in a batch, mean(c) <- decay mean(c) + (1 - decay) (mean of class c in the batch), initialized with
+    the first batch mean. All state is in persistent buffers and equal on all ranks.
 
     Args:
         num_classes: Number of classes K.
@@ -27,7 +27,9 @@ class ClassCentroids(nn.Module):
     """
 
     mean: Tensor
+    """(K, D) running mean of each class."""
     is_seen: Tensor
+    """(K,) bool, whether the class has occurred."""
 
     def __init__(self, num_classes: int, feature_dim: int, decay: float = 0.99) -> None:
         super().__init__()
@@ -37,7 +39,12 @@ class ClassCentroids(nn.Module):
 
     @torch.no_grad()
     def update(self, features: Tensor, label: Tensor) -> None:
-        """Updates the means with a batch. Shapes: features (batch, D), label (batch,) classes."""
+        """Updates the means with a batch.
+
+        Args:
+            features: (batch, D) image features.
+            label: (batch,) class of each image.
+        """
         members = one_hot(label, len(self.mean)).to(self.mean.dtype)
         sums = members.t() @ normalize(features.float(), dim=1)
         counts = members.sum(dim=0).unsqueeze(1)

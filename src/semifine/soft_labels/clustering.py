@@ -1,10 +1,10 @@
 """k-medoids clustering of classes by their similarity, for many k at once.
 
 The similarity of two classes is S(m, n) = (C[m, n] + C[n, m]) / 2. This module uses the integers C + C^T = 2 S: the
-factor changes no comparison, and integers have no rounding errors that break ties.
+factor does not change the result, and integers have no rounding errors that break ties.
 
-Each k has a row: ``medoids`` (rows, k_max) lists the medoid classes, padded with -1, and ``assignment`` (rows, K) holds
-the cluster of each class, the index of its medoid in that list.
+Each k has a row: ``medoids`` (rows, k_max) contains the medoid classes, padded with -1, and ``assignment`` (rows, K)
+the cluster of each class, which is the index of its medoid in the row.
 """
 
 import functools
@@ -25,8 +25,8 @@ _MIN_CLASSES_FOR_SYNC = 512
 def draw_medoids(sizes: Tensor, k_max: int, num_classes: int, seed: int, step: Tensor | int) -> Tensor:
     """Draws k classes without replacement for each k in ``sizes``: the classes with the smallest hashes.
 
-    Hashes instead of a random generator: all ranks and devices draw the same classes at the same step without
-    communication, also inside a CUDA graph, and a checkpoint needs no generator state.
+    With hashes instead of a random generator, all ranks and devices draw the same classes at the same step without
+    communication, also in a CUDA graph, and a checkpoint needs no generator state.
     Shapes: sizes (rows,) -> (rows, k_max), padded with -1.
     """
     classes = torch.arange(num_classes, device=sizes.device)
@@ -86,10 +86,11 @@ def k_medoids(
             ``max_rounds``.
         stale_seeds: In the returned assignment, the initial medoids stay in their clusters and the final ones are
             assigned like other classes, as in the official code.
-        tie_start: (rows, K) index in the list from which on the first tied medoid wins, cyclically; None is 0.
+        tie_start: (rows, K) index in the list at which the search for the first tied medoid starts, cyclically.
+            Default: 0.
         max_rounds: Largest number of rounds; 0 only assigns.
         host_sync: Whether the host may wait for values of the device, to stop early and to skip rows that have
-            converged. Without it all rounds run, with the same result. None: see :func:`default_host_sync`.
+            converged. Otherwise all rounds run, with the same result. Default: see :func:`default_host_sync`.
         candidate_pairs: (any,) codes m * K + n that include all non-zero counts, in any order, possibly repeated;
             negative codes are ignored. Used without ``host_sync``.
         form: Representation of the similarity: a "dense" matrix, the non-zero "pairs" (integers only), or the Triton
@@ -103,8 +104,8 @@ def k_medoids(
     """
     rows = pad_rows(medoids, tie_start)
     sync = default_host_sync(counts.device, len(counts)) if host_sync is None else host_sync
-    plain = tie_start is None and not stale_seeds and not counts.is_floating_point()
-    if form == "kernels" or (form == "auto" and plain and host_sync is not True and has_triton(counts.device)):
+    kernels_apply = tie_start is None and not stale_seeds and not counts.is_floating_point()
+    if form == "kernels" or (form == "auto" and kernels_apply and host_sync is not True and has_triton(counts.device)):
         from semifine.soft_labels import triton_kernels  # optional: imports Triton
 
         pairs = triton_kernels.Pairs(*list_pairs(counts, directed_update, candidate_pairs))
@@ -119,10 +120,10 @@ def k_medoids(
 
 
 def default_host_sync(device: torch.device, num_classes: int) -> bool:
-    """Whether k-medoids waits for values of the device to stop early, if the caller does not decide.
+    """Returns the default of ``host_sync``: whether k-medoids waits for values of the device to stop early.
 
-    On a CPU this costs nothing. On a GPU the Triton kernels stop early without the host. Without Triton, all rounds are
-    cheaper than waiting with few classes, and a CUDA graph allows no synchronization.
+    Waiting costs nothing on a CPU. On a GPU, the Triton kernels stop early without the host. Without Triton, it is
+    faster to run all rounds than to wait if there are few classes, and CUDA graphs do not allow synchronization.
     """
     if device.type == "cpu":
         return True
@@ -134,7 +135,7 @@ def default_host_sync(device: torch.device, num_classes: int) -> bool:
 
 @functools.cache
 def has_triton(device: torch.device) -> bool:
-    """Whether Triton kernels can run on the device."""
+    """Returns whether Triton kernels can run on the device."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 

@@ -46,7 +46,7 @@ def exponential_k(confidence: Tensor, num_classes: int, beta: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Granularity:
-    """Map from confidence to k with valid settings.
+    """Map from confidence to the number of clusters k, with validated settings.
 
     Args:
         num_classes: Number of classes K. With two classes k is always 2, except for ``map="fixed"``.
@@ -84,7 +84,7 @@ class Granularity:
         """Returns k of each sample. Shapes: (any) confidences in [0, 1] -> (any) int64 in k_min..k_max."""
         if self.map == "fixed":
             return torch.full_like(confidence, self.k_min, dtype=torch.int64)
-        # Clamped because rounded probabilities can exceed 1, and because NaN must not become an index.
+        # Rounded probabilities can exceed 1, and NaN must not be used as an index.
         return self._unclamped(confidence).clamp(self.k_min, self.k_max)
 
     @property
@@ -120,7 +120,7 @@ class Granularity:
         return exponential_k(confidence, self.num_classes, self.beta)
 
     def _check_alpha(self) -> None:
-        if not self.alpha > 0:  # also refuses NaN
+        if not self.alpha > 0:  # also rejects NaN
             raise ValueError(f"alpha must be above 0, got {self.alpha}.")
         if self.num_classes == 2:
             return

@@ -95,20 +95,20 @@ class SoftLabelSelector(nn.Module):
     Args:
         num_classes: Number of classes K.
         num_samples: Number of unlabeled images.
-        window: Number of batches whose transitions count.
+        window: Number of recent batches whose transitions are counted.
         map, alpha, beta, k, rounding: The map from confidence to k, see :class:`Granularity`.
-        refresh: Which clusterings each batch updates: "occurring", those of the k that occur in it; "oldest", of these
-            the ``refresh_limit`` with the oldest update; "all"; or "round_robin", one k per step, after all k in the
-            first step. "auto" is "occurring" up to 1,000 classes, then "oldest".
+        refresh: Clusterings that each batch updates. "occurring": the k that occur in the batch; "oldest": among these,
+            the ``refresh_limit`` k that were updated least recently; "all": all k; "round_robin": one k per step, after
+            all k in the first step; "auto": "occurring" up to 1,000 classes, "oldest" above.
         refresh_limit: Number of clusterings that "oldest" updates per batch.
         directed_update, stale_seeds: Behavior of the official code, see :func:`k_medoids`.
-        medoid_init: "warm" starts from the last medoids of that k, "random" from random ones each time.
-        tie: A class with several most similar medoids joins the "first" in the list, or the first from a "random"
-            position on.
+        medoid_init: "warm" starts from the previous medoids of the same k, "random" from random medoids each time.
+        tie: Medoid that a class joins if several are equally similar. "first": the first in the list; "random": the
+            first from a random position in the list.
         max_rounds: Largest number of k-medoids rounds.
-        seed: Seed of the random draws, which depend on nothing but seed, step and k.
-        host_sync: Whether the host may wait for a GPU, see :func:`k_medoids`; by default only with more than 512
-            classes and without Triton.
+        seed: Seed of the random draws, which depend only on seed, step and k.
+        host_sync: Whether the host may wait for a GPU, see :func:`k_medoids`. Default: only with more than 512 classes
+            and without Triton.
 
     Example::
 
@@ -179,7 +179,7 @@ class SoftLabelSelector(nn.Module):
 
         Args:
             probs: (batch, K) probabilities of the weakly augmented unlabeled images. Other values, such as logits,
-                raise an error on a CPU; on a GPU they are not checked, because the host would have to wait.
+                raise an error on a CPU. They are not checked on a GPU, because the host would have to wait.
             index: (batch,) indices of the images in the unlabeled set.
             similarity: Replaces the transitions, see :meth:`observe`.
 
@@ -210,15 +210,15 @@ class SoftLabelSelector(nn.Module):
         self._has_started = True
 
     def select(self, probs: Tensor) -> Selection:
-        """Selects soft labels with the current clusterings, without changing the state. Shapes: probs (batch, K)."""
+        """Selects soft labels with the current clusterings without changing the state. Shapes: probs (batch, K)."""
         return self._select(self._prepare(probs))
 
     def clusters(self, k: int) -> Tensor:
-        """Returns (K,) the cluster, 0..k-1, of each class in the current clustering into k clusters."""
+        """Returns the (K,) cluster of each class, 0..k-1, in the current clustering into k clusters."""
         return self.assignment[self._row(k)].long()
 
     def cluster_medoids(self, k: int) -> Tensor:
-        """Returns (k,) the medoid class of each cluster in the current clustering into k clusters."""
+        """Returns the (k,) medoid class of each cluster in the current clustering into k clusters."""
         return self.medoids[self._row(k), :k].long()
 
     @property
@@ -241,7 +241,7 @@ class SoftLabelSelector(nn.Module):
         return f"{self.granularity}, " + ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _register_clusterings(self) -> None:
-        """Registers one clustering per k, as it is without transitions."""
+        """Registers one clustering per k, initialized for zero transitions."""
         sizes = torch.arange(self.k_min, self.k_max + 1)
         step = torch.zeros((), dtype=torch.int64)
         self.register_buffer("sizes", sizes, persistent=False)
@@ -272,7 +272,7 @@ class SoftLabelSelector(nn.Module):
         )
 
     def _write(self, rows: Tensor, is_due: Tensor | None, **results: Tensor) -> None:
-        """Writes the results of the rows that are due into the buffers with their names."""
+        """Writes the results of the rows to update into the buffers of the same names."""
         for name, new in results.items():
             buffer: Tensor = getattr(self, name)
             new = new.to(buffer.dtype)
@@ -281,7 +281,7 @@ class SoftLabelSelector(nn.Module):
             buffer.index_copy_(0, rows, new)
 
     def _rows_to_refresh(self, k: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Returns (rows,) indices of clusterings, and (rows,) whether each is due; None if all are."""
+        """Returns (rows,) indices of clusterings, and (rows,) whether to update each of them; None: all."""
         all_rows = torch.arange(len(self.sizes), device=self.sizes.device)
         if self.refresh == "round_robin" and self._has_started:
             return self.step.remainder(len(self.sizes)).view(1), None
@@ -290,7 +290,7 @@ class SoftLabelSelector(nn.Module):
         occurring = k - self.k_min
         is_due = torch.zeros_like(all_rows, dtype=torch.bool).index_fill_(0, occurring, True)
         if self.refresh == "oldest":
-            age_order = self.refreshed * len(all_rows) + all_rows  # at equal age the smaller k first
+            age_order = self.refreshed * len(all_rows) + all_rows  # equal age: the smaller k first
             rows = torch.where(is_due, age_order, torch.iinfo(torch.int64).max).argsort()[: self.refresh_limit]
             return rows, is_due.index_select(0, rows)
         if self._syncs_with_host:
@@ -301,7 +301,7 @@ class SoftLabelSelector(nn.Module):
 
     @property
     def _syncs_with_host(self) -> bool:
-        """Whether the host may wait for values of the device, see ``k_medoids``."""
+        """Whether the host may wait for values of the device, see :func:`k_medoids`."""
         return default_host_sync(self.step.device, self.num_classes) if self.host_sync is None else self.host_sync
 
     def _draw_medoids(self, sizes: Tensor, step: Tensor) -> Tensor:

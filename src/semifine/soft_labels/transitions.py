@@ -1,8 +1,8 @@
 """Class transition tracking: how often predictions change from class m to class n.
 
 Each time an unlabeled sample occurs in a batch, its prediction is compared with its previous one. A change m -> n adds
-1 to C[m, n]. Only the last ``window`` batches count. They are stored as a ring buffer of encoded transitions beside the
-running sum, which needs O(window * batch + K^2 + M) memory instead of K x K x window.
+1 to C[m, n]. C is the sum over the last ``window`` batches. A ring buffer of encoded transitions and a running sum need
+O(window * batch + K^2 + M) memory instead of K x K x window.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 WINDOW = 5120
-"""Default number of batches whose transitions count (N_b in the paper)."""
+"""Default number of recent batches whose transitions are counted (N_b in the paper)."""
 NO_CLASS = -1  # in the bank: the sample has not occurred yet
 NO_TRANSITION = -1  # in the ring: the sample did not change its class
 
@@ -23,7 +23,7 @@ MAX_CLASSES = 46_340
 def sequential_predictions(bank: Tensor, index: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the predictions before and after each sample, as if the batch were processed one sample at a time.
 
-    An index may occur several times in a batch; its second occurrence sees the prediction of the first. A
+    An index may occur several times in a batch; its second occurrence is compared with the prediction of the first. A
     (batch, batch) comparison finds the previous occurrence of each sample without synchronizing with the host.
 
     Args:
@@ -32,8 +32,8 @@ def sequential_predictions(bank: Tensor, index: Tensor, prediction: Tensor) -> t
         prediction: (batch,) predicted classes.
 
     Returns:
-        (batch,) class of each sample before its turn (-1: none), and (batch,) class of its index after the whole batch,
-        which is equal for all occurrences, so that they can be written in any order.
+        (batch,) previous class of each sample (-1: none), and (batch,) class of its index after the whole batch, which
+        is equal for all occurrences, so that they can be written in any order.
     """
     same = index.unsqueeze(1) == index.unsqueeze(0)
     position = torch.arange(index.numel(), device=index.device)
@@ -59,7 +59,7 @@ def add_transitions(counts: Tensor, codes: Tensor, sign: int) -> None:
 
 
 class TransitionTracker(nn.Module):
-    """The last prediction of each sample, the transitions of the last batches, and their sum C (K, K).
+    """Tracks the last prediction of each sample and the (K, K) sum C of the transitions in the last batches.
 
     All state is in persistent buffers. ``update`` equals processing the batch one sample at a time. It does not
     synchronize with the host and can be captured in a CUDA graph after the first batch, which sets the width of the
@@ -68,8 +68,8 @@ class TransitionTracker(nn.Module):
     Args:
         num_classes: Number of classes K.
         num_samples: Number of unlabeled images M.
-        window: Number of batches whose transitions count. The official code counts one batch less, because it clears
-            the next entry before it sums.
+        window: Number of recent batches whose transitions are counted. The official code counts one batch less, because
+            it clears the next entry before it sums.
 
     Example::
 
@@ -142,7 +142,7 @@ class TransitionTracker(nn.Module):
         self.cursor.add_(1).remainder_(self.window)
 
     def _widen(self, batch_size: int) -> None:
-        """Gives the ring at least ``batch_size`` columns; the batch size is unknown before the first batch."""
+        """Widens the ring to at least ``batch_size`` columns. The batch size is unknown before the first batch."""
         missing = batch_size - self.ring.shape[1]
         if missing > 0:
             shape = (self.window, missing)

@@ -1,8 +1,8 @@
 """k-medoids as Triton kernels that never wait for the host.
 
 The PyTorch version in ``clustering`` either synchronizes with the host after each round or runs all rounds. Here a flag
-in device memory marks the rows (clusterings) that changed, and the kernels of later rounds return at once for the
-others. The results are equal integers.
+in device memory marks the rows (clusterings) that changed, and later rounds skip the other rows. Both versions return
+the same integers.
 
 Kernels run over (pairs or classes or clusters) x rows. Keys combine several criteria in one 64-bit integer, so that an
 atomic maximum also resolves ties.
