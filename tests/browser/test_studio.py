@@ -146,7 +146,7 @@ def test_replacing_an_answer_asks_and_notifies(chromium: Browser, own_run: Path)
         bo.wait_for_selector("#banner.answered")
 
         bo.keyboard.press("2")
-        wait_for_text(bo, "#replace-dialog[open] p", f"Ada says {names[0]}")
+        wait_for_text(bo, "#replace-dialog[open] p", f"Ada answered {names[0]}")
         bo.keyboard.press("3")  # a fast key press, which the dialog ignores
         bo.keyboard.press("Escape")
         bo.wait_for_selector("#replace-dialog:not([open])", state="attached")
@@ -158,9 +158,9 @@ def test_replacing_an_answer_asks_and_notifies(chromium: Browser, own_run: Path)
         bo.keyboard.press("Enter")
         wait_for_text(bo, "#toast.shown", "1 in conflict")
         assert read_agreed_labels(log) == {}
-        wait_for_text(ada, "#notices", f"Conflict: Bo says {names[1]}, you said {names[0]}")
+        wait_for_text(ada, "#notices", f"Conflict: Bo answered {names[1]}, you answered {names[0]}")
         ada.click("#notices button >> text=Show")
-        wait_for_text(ada, "#banner.conflict", f"Bo says {names[1]}")
+        wait_for_text(ada, "#banner.conflict", f"Bo answered {names[1]}")
         ada.keyboard.press("2")  # agrees with Bo, so no dialog opens
         wait_for_text(ada, "#toast.shown", names[1])
         assert read_agreed_labels(log) == {disputed: names[1]}
@@ -238,13 +238,13 @@ def _create_and_resolve_conflict(browser: Browser, server: Server, ada: Page, tr
     ada.click(".conflicts")
     ada.wait_for_selector("#banner.conflict")
     assert shown_path(ada) == disputed
-    assert f"Ada says {names[0]}" in ada.inner_text("#banner")
-    assert f"Bo says {names[1]}" in ada.inner_text("#banner")
+    assert f"Ada answered {names[0]}" in ada.inner_text("#banner")
+    assert f"Bo answered {names[1]}" in ada.inner_text("#banner")
     ada.keyboard.press("/")
     ada.keyboard.type(truth[disputed])
     ada.keyboard.press("Enter")
     if truth[disputed] != names[1]:
-        wait_for_text(ada, "#replace-dialog[open] p", f"Bo says {names[1]}")
+        wait_for_text(ada, "#replace-dialog[open] p", f"Bo answered {names[1]}")
         ada.keyboard.press("r")
     ada.wait_for_selector("#empty:not([hidden])")
     ada.wait_for_selector(".conflicts", state="detached")

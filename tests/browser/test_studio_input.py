@@ -39,7 +39,7 @@ def test_names(chromium: Browser, own_run: Path) -> None:
         wait_for_text(first, "#toast.shown", names[0])
         second.keyboard.press("2")
         wait_for_text(second, "#toast.error.shown", f"Not saved. Sam answered '{names[0]}'")
-        wait_for_text(second, "#banner.answered", f"Sam says {names[0]}")
+        wait_for_text(second, "#banner.answered", f"Sam answered {names[0]}")
         assert dict(agreed_labels(current_labels(read_events(log)))) == {path: names[0]}
         second.keyboard.press("2")
         wait_for_text(second, "#toast.shown", names[1])
@@ -170,7 +170,7 @@ def test_train_page(chromium: Browser, own_run: Path) -> None:
         page.uncheck("#train-form [name=from_weights]")
         page.fill("#train-form [name=iterations]", "77")
         faked["labeled"] = 2
-        wait_for_text(page, "#new-labels", "The training set gains 2 labels")
+        wait_for_text(page, "#new-labels", "2 labels will be added to the training set")
         assert page.is_enabled("#train-form button")
         assert page.input_value("#train-form [name=iterations]") == "77"
         assert not page.is_checked("#train-form [name=from_weights]")

@@ -73,7 +73,7 @@ def test_texts_at_the_end_of_the_queue(chromium: Browser, own_run: Path) -> None
         press(page, "u")
         wait_for_text(page, "#total", "1 image")  # the skipped image is back
         press(page, "u")
-        wait_for_text(page, "#empty:not([hidden])", "All images here are labeled. Well done.")
+        wait_for_text(page, "#empty:not([hidden])", "All images of this queue are labeled.")
         unsure = [event.path for event in read_events(own_run.with_name("birds.studio.db")) if event.person == "Ada"]
         assert len(set(unsure)) == len(mine)
 
@@ -130,7 +130,7 @@ def test_keys_never_answer_an_image_before_it_is_shown(chromium: Browser, own_ru
         page.route("**/api/**", lambda route: route.abort())
         page.keyboard.press("1")
         wait_for_text(page, "#toast.error.shown", "Not saved. The studio does not respond.")
-        page.wait_for_timeout(2000)  # the page polls meanwhile, without success
+        page.wait_for_timeout(2000)  # the page polls without success
         wait_for_text(page, "#toast.error.shown", "Not saved.")
         assert page.inner_text("#path") == paths[2]
         assert len(read_events(log)) == 3

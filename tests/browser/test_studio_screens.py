@@ -134,10 +134,10 @@ def test_nine_candidates_are_in_view(chromium: Browser, own_run: Path) -> None:
         for width, height in ((1366, 640), (1280, 800)):
             page.set_viewport_size({"width": width, "height": height})
             wait_for_text(page, "#candidates", names[0])
-            beside = page.locator("#candidates .examples").first.bounding_box()
+            examples = page.locator("#candidates .examples").first.bounding_box()
             longest = page.locator("#candidates .name").first
             assert longest.evaluate("name => name.scrollWidth <= name.clientWidth"), "a long word is broken"
-            assert longest.bounding_box()["x"] + longest.bounding_box()["width"] <= beside["x"]
+            assert longest.bounding_box()["x"] + longest.bounding_box()["width"] <= examples["x"]
 
 
 def zoomed_box(page: Page) -> dict[str, float]:

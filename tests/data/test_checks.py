@@ -79,7 +79,7 @@ def test_copies_with_two_labels(catalog: Catalog, tmp_path: Path) -> None:
     assert any("different labels (l0.png = l1.png)" in warning for warning in report(catalog, tmp_path).warnings)
 
 
-def test_unreadable_images_are_listed_and_not_taken_for_copies(catalog: Catalog, tmp_path: Path) -> None:
+def test_unreadable_images_are_listed_and_are_not_copies(catalog: Catalog, tmp_path: Path) -> None:
     for name in ("u0.png", "t.png"):
         (tmp_path / name).write_bytes(b"rubbish")
     found = report(catalog, tmp_path)

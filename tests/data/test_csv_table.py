@@ -17,7 +17,7 @@ def read(folder: Path, text: str, name: str = "t.csv") -> CsvTable:
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
-def test_the_delimiter_is_that_of_the_header(tmp_path: Path, mark: str, name: str) -> None:
+def test_the_header_determines_the_delimiter(tmp_path: Path, mark: str, name: str) -> None:
     table = read(tmp_path, f"path{mark}label\r\na.png{mark}wren\r\n", name)
     assert (table.header, table.lines) == (["path", "label"], [(2, ["a.png", "wren"])])
 

@@ -25,7 +25,7 @@ def picture(seed: int) -> Image.Image:
     return Image.fromarray(random.integers(0, 256, (9, 12, 3), np.uint8)).resize((80, 60), Image.Resampling.BICUBIC)
 
 
-def test_a_run_says_which_test_images_look_like_training_images(
+def test_a_run_lists_test_images_that_look_like_training_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos = tmp_path / "photos"

@@ -21,7 +21,7 @@ SCENE[15:, 20:] = (20, 20, 250)  # blue, lower right
 BLACK = Image.new("RGB", (8, 8))
 
 
-def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+def encode(image: Image.Image, kind: str, **options: object) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
@@ -36,7 +36,7 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
 )
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation_is_applied(orientation: int, kind: str, options: dict[str, object]) -> None:
-    # What a camera held this way stores; undoing it must give the scene again.
+    # The pixels as a rotated camera stores them; decoding must restore the scene.
     stored = {
         1: SCENE,
         2: SCENE[:, ::-1],
@@ -49,7 +49,7 @@ def test_exif_orientation_is_applied(orientation: int, kind: str, options: dict[
     }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    data = encoded(Image.fromarray(np.ascontiguousarray(stored)), kind, exif=exif, **options)
+    data = encode(Image.fromarray(np.ascontiguousarray(stored)), kind, exif=exif, **options)
     decoded = decode_image(data, None)
     assert decoded.pixels.shape == SCENE.shape
     assert np.abs(decoded.pixels.astype(int) - SCENE).mean() < (8 if kind == "JPEG" else 1e-9)
@@ -59,7 +59,7 @@ def test_exif_orientation_is_applied(orientation: int, kind: str, options: dict[
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
 def test_broken_exif_does_not_matter() -> None:
-    data = encoded(Image.fromarray(SCENE), "JPEG", exif=b"Exif\0\0MM\0*\0\0\xff\xffrubbish", quality=95)
+    data = encode(Image.fromarray(SCENE), "JPEG", exif=b"Exif\0\0MM\0*\0\0\xff\xffrubbish", quality=95)
     assert decode_image(data, None).pixels.shape == (30, 40, 3)
 
 
@@ -80,7 +80,7 @@ def test_every_mode_becomes_rgb(mode: str, kind: str) -> None:
         source = Image.frombytes("LAB", (24, 20), lab.tobytes())
     else:
         source = source.convert(mode)
-    pixels = decode_image(encoded(source, kind), None).pixels
+    pixels = decode_image(encode(source, kind), None).pixels
     assert pixels.dtype == np.uint8
     np.testing.assert_allclose(pixels.astype(int), gray.astype(int), atol=12)
 
@@ -89,7 +89,7 @@ def test_transparent_parts_are_white() -> None:
     drawn = np.zeros((4, 4, 4), np.uint8)
     drawn[:, :, 0] = 200
     drawn[:2, :, 3] = 255
-    pixels = decode_image(encoded(Image.fromarray(drawn), "PNG"), None).pixels
+    pixels = decode_image(encode(Image.fromarray(drawn), "PNG"), None).pixels
     assert pixels[0, 0].tolist() == [200, 0, 0]
     assert pixels[3, 3].tolist() == [255, 255, 255]
 
@@ -98,14 +98,14 @@ def test_transparent_palette_color_is_white() -> None:
     image = Image.new("P", (2, 2), 0)
     image.putpalette([10, 20, 30, 40, 50, 60])
     image.putpixel((1, 0), 1)
-    pixels = decode_image(encoded(image, "PNG", transparency=0), None).pixels
+    pixels = decode_image(encode(image, "PNG", transparency=0), None).pixels
     assert pixels[0, 0].tolist() == [255, 255, 255]
     assert pixels[0, 1].tolist() == [40, 50, 60]
 
 
 def test_sixteen_bit_gray_is_scaled_by_its_format() -> None:
     deep = np.array([[0, 257 * 100], [257 * 200, 65535]], np.uint16)
-    pixels = decode_image(encoded(Image.fromarray(deep), "PNG"), None).pixels
+    pixels = decode_image(encode(Image.fromarray(deep), "PNG"), None).pixels
     assert pixels[:, :, 0].tolist() == [[0, 100], [200, 255]]
     assert (pixels[:, :, 0] == pixels[:, :, 2]).all()
     as_int = Image.fromarray(deep.astype(np.int32))
@@ -116,30 +116,30 @@ def test_sixteen_bit_gray_is_scaled_by_its_format() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(400, 300), (300, 400), (401, 299)])
 def test_shrinks_to_the_shorter_side_and_keeps_the_shape(width: int, height: int) -> None:
-    decoded = decode_image(encoded(Image.new("RGB", (width, height)), "JPEG"), 64)
+    decoded = decode_image(encode(Image.new("RGB", (width, height)), "JPEG"), 64)
     assert min(decoded.pixels.shape[:2]) == 64
     assert decoded.pixels.shape[1] / decoded.pixels.shape[0] == pytest.approx(width / height, abs=0.02)
     assert (decoded.original_height, decoded.original_width) == (height, width)
 
 
 def test_never_enlarges() -> None:
-    assert decode_image(encoded(Image.fromarray(SCENE), "PNG"), 500).pixels.shape == (30, 40, 3)
+    assert decode_image(encode(Image.fromarray(SCENE), "PNG"), 500).pixels.shape == (30, 40, 3)
 
 
 def test_extreme_shapes_keep_their_middle() -> None:
     strip = np.zeros((10, 1000, 3), np.uint8)
     strip[:, 480:520] = 255
-    kept = decode_image(encoded(Image.fromarray(strip), "PNG"), 10).pixels
+    kept = decode_image(encode(Image.fromarray(strip), "PNG"), 10).pixels
     assert kept.shape == (10, 40, 3)
     assert (kept == 255).all()
-    assert decode_image(encoded(Image.fromarray(strip.transpose(1, 0, 2).copy()), "PNG"), 5).pixels.shape == (20, 5, 3)
-    assert decode_image(encoded(Image.new("RGB", (1, 1)), "PNG"), 5).pixels.shape == (1, 1, 3)
+    assert decode_image(encode(Image.fromarray(strip.transpose(1, 0, 2).copy()), "PNG"), 5).pixels.shape == (20, 5, 3)
+    assert decode_image(encode(Image.new("RGB", (1, 1)), "PNG"), 5).pixels.shape == (1, 1, 3)
 
 
 def test_decoding_at_reduced_size_looks_the_same() -> None:
     random = np.random.default_rng(0)
     coarse = Image.fromarray(random.integers(0, 256, (15, 20, 3), np.uint8))
-    data = encoded(coarse.resize((1600, 1200), Image.Resampling.BICUBIC), "JPEG", quality=95)
+    data = encode(coarse.resize((1600, 1200), Image.Resampling.BICUBIC), "JPEG", quality=95)
     quick = decode_image(data, 60).pixels.astype(int)
     slow = decode_array(decode_image(data, None).pixels, 60).pixels.astype(int)
     assert np.abs(quick - slow).mean() < 2

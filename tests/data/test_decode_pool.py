@@ -88,18 +88,18 @@ def test_order_is_kept_over_many_groups(files: list[str]) -> None:
 
 
 def test_an_endless_stream_is_read_a_bounded_number_of_groups_ahead(files: list[str]) -> None:
-    begun = 0
+    started = 0
 
     def endless() -> Iterator[list[str]]:
-        nonlocal begun
+        nonlocal started
         while True:
-            begun += 1
+            started += 1
             yield files[:1]
 
     results = decode(endless(), take)
     for done in range(1, 20):
         next(results)
-        assert begun <= done + 2 * WORKERS
+        assert started <= done + 2 * WORKERS
     results.close()  # type: ignore[attr-defined]
 
 
@@ -117,29 +117,29 @@ def test_no_process_remains(files: list[str]) -> None:
     program, *processes = decoding()
     open_before = len(os.listdir("/proc/self/fd"))
     results.close()  # type: ignore[attr-defined]
-    assert not any(lives(process) for process in (program, *processes))
+    assert not any(is_alive(process) for process in (program, *processes))
     assert len(os.listdir("/proc/self/fd")) == open_before - 2 * len(processes), "a socket and memory each"
 
 
-@pytest.mark.parametrize("who", ["a process", "all processes", "the program"])
-def test_a_killed_worker_is_reported(files: list[str], who: str) -> None:
+@pytest.mark.parametrize("victim", ["a process", "all processes", "the program"])
+def test_a_killed_worker_is_reported(files: list[str], victim: str) -> None:
     killed: list[int] = []
 
     def kill(packed: PackedImages, reasons: Reasons) -> Taken:
         if not killed:
             program, *processes = decoding()
-            killed.extend({"a process": processes[:1], "all processes": processes}.get(who, [program]))
+            killed.extend({"a process": processes[:1], "all processes": processes}.get(victim, [program]))
             for process in killed:
                 os.kill(process, signal.SIGKILL)
         return take(packed, reasons)
 
     results = decode(in_groups(files) * 20, kill)
-    if who == "the program":  # its part was to start the others
+    if victim == "the program":  # the workers continue without it
         assert len(list(results)) == 20 * len(in_groups(files))
     else:
         with pytest.raises(UserError, match="--resume"):
             list(results)
-    assert not any(map(lives, killed))
+    assert not any(map(is_alive, killed))
 
 
 def decoding(parent: int | None = None) -> list[int]:
@@ -170,7 +170,7 @@ def test_processes_end_where_sigterm_is_ignored(files: list[str]) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def lives(process: int) -> bool:
+def is_alive(process: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -190,12 +190,12 @@ input()
         other.stdout.readline()
         processes = decoding(other.pid)
         other.kill()
-    # their sockets' other ends were held by nobody else, so they are at the end of their input
+    # the other ends of their sockets are closed now
     for _ in range(200):
-        if not any(map(lives, processes)):
+        if not any(map(is_alive, processes)):
             return
         time.sleep(0.05)
-    pytest.fail("a decoding process lives on")
+    pytest.fail("a decoding process is still running")
 
 
 def test_without_shared_memory_there_are_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:

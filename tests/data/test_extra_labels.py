@@ -34,7 +34,7 @@ def test_labels_of_a_log_without_conflicts_and_missing_images_are_added(
     paths, names = images
     log = LabelLog(tmp_path / "studio.db")
     log.append([Event("Ada", path, LABEL, names[3]) for path in paths[:4]])
-    log.append([Event("Bo", paths[0], LABEL, names[4]), Event("Ada", "gone.jpg", LABEL, names[0])])
+    log.append([Event("Bo", paths[0], LABEL, names[4]), Event("Ada", "missing.jpg", LABEL, names[0])])
     log.append([Event("Ada", paths[1], UNDO, undoes=2)])
     plain = open_dataset(tiny_settings()).catalog
     catalog = open_dataset(tiny_settings(labels=str(log.file))).catalog
@@ -77,7 +77,7 @@ def test_a_resumed_run_keeps_its_labels(tmp_path: Path, images: tuple[list[str],
     result = fit(settings, tmp_path / "run", display=QUIET)
     assert result["images"]["labeled"] == 19
     log.append([Event("Ada", paths[1], LABEL, names[0])])
-    (tmp_path / "run" / "result.json").unlink()  # as if it had been stopped in its last moment
+    (tmp_path / "run" / "result.json").unlink()  # as if stopped just before the end
     assert fit(settings, tmp_path / "run", resume=True, display=QUIET)["images"]["labeled"] == 19
     assert (tmp_path / "run" / "labels.csv").read_text() == f"path,label\n{paths[0]},{names[0]}\n"
 
@@ -132,7 +132,7 @@ def test_a_missing_class_is_ignored_in_a_log_and_an_error_in_a_table(
     assert len(dataset.catalog) == len(open_dataset(tiny_settings()).catalog) + 1
     table = tmp_path / "labels.csv"
     table.write_text(f"path,label\n{paths[0]},dodo\n")
-    with pytest.raises(UserError, match="'dodo', which is no class"):
+    with pytest.raises(UserError, match="'dodo', which is not a class"):
         open_dataset(tiny_settings(labels=str(table)))
 
 
@@ -200,7 +200,7 @@ def test_one_image_by_two_paths_has_one_label(photos: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["path,label", "3.png,b"], r"labels 3\.png, which is no unlabeled .* for example unlabeled/3\.png\.$"),
+        (["path,label", "3.png,b"], r"labels 3\.png, which is not an unlabeled .* for example unlabeled/3\.png\.$"),
         (["path,label", "unlabeled\\3.png,b"], r"for example unlabeled/3\.png\. Write / instead of \\"),
         (["path,label,label", "unlabeled/3.png,b,b"], "has two columns 'label': remove one"),
     ],

@@ -60,11 +60,11 @@ def touch(folder: Path, *names: str) -> None:
         (folder / name).touch()
 
 
-BEGUN = ("settings.yaml", "checkpoints/last/model.safetensors", "log.jsonl")
+STARTED = ("settings.yaml", "checkpoints/last/model.safetensors", "log.jsonl")
 ATTEMPT = (".lock", "log.jsonl")
 
 
-@pytest.mark.parametrize("files", [BEGUN, ATTEMPT], ids=["begun", "attempt"])
+@pytest.mark.parametrize("files", [STARTED, ATTEMPT], ids=["started", "attempt"])
 @pytest.mark.parametrize("inside", [".", "one", "two"])
 def test_a_run_or_a_folder_of_runs(tmp_path: Path, files: tuple[str, ...], inside: str) -> None:
     touch(tmp_path / inside, *files)
@@ -73,8 +73,8 @@ def test_a_run_or_a_folder_of_runs(tmp_path: Path, files: tuple[str, ...], insid
 
 
 @pytest.mark.parametrize("photo", ["a.jpg", "site/a.jpg", "site/day/a.jpg"])
-def test_a_folder_with_photos_and_a_run_contains_not_only_runs(tmp_path: Path, photo: str) -> None:
-    touch(tmp_path / "run", *BEGUN)
+def test_a_folder_with_photos_and_a_run_does_not_contain_only_runs(tmp_path: Path, photo: str) -> None:
+    touch(tmp_path / "run", *STARTED)
     touch(tmp_path, photo)
     assert not contains_only_runs(tmp_path)
 

@@ -50,27 +50,27 @@ def test_a_label_is_current() -> None:
     assert current_label([]) == NO_LABEL
 
 
-def test_changing_a_label_is_no_conflict() -> None:
-    held = after(label("tit"), label("finch"))
-    assert held.label == "finch"
-    assert not held.in_conflict
+def test_changing_a_label_is_not_a_conflict() -> None:
+    current = after(label("tit"), label("finch"))
+    assert current.label == "finch"
+    assert not current.in_conflict
 
 
 def test_two_people_who_did_not_see_each_other_are_in_conflict() -> None:
-    held = after(label("tit"), label("finch", "Bo", seen=0))
-    assert held.in_conflict
-    assert held.label is None
-    assert {(verdict.person, verdict.class_name) for verdict in held.verdicts} == {("Ada", "tit"), ("Bo", "finch")}
+    current = after(label("tit"), label("finch", "Bo", seen=0))
+    assert current.in_conflict
+    assert current.label is None
+    assert {(verdict.person, verdict.class_name) for verdict in current.verdicts} == {("Ada", "tit"), ("Bo", "finch")}
 
 
 def test_none_of_these_against_a_class_is_a_conflict_too() -> None:
     assert after(label("tit"), Event("Bo", "a.jpg", NONE_OF_THESE)).in_conflict
 
 
-def test_agreeing_people_are_no_conflict() -> None:
-    held = after(label("tit"), label("tit", "Bo"))
-    assert held.label == "tit"
-    assert len(held.verdicts) == 2
+def test_equal_labels_are_not_a_conflict() -> None:
+    current = after(label("tit"), label("tit", "Bo"))
+    assert current.label == "tit"
+    assert len(current.verdicts) == 2
 
 
 def test_a_label_replaces_another_that_was_seen() -> None:
@@ -78,30 +78,30 @@ def test_a_label_replaces_another_that_was_seen() -> None:
 
 
 def test_replaced_verdicts_are_kept_until_their_person_answers_again() -> None:
-    held = after(label("tit"), label("finch", "Bo", seen=1))
-    assert [(gone.old.person, gone.by.person) for gone in held.replaced] == [("Ada", "Bo")]
+    current = after(label("tit"), label("finch", "Bo", seen=1))
+    assert [(item.old.person, item.by.person) for item in current.replaced] == [("Ada", "Bo")]
     again = after(label("tit"), label("finch", "Bo", seen=1), label("tit", seen=2))
-    assert [(gone.old.person, gone.by.person) for gone in again.replaced] == [("Bo", "Ada")]
+    assert [(item.old.person, item.by.person) for item in again.replaced] == [("Bo", "Ada")]
     assert after(label("tit"), label("finch", "Bo", seen=1), undo(2, "Bo")).replaced == ()
-    assert after(label("tit"), label("finch")).replaced == (), "nobody is told of a change of one's own mind"
+    assert after(label("tit"), label("finch")).replaced == (), "a person's own change is not listed"
 
 
 def test_an_agreeing_label_replaces_nothing() -> None:
-    held = after(label("tit"), label("tit", "Bo", seen=1))
-    assert [verdict.person for verdict in held.verdicts] == ["Ada", "Bo"]
-    assert held.replaced == ()
+    current = after(label("tit"), label("tit", "Bo", seen=1))
+    assert [verdict.person for verdict in current.verdicts] == ["Ada", "Bo"]
+    assert current.replaced == ()
 
 
 def test_a_conflict_is_resolved_by_a_label_that_saw_both() -> None:
-    held = after(label("tit"), label("finch", "Bo"), label("finch", "Cy", seen=2))
-    assert held.label == "finch"
+    current = after(label("tit"), label("finch", "Bo"), label("finch", "Cy", seen=2))
+    assert current.label == "finch"
     assert after(label("tit"), label("finch", "Bo"), label("wren", "Cy", seen=1)).in_conflict, "Cy saw only the first"
 
 
 def test_undo_of_a_resolution_restores_the_conflict() -> None:
-    held = after(label("tit"), label("finch", "Bo"), label("finch", "Ada", seen=2), undo(3))
-    assert held.in_conflict
-    assert held.last == 4
+    current = after(label("tit"), label("finch", "Bo"), label("finch", "Ada", seen=2), undo(3))
+    assert current.in_conflict
+    assert current.last == 4
 
 
 def test_undo_of_a_change_restores_the_earlier_label() -> None:
@@ -109,10 +109,10 @@ def test_undo_of_a_change_restores_the_earlier_label() -> None:
     assert after(label("tit"), undo(1)).verdicts == ()
 
 
-def test_skip_and_unsure_are_no_verdicts() -> None:
-    held = after(label("tit"), Event("Bo", "a.jpg", UNSURE), Event("Cy", "a.jpg", SKIP))
-    assert held.label == "tit"
-    assert [event.person for event in held.passed] == ["Bo", "Cy"]
+def test_skip_and_unsure_are_not_verdicts() -> None:
+    current = after(label("tit"), Event("Bo", "a.jpg", UNSURE), Event("Cy", "a.jpg", SKIP))
+    assert current.label == "tit"
+    assert [event.person for event in current.passed] == ["Bo", "Cy"]
     assert after(Event("Bo", "a.jpg", SKIP), label("tit", "Bo")).passed == ()
 
 
@@ -145,7 +145,7 @@ def test_events_cannot_be_changed_or_deleted(tmp_path: Path) -> None:
     log.append([label("tit")])
     connection = sqlite3.connect(log.file)
     for command in ("DELETE FROM events", "UPDATE events SET class = 'finch'"):
-        with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             connection.execute(command)
     connection.close()
 
@@ -208,6 +208,6 @@ def test_a_copy_of_the_main_file_is_complete(tmp_path: Path) -> None:
     log = LabelLog(tmp_path / "labels.db")
     for number in range(3):
         log.append([label("tit", path=f"{number}.jpg")])
-    copy = tmp_path / "copy.db"  # as after a crash: nothing was closed, and what lies beside the file is forgotten
+    copy = tmp_path / "copy.db"  # as after a crash: the log is not closed, and SQLite's other files are missing
     copy.write_bytes(log.file.read_bytes())
     assert [event.path for event in read_events(copy)] == ["0.jpg", "1.jpg", "2.jpg"]

@@ -23,7 +23,7 @@ def shoot(file: Path, subsecond: str | None = None, offset: str | None = None) -
     if offset is not None:
         exif.get_ifd(0x8769)[0x9011] = offset
     exif.get_ifd(0x8825).update({1: "S", 2: (33.0, 30.0, 36.0), 3: "E", 4: (18.0, 15.0, 0.0)})
-    Image.new("RGB", (20, 20)).save(file, exif=exif.tobytes())  # a TIFF would keep but a part of the object
+    Image.new("RGB", (20, 20)).save(file, exif=exif.tobytes())  # a TIFF would keep only a part of the object
     return file
 
 

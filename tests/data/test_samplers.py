@@ -29,7 +29,7 @@ def test_is_a_concatenation_of_permutations(num_samples: int, batch_size: int, s
     batches = [stream.batch(step).tolist() for step in range(12)]
     assert batches == reference(num_samples, batch_size, seed, 12)
     drawn = [position for batch in batches for position in batch]
-    for epoch in range(len(drawn) // num_samples):  # nothing dropped, nothing twice
+    for epoch in range(len(drawn) // num_samples):  # each sample once per epoch
         assert sorted(drawn[epoch * num_samples : (epoch + 1) * num_samples]) == list(range(num_samples))
 
 
@@ -48,7 +48,7 @@ def test_ranks_share_one_global_batch(num_samples: int, share: int, world_size: 
     assert torch.equal(torch.cat([part.batch(step) for part in parts]), whole)
 
 
-def test_batches_are_int64_and_the_callers_own() -> None:
+def test_batches_are_int64_copies() -> None:
     stream = IndexSampler(10, 4, seed=1)
     first = stream.batch(0)
     assert first.dtype == torch.int64

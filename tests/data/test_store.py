@@ -99,27 +99,27 @@ def test_size_and_paths_have_their_own_folder(catalog: Catalog, cache: Path) -> 
     assert len([path for path in cache.iterdir() if path.is_dir()]) == 3
 
 
-def test_a_changed_file_is_noticed(catalog: Catalog, cache: Path, save_image: SaveImage) -> None:
+def test_a_changed_file_is_detected(catalog: Catalog, cache: Path, save_image: SaveImage) -> None:
     old = open_store(catalog, 20, cache)
     before = old.image(0).clone()
     save_image(PATHS[0], 13, 10)
     store = open_store(catalog, 20, cache)
     assert f"1 image changed ({PATHS[0]})" in store.note
     assert store.image(0).shape == (10, 13, 3)
-    assert torch.equal(old.image(0), before)  # who has the old store open keeps it
+    assert torch.equal(old.image(0), before)  # an open store keeps its data
 
 
-def test_same_size_but_newer_is_noticed(catalog: Catalog, cache: Path, tmp_path: Path) -> None:
+def test_same_size_but_newer_is_detected(catalog: Catalog, cache: Path, tmp_path: Path) -> None:
     open_store(catalog, 20, cache)
     os.utime(tmp_path / PATHS[0], ns=(5, 5))
     assert "1 image changed" in open_store(catalog, 20, cache).note
 
 
-def test_vanished_and_new_files_are_noticed(catalog: Catalog, cache: Path, tmp_path: Path) -> None:
+def test_missing_and_new_files_are_detected(catalog: Catalog, cache: Path, tmp_path: Path) -> None:
     open_store(catalog, 20, cache)
     (tmp_path / PATHS[1]).rename(tmp_path / "elsewhere")
     store = open_store(catalog, 20, cache)
-    assert f"1 image vanished ({PATHS[1]})" in store.note
+    assert f"1 image missing ({PATHS[1]})" in store.note
     assert store.readable.tolist() == [True, False, True, True]
     assert tuple(store.image(1).shape) == (0, 0, 3)
     assert "taken from" in open_store(catalog, 20, cache).note
@@ -129,7 +129,7 @@ def test_vanished_and_new_files_are_noticed(catalog: Catalog, cache: Path, tmp_p
     assert store.readable.all()
 
 
-def test_a_file_that_can_be_read_again_is_noticed(
+def test_a_file_that_can_be_read_again_is_detected(
     catalog: Catalog, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = FileReader.decode
@@ -167,7 +167,7 @@ def other_format(folder: Path) -> None:
     (folder / "store.json").write_text(json.dumps(about | {"format": 99}))
 
 
-def no_json(folder: Path) -> None:
+def break_metadata(folder: Path) -> None:
     (folder / "store.json").write_text("[]")
 
 
@@ -177,7 +177,7 @@ def nothing_there(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [truncate_pixels, overwrite_pixels, overwrite_index, other_format, no_json, nothing_there]
+    "damage", [truncate_pixels, overwrite_pixels, overwrite_index, other_format, break_metadata, nothing_there]
 )
 def test_a_damaged_store_is_built_again(catalog: Catalog, cache: Path, damage: Callable[[Path], None]) -> None:
     expected = open_store(catalog, 20, cache).pixels.clone()
@@ -247,7 +247,7 @@ def test_a_full_disk_is_a_user_error(catalog: Catalog, cache: Path, monkeypatch:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store_module, "sync_to_disk", full)
-    with pytest.raises(UserError, match="no room left"):
+    with pytest.raises(UserError, match="disk is full"):
         open_store(catalog, 20, cache)
     assert not list(cache.glob("building-*"))
 
@@ -311,7 +311,7 @@ def test_images_in_memory_need_no_cache(tmp_path: Path) -> None:
     assert unreadable_images(catalog, store) == [("d", "not drawn")]
     smaller, part = drop_unreadable(catalog, store)
     assert len(smaller) == len(part) == 3
-    assert len(open_store(smaller, 4, tmp_path / "cache")) == 3  # a part of it, too, stays in memory
+    assert len(open_store(smaller, 4, tmp_path / "cache")) == 3  # a subset is also in memory
     assert not (tmp_path / "cache").exists()
 
 
@@ -341,7 +341,7 @@ def test_unreadable_unlabeled_images_are_dropped(
     assert not part.reasons
     assert part.pixels is store.pixels
     assert "u0.png" in caplog.text
-    assert "taken from" in open_store(broken, 8, cache).note  # broken files do not spoil the cache
+    assert "taken from" in open_store(broken, 8, cache).note  # broken files do not invalidate the cache
 
 
 @pytest.mark.parametrize("name", ["l1.png", "t.png"])

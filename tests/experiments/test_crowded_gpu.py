@@ -83,7 +83,7 @@ def test_run_without_memory_waits_for_fewer_parallel_runs(
     machine.sizes["large"] = 2
     jobs, logged = play(machine, ["a", "large", "b", "c", "d"], tmp_path, monkeypatch)
     assert [job.state for job in jobs] == [State.DONE] * 5, [job.reason for job in jobs]
-    message = "the memory did not suffice beside the other runs, so it waits; from now on at most 2 run at once"
+    message = "out of memory; continues later, with at most 2 runs at once"
     assert logged == [f"{tmp_path / 'large'}: {message}"]
     assert machine.most_at_once == 3
 

@@ -1,4 +1,4 @@
-"""Files that are broken in the ways in which files break: images, and what lies in a run folder."""
+"""Random damaged files: images and files of a run folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BOMB_SIDE = 50_000
 
 
 def write_image(rng: random.Random, path: Path) -> None:
-    """A good image as often as a broken one, so that folders pass the first checks."""
+    """Writes an intact image or, less often, a damaged one, so that most folders pass the first checks."""
     kinds = ["empty", "noise", "truncated", "flipped", "bomb", "1 x 1", "flat"]
     kind = rng.choice(["good"] * 20 + kinds)
     size = {"1 x 1": (1, 1), "flat": (300, 1)}.get(kind, (20, 16))
-    content = bytearray(encoded(size, (rng.randrange(256), 0, 0), "PNG" if path.suffix == ".png" else "JPEG"))
+    content = bytearray(encode_image(size, (rng.randrange(256), 0, 0), "PNG" if path.suffix == ".png" else "JPEG"))
     if kind == "empty":
         content = bytearray()
     elif kind == "noise":
@@ -35,19 +35,19 @@ def write_image(rng: random.Random, path: Path) -> None:
     elif kind == "flipped":
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     elif kind == "bomb":
-        content = bytearray(bomb())
+        content = bytearray(decompression_bomb())
     path.write_bytes(content)
 
 
-def encoded(size: tuple[int, int], color: tuple[int, int, int], form: str) -> bytes:
+def encode_image(size: tuple[int, int], color: tuple[int, int, int], form: str) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", size, color).save(buffer, form)
     return buffer.getvalue()
 
 
 @cache
-def bomb(side: int = BOMB_SIDE) -> bytes:
-    """A PNG of a few bytes that says it has 2.5 thousand million pixels, and begins to deliver them."""
+def decompression_bomb(side: int = BOMB_SIDE) -> bytes:
+    """Returns a small PNG whose header claims 2.5 billion pixels, followed by the first rows."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -59,7 +59,7 @@ def bomb(side: int = BOMB_SIDE) -> bytes:
 
 @cache
 def finished_run() -> Path:
-    """A tiny finished run, trained once a process."""
+    """Returns a tiny finished run, trained once per process."""
     out = SHARED_FOLDER / "finished"
     fit(tiny_settings(iterations=2), out, display=Display(quiet=True))
     return out
@@ -73,13 +73,13 @@ def weights_of_another_network() -> Path:
 
 
 def write_damaged_run(rng: random.Random, out: Path) -> None:
-    """A copy of the finished run with one file of it changed."""
+    """Writes a copy of the finished run with one damaged file."""
     shutil.copytree(finished_run(), out, symlinks=True)
     files = sorted(path for path in out.rglob("*") if path.is_file() and path.name != ".lock")
     file = rng.choice(files)
     content = bytearray(file.read_bytes())
-    how = rng.choice(["gone", "empty", "truncated", "flipped", "noise", "other JSON", "folder", "of another run"])
-    if how in ("gone", "folder"):
+    how = rng.choice(["missing", "empty", "truncated", "flipped", "noise", "other JSON", "folder", "of another run"])
+    if how in ("missing", "folder"):
         file.unlink()
         if how == "folder":
             file.mkdir()

@@ -1,9 +1,9 @@
-"""Random wrong input of many kinds, and the one demand on all of it."""
+"""Generates random invalid inputs of many kinds, and checks the error message of each."""
 
 from __future__ import annotations
 
 import contextlib
-import encodings.cp437  # noqa: F401 (zip archives want it, and 'nobody' may not be able to read it)
+import encodings.cp437  # noqa: F401 (zip archives need it, and the user 'nobody' may not have permission to import it)
 import io
 import os
 import random
@@ -17,17 +17,17 @@ from semifine.cli.main import main
 from semifine.config import TrainSettings
 from semifine.fields import field_names
 from tests.faults.bad_files import (
-    bomb,
-    encoded,
+    decompression_bomb,
+    encode_image,
     finished_run,
     weights_of_another_network,
     write_damaged_run,
     write_image,
 )
 
-SECONDS = 180
-"""A case that takes longer hangs; most take a few hundredths."""
-NOBODY = 65534
+TIME_LIMIT = 180
+"""Time limit of a case. Most cases take a few hundredths of a second."""
+NOBODY_UID = 65534
 NAMES = [
     "a",
     "b c",
@@ -56,7 +56,7 @@ KEYS = [
     *("method.window", "data.genera", "data.image_side", "data.unlabeled_per_class", "crop_scale", "cache", "weights"),
     *("store_size", "batch_size", "labels", "schedule", "horizon", "summary", "3", "method.name", "data.source"),
 ]
-# 'prepare' reads all settings of a run and draws only these few images.
+# Data settings for 'semifine prepare' with very few images.
 FEW_IMAGES = (
     "--data.genera 2 --data.species 1 --data.labeled-per-class 1 --data.unlabeled-per-class 1 "
     "--data.val-per-class 0 --data.test-per-class 1"
@@ -65,50 +65,52 @@ FEW_IMAGES = (
 
 @dataclass
 class Case:
-    """A command line, and words of which the sentence about it must hold one."""
+    """A command line. Its error message must contain one of the expected words."""
 
     arguments: list[str]
-    clues: list[str]
-    as_nobody: bool = False
+    expected: list[str]
+    without_root: bool = False
 
 
 def try_case(kind: str, rng: random.Random, folder: Path) -> int:
-    """Runs one case; fails unless it ends in time with 0, or with 2 and a sentence that names the thing."""
+    """Runs a case within the time limit. The exit code must be 0, or 2 with an error message that names the cause."""
     place = folder / kind
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     case = KINDS[kind](rng, place)
-    said = io.StringIO()
+    stderr = io.StringIO()
     with (
-        contextlib.redirect_stderr(said),
+        contextlib.redirect_stderr(stderr),
         contextlib.redirect_stdout(io.StringIO()),
-        _no_longer_than(SECONDS),
-        _as_nobody() if case.as_nobody else contextlib.nullcontext(),
+        _time_limit(TIME_LIMIT),
+        _without_root() if case.without_root else contextlib.nullcontext(),
     ):
         code = main(case.arguments)
     assert code in (0, 2), f"{case.arguments} ended with {code}"
-    assert "Traceback" not in said.getvalue(), said.getvalue()
+    assert "Traceback" not in stderr.getvalue(), stderr.getvalue()
     if code == 2:
-        before, _, sentence = said.getvalue().partition("semifine: ")
+        before, _, sentence = stderr.getvalue().partition("semifine: ")
         assert "Error" not in before, before
-        assert any(clue and clue in sentence for clue in case.clues), f"{case.arguments} were answered with: {sentence}"
+        assert any(word and word in sentence for word in case.expected), (
+            f"{case.arguments} has the error message: {sentence}"
+        )
     return code
 
 
 def settings_file(rng: random.Random, folder: Path) -> Case:
-    """A YAML file of wrong keys, types, values, or no YAML at all."""
+    """A settings file with invalid keys, types or values, or invalid YAML."""
     keys = [rng.choice(KEYS) for _ in range(rng.randint(1, 4))]
     lines = [f"{key}: {rng.choice(VALUES)}" for key in keys]
     if rng.random() < 0.2:
         lines.append(rng.choice([": :", "- a", "{", "\t- x", "a: b: c", "&x *y", "? [a]\n: b", "1: 2", "method: 3: 4"]))
     file = folder / "settings.yaml"
     file.write_bytes(_bytes(rng, "\n".join(lines)))
-    clues = [str(file), *keys, *(key.rpartition(".")[2] for key in keys), "Unknown setting", "data source", "method"]
-    return Case(["prepare", *FEW_IMAGES, "--config", str(file)], clues)
+    expected = [str(file), *keys, *(key.rpartition(".")[2] for key in keys), "Unknown setting", "data source", "method"]
+    return Case(["prepare", *FEW_IMAGES, "--config", str(file)], expected)
 
 
 def option(rng: random.Random, _: Path) -> Case:
-    """Options that are misspelled, lack a value, or have a wrong one."""
+    """Options that are misspelled, lack a value, or have an invalid value."""
     names = [f"--{key.replace('_', '-')}" for key in KEYS]
     names += ["--itertions", "--preset", "--config", "--", "-x", "--json"]
     words = [word for _ in range(rng.randint(1, 3)) for word in (rng.choice(names), rng.choice(VALUES))]
@@ -121,10 +123,10 @@ def option(rng: random.Random, _: Path) -> Case:
 
 
 def table(rng: random.Random, folder: Path) -> Case:
-    """A good CSV of which a few cells, its header or its bytes are wrong."""
+    """A CSV table with a few invalid cells, rows or bytes."""
     images = ["a.jpg", "b.jpg", "c.jpg"]
     for number, image in enumerate(images):
-        (folder / image).write_bytes(encoded((20, 16), (9, 90 * number, 9), "JPEG"))
+        (folder / image).write_bytes(encode_image((20, 16), (9, 90 * number, 9), "JPEG"))
     rows = [["path", "label", "split", "truth"], ["a.jpg", "a", "train", ""], ["b.jpg", "b", "", ""]]
     rows += [["c.jpg", "", "unlabeled", "a"]]
     cells = [*images, "train", "test", "val", "unlabeled", "TEST ", "a", "b", *NAMES, *VALUES]
@@ -148,13 +150,13 @@ def table(rng: random.Random, folder: Path) -> Case:
 
 
 def list_files(rng: random.Random, folder: Path) -> Case:
-    """Good list files of a published data set, but for a few lines and files."""
+    """List files of a published data set with a few invalid lines or missing files."""
     source = rng.choice(["semi_cub", "semi_aves", "semi_fungi", "semi_inat"])
     unlabeled = "003.B/c.jpg" if source == "semi_cub" else "u_train/001.jpg"
     images = ["001.A/a.jpg", "003.B/b.jpg", unlabeled, "test/d.jpg", "test/e.jpg"]
     for number, image in enumerate(images):
         (folder / image).parent.mkdir(exist_ok=True)
-        (folder / image).write_bytes(encoded((20, 16), (9, 50 * number, 9), "JPEG"))
+        (folder / image).write_bytes(encode_image((20, 16), (9, 50 * number, 9), "JPEG"))
     files = {
         "l_train_val": [f"{images[0]} 0", f"{images[1]} 1"],
         "u_train_in": [f"{images[2]} -1"],
@@ -185,7 +187,7 @@ def list_files(rng: random.Random, folder: Path) -> Case:
 
 
 def photos(rng: random.Random, folder: Path) -> Case:
-    """Folders of photos that are empty, broken, misnamed, tiny or huge, or may not be opened."""
+    """Folders of photos with missing or unknown classes and damaged, misnamed, tiny or huge images."""
     root = folder / "photos"
     places = ["labeled/a", "labeled/b", "unlabeled", "labeled", "test/a", "test/c", "val/b", "other", "labeled/x\ny"]
     chosen = ["labeled/a", "labeled/b"] * (rng.random() < 0.7) + rng.sample(places, rng.randint(0, 4))
@@ -195,19 +197,19 @@ def photos(rng: random.Random, folder: Path) -> Case:
             stem, suffix = rng.choice(["", "n\nl", "ü"]), rng.choice([".jpg", ".png", ".JPG", ".txt", ""])
             write_image(rng, root / place / f"{stem}{number}{suffix}")
         if place.count("/") and rng.random() < 0.8:
-            (root / place / "good.jpg").write_bytes(encoded((20, 16), (len(place), ord(place[-1]), 0), "JPEG"))
+            (root / place / "good.jpg").write_bytes(encode_image((20, 16), (len(place), ord(place[-1]), 0), "JPEG"))
     root.mkdir(exist_ok=True)
     return Case(_prepare(folder, str(root)), [str(folder), *places, "Class", "labeled/"])
 
 
 def forbidden(rng: random.Random, folder: Path) -> Case:
-    """Folders and files that may not be read or written."""
-    finished_run()  # loads all code while it can be read
+    """Folders and files without read or write permission."""
+    finished_run()  # imports all modules before the permissions of root are dropped
     root, out = folder / "photos", folder / "out"
     for name in ("a", "b"):
         for place in ("labeled", "test"):
             (root / place / name).mkdir(parents=True)
-            (root / place / name / "1.jpg").write_bytes(encoded((20, 16), (ord(name), len(place), 0), "JPEG"))
+            (root / place / name / "1.jpg").write_bytes(encode_image((20, 16), (ord(name), len(place), 0), "JPEG"))
     (root / "unlabeled").mkdir()
     (folder / "settings.yaml").write_text("seed: 1\n")
     for path in (out, folder / "cache"):
@@ -218,17 +220,25 @@ def forbidden(rng: random.Random, folder: Path) -> Case:
         *("--iterations", "1", "--image-size", "16", "--batch-size", "2", "--backbone", "test_resnet", "--quiet"),
         *("--config", str(folder / "settings.yaml"), "--device", "cpu"),
     ]
-    everything = [out, folder / "settings.yaml", folder / "cache", root, *sorted(root.rglob("*"))]
-    for path in rng.sample(everything, rng.randint(1, 2)):
+    paths = [out, folder / "settings.yaml", folder / "cache", root, *sorted(root.rglob("*"))]
+    for path in rng.sample(paths, rng.randint(1, 2)):
         path.chmod(rng.choice([0o000, 0o111, 0o444, 0o555]) if path.is_dir() else 0o000)
-    return Case(train, [str(folder), "labeled/", "test/"], as_nobody=True)
+    return Case(train, [str(folder), "labeled/", "test/"], without_root=True)
 
 
 def weights(rng: random.Random, folder: Path) -> Case:
-    """Files of weights that are none, or those of another network, or code in disguise."""
+    """Weights files with invalid content, weights of another network, or pickled code."""
     file = folder / rng.choice(["w.pth", "w.safetensors", "w.pt"])
     real = weights_of_another_network().read_bytes()
-    contents = [b"", b"PK\x03\x04", rng.randbytes(200), b"\x80\x02cos\nsystem\n(S'false'\ntR.", b"{}", bomb(), real]
+    contents = [
+        b"",
+        b"PK\x03\x04",
+        rng.randbytes(200),
+        b"\x80\x02cos\nsystem\n(S'false'\ntR.",
+        b"{}",
+        decompression_bomb(),
+        real,
+    ]
     content = bytearray(rng.choice([*contents, real]))
     if content and rng.random() < 0.3:
         content[rng.randrange(min(len(content), 4000))] ^= 1 << rng.randrange(8)
@@ -240,13 +250,13 @@ def weights(rng: random.Random, folder: Path) -> Case:
 
 
 def run_folder(rng: random.Random, folder: Path) -> Case:
-    """A finished run of which one file is damaged, in the hands of every command that takes a run."""
+    """A finished run with a damaged file, for a random command that reads runs."""
     out = folder / "run"
     write_damaged_run(rng, out)
     if rng.random() < 0.5:
         (out / "result.json").unlink(missing_ok=True) if not (out / "result.json").is_dir() else None
     image = folder / "image.png"
-    image.write_bytes(encoded((20, 16), (9, 9, 9), "PNG"))
+    image.write_bytes(encode_image((20, 16), (9, 9, 9), "PNG"))
     checkpoint = ["--checkpoint", rng.choice(["last", "best_val"])]
     commands = [
         ["evaluate", str(out), "--device", "cpu", *checkpoint],
@@ -259,7 +269,7 @@ def run_folder(rng: random.Random, folder: Path) -> Case:
 
 
 def prediction(rng: random.Random, folder: Path) -> Case:
-    """A good run asked about broken images, folders and tables, with strange options."""
+    """Predictions of an intact run for damaged images and missing paths, with unusual options."""
     images = [folder / f"{number}{rng.choice(['.jpg', '.png', '.txt', ''])}" for number in range(rng.randint(0, 3))]
     for image in images:
         write_image(rng, image)
@@ -288,7 +298,7 @@ def _prepare(folder: Path, data: str) -> list[str]:
 
 
 def _bytes(rng: random.Random, text: str) -> bytes:
-    """Mostly UTF-8; sometimes another encoding, or cut short, or with a byte changed."""
+    """Encodes text, mostly as UTF-8; sometimes in another encoding, truncated, or with a changed byte."""
     content = bytearray(text.encode(rng.choice(["utf-8"] * 18 + ["utf-16", "utf-8-sig"])))
     if content and rng.random() < 0.1:
         content = content[: rng.randrange(len(content))]
@@ -298,9 +308,9 @@ def _bytes(rng: random.Random, text: str) -> bytes:
 
 
 @contextlib.contextmanager
-def _no_longer_than(seconds: int) -> Iterator[None]:
+def _time_limit(seconds: int) -> Iterator[None]:
     def stop(*_: object) -> None:
-        raise TimeoutError(f"still not done after {seconds} s")
+        raise TimeoutError(f"not done after {seconds} s")
 
     previous = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
@@ -312,12 +322,12 @@ def _no_longer_than(seconds: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _as_nobody() -> Iterator[None]:
-    """The administrator may read everything, so as a user without rights."""
+def _without_root() -> Iterator[None]:
+    """Drops the permissions of root, because root can read every file."""
     if os.geteuid() != 0:
         yield
         return
-    os.seteuid(NOBODY)
+    os.seteuid(NOBODY_UID)
     try:
         yield
     finally:

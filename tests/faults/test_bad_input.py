@@ -1,6 +1,6 @@
-"""Whatever is given, a mistake is one sentence and exit code 2: never a traceback, never a hang.
+"""Invalid input gives exit code 2 and an error message of one sentence, without a traceback or a hang.
 
-Hypothesis drives the cases here; benchmarks/fuzz.py runs many more of the same.
+Hypothesis generates the cases; benchmarks/fuzz.py runs many more of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from semifine.cli.main import main
 from tests.faults import bad_inputs
-from tests.faults.bad_files import bomb, encoded
+from tests.faults.bad_files import decompression_bomb, encode_image
 
 FEW = settings(
     max_examples=25,
@@ -30,7 +30,7 @@ FEW = settings(
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A place that a user without rights can reach, unlike pytest's own."""
+    """A temporary folder that every user can read, unlike the folders of pytest."""
     place = Path(tempfile.mkdtemp(prefix="semifine-bad-input-"))
     place.chmod(0o755)
     yield place
@@ -40,13 +40,13 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("kind", bad_inputs.KINDS)
 @FEW
 @given(rng=st.randoms(use_true_random=False))
-def test_bad_input_is_told_in_one_sentence(kind: str, rng: random.Random, folder: Path) -> None:
+def test_invalid_input_gives_one_sentence(kind: str, rng: random.Random, folder: Path) -> None:
     bad_inputs.try_case(kind, rng, folder)
 
 
 @pytest.mark.parametrize("kind", bad_inputs.KINDS)
-def test_many_of_the_cases_are_bad(kind: str, folder: Path) -> None:
-    """A generator that makes only valid input would test nothing."""
+def test_many_cases_are_invalid(kind: str, folder: Path) -> None:
+    """Valid input alone would test nothing."""
     codes = [bad_inputs.try_case(kind, random.Random(seed), folder) for seed in range(20)]
     assert codes.count(2) >= 3
 
@@ -54,20 +54,24 @@ def test_many_of_the_cases_are_bad(kind: str, folder: Path) -> None:
 def labeled_photos(root: Path) -> Path:
     for number, name in enumerate(["a", "b"]):
         (root / "labeled" / name).mkdir(parents=True)
-        (root / "labeled" / name / "1.jpg").write_bytes(encoded((20, 16), (9, 90 * number, 9), "JPEG"))
+        (root / "labeled" / name / "1.jpg").write_bytes(encode_image((20, 16), (9, 90 * number, 9), "JPEG"))
     return root
 
 
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("labeled/a/2.png", bomb(), "2.png cannot be read as an image (Image size (2500000000 pixels) exceeds"),
-        ("labeled/a/2.jpg", b"", "2.jpg cannot be read as an image (not an image format that Pillow knows)"),
-        ("labeled/a/2.jpg", encoded((20, 16), (1, 1, 1), "JPEG")[:300], "2.jpg cannot be read as an image"),
-        ("labeled/a/2.jpg", encoded((20, 16), (1, 1, 1), "PNG"), ""),
-        ("labeled/a/2.jpg", encoded((1, 1), (1, 1, 1), "JPEG"), ""),
-        ("labeled/a/new\nline.jpg", encoded((20, 16), (1, 1, 1), "JPEG"), ""),
-        ("labeled/c\nd/2.jpg", encoded((20, 16), (1, 1, 1), "JPEG"), ""),
+        (
+            "labeled/a/2.png",
+            decompression_bomb(),
+            "2.png cannot be read as an image (Image size (2500000000 pixels) exceeds",
+        ),
+        ("labeled/a/2.jpg", b"", "2.jpg cannot be read as an image (not an image format that Pillow supports)"),
+        ("labeled/a/2.jpg", encode_image((20, 16), (1, 1, 1), "JPEG")[:300], "2.jpg cannot be read as an image"),
+        ("labeled/a/2.jpg", encode_image((20, 16), (1, 1, 1), "PNG"), ""),
+        ("labeled/a/2.jpg", encode_image((1, 1), (1, 1, 1), "JPEG"), ""),
+        ("labeled/a/new\nline.jpg", encode_image((20, 16), (1, 1, 1), "JPEG"), ""),
+        ("labeled/c\nd/2.jpg", encode_image((20, 16), (1, 1, 1), "JPEG"), ""),
         ("labeled/c\nd/2.txt", b"", "contains no image"),
         ("test/c/2.jpg", b"", "is a class without labeled images"),
     ],
@@ -84,15 +88,15 @@ def test_photos(name: str, content: bytes, sentence: str, tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("a.jpg 1000000", "line 2: the label 1000000 is outside of -1 (unknown) to 999999"),
+        ("a.jpg 1000000", "line 2: the label 1000000 is outside the range of -1 (unknown) to 999999"),
         (f"a.jpg {10**30}", f"line 2: the label {10**30} is outside"),
         ("a.jpg -2", "line 2: the label -2 is outside"),
         ("a.jpg 1.0", "line 2: the label '1.0' is not a whole number"),
         ("a.jpg", "line 2: expected 'path label', found 'a.jpg'"),
-        ("a.jpg 3", "the labels must be 0, 1, 2, … without a gap"),
+        ("a.jpg 3", "the labels must be 0, 1, 2, … without gaps"),
     ],
 )
-def test_labels_of_a_list(line: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_lines_of_a_list(line: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "l_train_val.txt").write_text(f"a.jpg 0\n{line}\n")
     assert main(["prepare", f"semi_aves:{tmp_path}"]) == 2
     assert sentence in capsys.readouterr().err
@@ -102,14 +106,14 @@ def test_labels_of_a_list(line: str, sentence: str, tmp_path: Path, capsys: pyte
     ("rows", "sentence"),
     [
         ("", "t.csv has no column 'path'"),
-        ("path,label\n", "must hold labeled rows of at least two classes, not 0"),
-        ("path,label\n1.jpg,a\n2.jpg,a\n", "must hold labeled rows of at least two classes, not 1"),
+        ("path,label\n", "must contain labeled rows of at least two classes, not 0"),
+        ("path,label\n1.jpg,a\n2.jpg,a\n", "must contain labeled rows of at least two classes, not 1"),
         ("path,label,split\n1.jpg,a,\n2.jpg,b,\n3.jpg,c,test\n", "line 4: class 'c' has no labeled image"),
         ("path,label,split\n1.jpg,a,soon\n", "line 2: unknown split 'soon'"),
         ('path,label\n"1\n.jpg,a\n', "t.csv, line 3"),
     ],
 )
-def test_tables(rows: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_tables(rows: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "t.csv").write_text(rows)
     assert main(["prepare", str(tmp_path / "t.csv")]) == 2
     assert sentence in capsys.readouterr().err

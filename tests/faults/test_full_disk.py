@@ -1,4 +1,4 @@
-"""Disks that run full, for real: a small file system of its own where that may be mounted, and /dev/full."""
+"""Full disks, on a small mounted file system (skipped without permission to mount) and with /dev/full."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from semifine.errors import UserError
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
-from tests.faults.bad_files import encoded
+from tests.faults.bad_files import encode_image
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """An empty disk of 32 MB."""
+    """An empty file system of 32 MB."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", place], capture_output=True, text=True)
@@ -50,8 +50,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     return weights(out)
 
 
-class FillsTheDisk(Display):
-    """After the sixth step there is no room left."""
+class DiskFillingDisplay(Display):
+    """Fills the disk after the sixth step."""
 
     def __init__(self, disk: Path) -> None:
         super().__init__(quiet=True)
@@ -62,10 +62,10 @@ class FillsTheDisk(Display):
             fill(self.disk)
 
 
-def test_a_disk_that_runs_full_in_training_costs_nothing_but_time(disk: Path, whole: dict[str, torch.Tensor]) -> None:
+def test_a_run_resumes_after_the_disk_was_full(disk: Path, whole: dict[str, torch.Tensor]) -> None:
     out = disk / "run"
-    with pytest.raises(UserError, match="free some space and continue with --resume"):
-        fit(tiny_settings(), out, display=FillsTheDisk(disk))
+    with pytest.raises(UserError, match="free disk space and continue with --resume"):
+        fit(tiny_settings(), out, display=DiskFillingDisplay(disk))
     assert (out / "checkpoints" / "last").resolve().name == "step-00000004"
     assert weights(out)
     (disk / "filler").unlink()
@@ -74,21 +74,21 @@ def test_a_disk_that_runs_full_in_training_costs_nothing_but_time(disk: Path, wh
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "log.jsonl"])
-def test_numbers_and_log_that_cannot_be_written_stop_the_run(
+def test_a_run_stops_if_metrics_or_log_cannot_be_written(
     name: str, whole: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    settings = tiny_settings(evaluate_every=100)  # evaluations read the numbers, and /dev/full has no end
+    settings = tiny_settings(evaluate_every=100)  # evaluations read the metrics, and reading /dev/full never ends
 
-    class LosesTheFile(Display):
+    class FileReplacingDisplay(Display):
         def log_metrics(self, step: int, *_: Any) -> None:
             if step == 6:
                 (out / name).unlink()
                 (out / name).symlink_to("/dev/full")
-                self.log("Here the disk is full.")
+                self.log("a line for the log")
 
     with pytest.raises(UserError, match=rf"The disk is full \({out}\): free some space and continue"):
-        fit(settings, out, display=LosesTheFile(quiet=True))
+        fit(settings, out, display=FileReplacingDisplay(quiet=True))
     assert (out / "checkpoints" / "last").resolve().name >= "step-00000004"
     (out / name).unlink()
     fit(settings, out, resume=True, display=Display(quiet=True))
@@ -97,19 +97,21 @@ def test_numbers_and_log_that_cannot_be_written_stop_the_run(
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    """Decodes a few photos that take more room than a small disk has left."""
+    """A command that decodes a few photos, which need more space than a full disk has."""
     for number, name in enumerate(["a", "b"]):
         (tmp_path / "photos" / "labeled" / name).mkdir(parents=True)
-        image = encoded((900, 800), (number, 9, 9), "JPEG")
+        image = encode_image((900, 800), (number, 9, 9), "JPEG")
         (tmp_path / "photos" / "labeled" / name / "1.jpg").write_bytes(image)
     return ["prepare", str(tmp_path / "photos"), "--image-size", "700", "--cache"]
 
 
-def test_decoded_images_that_find_no_room(disk: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_during_decoding_leaves_no_files(
+    disk: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     fill(disk)
     assert main([*command, str(disk)]) == 2
-    assert f"There is no room left in {disk}" in capsys.readouterr().err
-    assert [path.name for path in disk.iterdir() if path.suffix != ".lock"] == ["filler"], "nothing half-made stays"
+    assert f"The disk is full ({disk})" in capsys.readouterr().err
+    assert [path.name for path in disk.iterdir() if path.suffix != ".lock"] == ["filler"], "no partial store remains"
     (disk / "filler").unlink()
     assert main([*command, str(disk)]) == 0
 
@@ -117,15 +119,15 @@ def test_decoded_images_that_find_no_room(disk: Path, command: list[str], capsys
 def test_no_space_error_while_writing_decoded_images(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Needs no mounted disk: the error comes from the last system call."""
+    """Raises the error in the last system call, so no mounted file system is needed."""
 
-    def refuse(_: Any) -> None:
+    def fail(_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     cache = tmp_path / "cache"
     with monkeypatch.context() as patch:
-        patch.setattr("semifine.data.store.sync_to_disk", refuse)
+        patch.setattr("semifine.data.store.sync_to_disk", fail)
         assert main([*command, str(cache)]) == 2
-    assert f"There is no room left in {cache}" in capsys.readouterr().err
+    assert f"The disk is full ({cache})" in capsys.readouterr().err
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
     assert main([*command, str(cache)]) == 0

@@ -1,4 +1,4 @@
-"""Images that vanish or change while a run goes on, or between two parts of it."""
+"""Images that are deleted or changed during a run, or before it is resumed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from semifine.training.progress import Display
 Change = Callable[[Path, Path], None]
 
 
-class Hooked(Display):
-    """Calls a function after the third step, and keeps what is said."""
+class HookedDisplay(Display):
+    """Calls a function after the third step, and records the log lines."""
 
     def __init__(self, after_third_step: Callable[[], None] | None = None) -> None:
         super().__init__(quiet=True)
         self.hook = after_third_step
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def log(self, text: str) -> None:
-        self.said.append(text)
+        self.lines.append(text)
 
     def log_metrics(self, step: int, *_: Any) -> None:
         if step == 3 and self.hook:
@@ -82,42 +82,42 @@ def remove_decoded(_: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [remove, repaint, remove_decoded])
-def test_a_run_goes_on_with_the_images_that_it_began_with(change: Change, photos: Path, tmp_path: Path) -> None:
-    fit(settings(photos), tmp_path / "whole", display=Hooked())
-    fit(settings(photos), tmp_path / "run", display=Hooked(lambda: change(photos, photos.parent / "cache")))
+def test_a_run_continues_with_the_images_from_its_start(change: Change, photos: Path, tmp_path: Path) -> None:
+    fit(settings(photos), tmp_path / "whole", display=HookedDisplay())
+    fit(settings(photos), tmp_path / "run", display=HookedDisplay(lambda: change(photos, photos.parent / "cache")))
     torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
 
 
 def stopped_run(photos: Path, out: Path) -> None:
     with pytest.raises(Interrupted):
-        fit(settings(photos), out, display=Hooked(lambda: os.kill(os.getpid(), signal.SIGTERM)))
+        fit(settings(photos), out, display=HookedDisplay(lambda: os.kill(os.getpid(), signal.SIGTERM)))
 
 
-def test_images_that_changed_before_a_resume_are_said(photos: Path, tmp_path: Path) -> None:
+def test_images_changed_before_a_resume_are_logged(photos: Path, tmp_path: Path) -> None:
     stopped_run(photos, tmp_path / "run")
     Image.new("RGB", (30, 30), "green").save(photos / "unlabeled" / "0.png")
-    display = Hooked()
+    display = HookedDisplay()
     fit(settings(photos), tmp_path / "run", resume=True, display=display)
-    assert any("1 image changed (unlabeled/0.png); decoded 16 images" in text for text in display.said)
+    assert any("1 image changed (unlabeled/0.png); decoded 16 images" in text for text in display.lines)
 
 
-def test_images_that_are_missing_at_a_resume_stop_it(photos: Path, tmp_path: Path) -> None:
+def test_missing_images_stop_a_resume(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     stopped_run(photos, out)
     (photos / "unlabeled" / "0.png").rename(tmp_path / "kept.png")
-    with pytest.raises(UserError, match=r"other images than it began with .*'unlabeled': 8.*'unlabeled': 7"):
-        fit(settings(photos), out, resume=True, display=Hooked())
+    with pytest.raises(UserError, match=r"images of the run .* have changed .*'unlabeled': 8.*'unlabeled': 7"):
+        fit(settings(photos), out, resume=True, display=HookedDisplay())
     (tmp_path / "kept.png").rename(photos / "unlabeled" / "0.png")
-    assert fit(settings(photos), out, resume=True, display=Hooked())["images"]["unlabeled"] == 8
+    assert fit(settings(photos), out, resume=True, display=HookedDisplay())["images"]["unlabeled"] == 8
 
 
-def test_one_wrong_bit_among_the_decoded_images_is_noticed(photos: Path, tmp_path: Path) -> None:
-    fit(settings(photos), tmp_path / "whole", display=Hooked())
+def test_a_flipped_bit_in_the_decoded_images_is_detected(photos: Path, tmp_path: Path) -> None:
+    fit(settings(photos), tmp_path / "whole", display=HookedDisplay())
     store = next((photos.parent / "cache").glob(f"images-*/{PIXELS}"))
     content = bytearray(store.read_bytes())
     content[len(content) // 3] ^= 1
     store.write_bytes(content)
-    display = Hooked()
+    display = HookedDisplay()
     fit(settings(photos), tmp_path / "run", display=display)
-    assert any("are damaged" in text and "decoded 16 images" in text for text in display.said)
+    assert any("are damaged" in text and "decoded 16 images" in text for text in display.lines)
     torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)

@@ -1,4 +1,4 @@
-"""kill -9 in mid-training, and signals that ask politely."""
+"""Trainings that are killed with SIGKILL, or stopped with SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ OPTIONS = (
 
 
 @pytest.mark.slow
-def test_kill_9_and_resume_give_the_undisturbed_weights() -> None:
-    """A few of the many moments of benchmarks/kill.py."""
+def test_resuming_after_sigkill_gives_the_same_weights() -> None:
+    """Runs benchmarks/kill.py with a few kills."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, str(ROOT / "benchmarks" / "kill.py"), "--kills", "5", "--seed", "7"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
@@ -40,7 +40,7 @@ def test_kill_9_and_resume_give_the_undisturbed_weights() -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     return weights_after(tmp_path_factory.mktemp("undisturbed") / "run", code=0)
 
 
@@ -51,7 +51,7 @@ def weights_after(out: Path, code: int) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_exits_with_its_code(
-    number: signal.Signals, undisturbed: dict[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, uninterrupted: dict[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def send(_: Display, step: int, *__: Any) -> None:
         if step == 5:
@@ -62,10 +62,10 @@ def test_a_signal_saves_and_exits_with_its_code(
         weights_after(tmp_path / "run", code=128 + number)
     assert (tmp_path / "run" / "checkpoints" / "last").resolve().name == "step-00000005"
     resumed = weights_after(tmp_path / "run", code=0)
-    torch.testing.assert_close(resumed, undisturbed, rtol=0, atol=0)
+    torch.testing.assert_close(resumed, uninterrupted, rtol=0, atol=0)
 
 
-def test_a_second_ctrl_c_is_not_waited_for() -> None:
+def test_a_second_ctrl_c_interrupts_at_once() -> None:
     with catch_stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.signal_number == signal.SIGINT
@@ -84,7 +84,7 @@ def test_ctrl_c_before_training_starts_has_no_traceback(
     assert capsys.readouterr().err == "semifine: interrupted\n"
 
 
-def test_a_second_training_in_a_folder_is_refused_until_the_first_ends_however_it_ends(
+def test_a_folder_is_locked_until_its_training_ends_or_is_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"

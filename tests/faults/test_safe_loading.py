@@ -19,12 +19,12 @@ import torch
 from semifine.cli.main import main
 from semifine.data.decode import compute_digest
 from semifine.runs.checkpoint import CHECKSUMS, TRAINING_STATE, WEIGHTS
-from tests.faults.bad_files import encoded, finished_run
+from tests.faults.bad_files import encode_image, finished_run
 
 SOURCES = Path(__file__).parents[2] / "src" / "semifine"
 
 
-class Hostile:
+class Malicious:
     """Pickles as a call that leaves a file behind."""
 
     def __reduce__(self) -> Any:
@@ -52,10 +52,10 @@ def renew_checksums(checkpoint: Path) -> None:
     (checkpoint / CHECKSUMS).write_text(json.dumps(checksums))
 
 
-def test_the_hostile_file_is_hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_malicious_file_executes_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verifies that the other tests can fail."""
     monkeypatch.chdir(tmp_path)
-    pickle.loads(pickle.dumps(Hostile()))
+    pickle.loads(pickle.dumps(Malicious()))
     assert Path("executed").exists()
 
 
@@ -63,9 +63,9 @@ def test_the_hostile_file_is_hostile(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_training_state(form: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = run / "checkpoints" / "last"
     if form == "torch":
-        torch.save({"step": 1, "method": Hostile()}, checkpoint / TRAINING_STATE)
+        torch.save({"step": 1, "method": Malicious()}, checkpoint / TRAINING_STATE)
     else:
-        (checkpoint / TRAINING_STATE).write_bytes(pickle.dumps(Hostile()))
+        (checkpoint / TRAINING_STATE).write_bytes(pickle.dumps(Malicious()))
     renew_checksums(checkpoint)
     assert resume(run) == 2
     assert "training.pt is not a training state of semifine" in capsys.readouterr().err
@@ -74,14 +74,14 @@ def test_a_training_state(form: str, run: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
 def test_weights(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path(name).write_bytes(pickle.dumps(Hostile()))
+    Path(name).write_bytes(pickle.dumps(Malicious()))
     assert main(["train", "--out", "other", "--config", str(run / "settings.yaml"), "--weights", name, "--quiet"]) == 2
     assert f"{name} cannot be read" in capsys.readouterr().err
     assert not Path("executed").exists()
 
 
 def test_evaluated_weights(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (run / "checkpoints" / "last" / WEIGHTS).write_bytes(pickle.dumps(Hostile()))
+    (run / "checkpoints" / "last" / WEIGHTS).write_bytes(pickle.dumps(Malicious()))
     renew_checksums(run / "checkpoints" / "last")
     assert main(["evaluate", str(run)]) == 2
     assert "is damaged" in capsys.readouterr().err
@@ -101,23 +101,23 @@ def test_decoded_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(["a", "b"]):
         (tmp_path / "photos" / "labeled" / name).mkdir(parents=True)
-        (tmp_path / "photos" / "labeled" / name / "1.jpg").write_bytes(encoded((20, 20), (number, 9, 9), "JPEG"))
+        (tmp_path / "photos" / "labeled" / name / "1.jpg").write_bytes(encode_image((20, 20), (number, 9, 9), "JPEG"))
     command = ["prepare", "photos", "--cache", "cache", "--image-size", "16"]
     assert main(command) == 0
     store = next(Path("cache").glob("images-*/store.json")).parent
     index = io.BytesIO()
-    np.savez(index, offset=np.array([Hostile()], dtype=object))
+    np.savez(index, offset=np.array([Malicious()], dtype=object))
     (store / "index.npz").write_bytes(index.getvalue())
-    about = json.loads((store / "store.json").read_text())
-    (store / "store.json").write_text(json.dumps(about | {"index": compute_digest(index.getvalue()).hex()}))
+    metadata = json.loads((store / "store.json").read_text())
+    (store / "store.json").write_text(json.dumps(metadata | {"index": compute_digest(index.getvalue()).hex()}))
     capsys.readouterr()
     assert main(command) == 0
     assert "are damaged (Object arrays cannot be loaded" in capsys.readouterr().err
     assert not Path("executed").exists()
 
 
-def test_nothing_in_the_code_reads_pickles() -> None:
-    """Every call that could execute code from a file forbids it."""
+def test_no_module_reads_pickles() -> None:
+    """Calls that could execute code from a file are called with an option that prevents it."""
     safe = {"torch.load": "weights_only=True", "np.load": "allow_pickle=False"}
     forbidden = {"pickle.load", "pickle.loads", "pickle.Unpickler", "yaml.load", "yaml.unsafe_load", "pd.read_pickle"}
     found: set[str] = set()

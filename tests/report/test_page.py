@@ -128,7 +128,7 @@ def test_table_contains_the_exact_results(page: PageReader, two_runs: list[Path]
     assert page.results[1]["agreement"] == 1.0
     assert "agreement" not in page.results[0]
     assert "Validation accuracy" in page.text, "beside that on test images"
-    assert "not an honest estimate" in page.text
+    assert "too optimistic" in page.text
 
 
 def test_each_run_has_a_line_about_its_time(page: PageReader) -> None:
@@ -346,5 +346,5 @@ def test_photos_come_from_the_data_set_of_the_run(tmp_path: Path) -> None:
 def test_requested_number_of_clusters(two_runs: list[Path], tmp_path: Path) -> None:
     page = read_page(write_page(two_runs, tmp_path / "page.html", num_clusters=4))
     assert "form 4 clusters (as requested)" in page.text
-    with pytest.raises(UserError, match="12 classes form 1 to 12 clusters, not 13"):
+    with pytest.raises(UserError, match="--clusters is 13, but must be between 1 and the number of classes, 12"):
         write_page(two_runs, tmp_path / "page.html", num_clusters=13)

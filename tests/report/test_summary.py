@@ -104,8 +104,8 @@ def test_sentences_about_labels_and_groups(tmp_path: Path) -> None:
     assert "SoC keeps 3.2 candidate classes per unlabeled image on average" in last
     assert "for 84.5\u202f% of the images" in last
     assert (
-        "agree with the groups (as defined by the data set), which it never saw, with an adjusted Rand index of 1.00"
-        in last
+        "agree with the groups (as defined by the data set), which are not used in training, with an adjusted Rand "
+        "index of 1.00" in last
     )
 
 
@@ -135,10 +135,10 @@ def boxes_of(tmp_path: Path, *runs: dict[str, Any]) -> tuple[Summary, VerdictBox
 @pytest.mark.parametrize(
     ("supervised", "soc", "images", "word", "said"),
     [
-        (0.0, 100 / 15, 15, "inconclusive", "On 15 validation images, the 95 % margin of chance is about"),
+        (0.0, 100 / 15, 15, "inconclusive", "On 15 validation images, the 95 % margin of error is about"),
         (20.0, 60.0, 400, "yes", "SoC is 40.0 points above supervised learning"),
         (60.0, 20.0, 400, "no", "the unlabeled images did not help"),
-        (20.0, 60.0, None, "inconclusive", "The margin of chance is unknown"),
+        (20.0, 60.0, None, "inconclusive", "The margin of error is unknown"),
     ],
 )
 def test_summary_and_box_agree_on_validation_images(

@@ -188,10 +188,10 @@ def test_hidden_labels_are_never_read(label_queue: LabelQueue) -> None:
         (Answer("a\x07b", "skip", [0], [0]), "name"),
         (Answer("Ada", "shout", [0], [0]), "shout"),
         (Answer("Ada", "label", [0], [0], "Dodo"), "Dodo"),
-        (Answer("Ada", "label", [0], [0]), "names a class"),
-        (Answer("Ada", "skip", [0], [0], "Dodo"), "names a class"),
+        (Answer("Ada", "label", [0], [0]), "needs a class"),
+        (Answer("Ada", "skip", [0], [0], "Dodo"), "needs a class"),
         (Answer("Ada", "skip", [], []), "one image"),
-        (Answer("Ada", "skip", [1, 1], [0, 0]), "different"),
+        (Answer("Ada", "skip", [1, 1], [0, 0]), "no image twice"),
         (Answer("Ada", "skip", [60], [0]), "no image 60"),
     ],
 )
@@ -203,7 +203,7 @@ def test_invalid_answers_are_rejected_and_not_logged(label_queue: LabelQueue, in
 
 def test_a_log_may_contain_unknown_classes_and_images(label_queue: LabelQueue) -> None:
     answer(label_queue, 3)
-    label_queue._log.append([Event("Ada", label_queue.path(4), LABEL, "dodo"), Event("Ada", "gone.jpg", LABEL, "dodo")])
+    label_queue._log.append([Event("Ada", label_queue.path(4), LABEL, "dodo"), Event("Ada", "x.jpg", LABEL, "dodo")])
     label_queue.refresh()
     assert sum(shown["new_labels"] for shown in serialize_overview(label_queue)["classes"]) == 1
     assert label_queue.undo("Ada") == [4], "events of unknown images are skipped"

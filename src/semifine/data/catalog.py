@@ -224,7 +224,7 @@ def normalize_class_name(text: str) -> str:
 
 
 def case_variant_notes(names: Iterable[str]) -> list[str]:
-    """A note that lists classes whose names differ only in case, which are probably one class; empty without any.
+    """Returns a note that lists classes whose names differ only in case; an empty list if there are none.
 
     Example:
         >>> case_variant_notes(["robin", "wren"])
@@ -286,9 +286,9 @@ def readable_rows(catalog: Catalog, reasons: Mapping[int, str], skip_unreadable:
     needed = unreadable[catalog.split[unreadable] != Split.UNLABELED]
     if len(needed) and not skip_unreadable:
         row = int(needed[0])
-        more = f", and neither can {len(needed) - 1} others" if len(needed) > 1 else ""
+        more = f" (and {len(needed) - 1} more)" if len(needed) > 1 else ""
         raise UserError(
-            f"The {Split(catalog.split[row]).name.lower()} image {catalog.paths[row]} cannot be read{more} "
+            f"The {Split(catalog.split[row]).name.lower()} image {catalog.paths[row]}{more} cannot be read "
             f"({reasons[row]}): replace it, or set skip_unreadable to leave it out."
         )
     kept = np.delete(np.arange(len(catalog)), unreadable)

@@ -60,9 +60,9 @@ class DataReport:
     duplicates: list[list[str]] = field(default_factory=list)
     """Groups of exact copies within the training images, or within the validation and test images."""
     overlaps: list[list[str]] = field(default_factory=list)
-    """Groups of exact copies with a training image and a validation or test image."""
+    """Groups of exact copies that contain both training images and validation or test images."""
     near_duplicates: list[tuple[str, str]] = field(default_factory=list)
-    """Pairs of a training image and a validation or test image that looks the same."""
+    """Pairs of a training image and a validation or test image that look the same."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -252,7 +252,7 @@ MAX_DISTANCE = HASH_PIECES - 1
 MIN_EDGES = 16
 """Hashes with fewer set or unset bits belong to images without features, which all have similar hashes."""
 MAX_CANDIDATES = 128
-"""An image is compared with at most this many images per piece; thousands of a fixed camera would be too many."""
+"""Maximum number of comparisons per image and piece. Images of a fixed camera would otherwise need thousands."""
 CHUNK_SIZE = 1_000_000
 """Comparisons in memory at a time."""
 

@@ -27,11 +27,11 @@ MISSING = "missing"
 """Fingerprint of a file that does not exist."""
 DIGEST_BYTES = 16
 MAX_ASPECT = 4
-"""Of images with a larger aspect ratio only the middle is kept; a strip of 100:1 would be as large as 100 photos."""
+"""Longer images are cropped to their middle, because a strip of 100:1 would be as large as 100 photos."""
 REDUCING_GAP = 3.0
 """Images are first reduced by an integer factor if they shrink by more than twice this factor, which is faster."""
 
-# Pillow refuses images of more than 180 million pixels. From half of that it warns, but panoramas are that large.
+# Pillow refuses images of more than 180 million pixels and warns from 90 million, which panoramas exceed.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 _HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypheim", b"ftypheis", b"ftypmif1", b"ftypmsf1")
@@ -175,7 +175,7 @@ def _decode(file: str, decode: Callable[[bytes], ResultT]) -> ResultT:
 
 def _pillow_reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return "not an image format that Pillow knows"  # Pillow's message shows only a memory address
+        return "not an image format that Pillow supports"  # Pillow's message shows only a memory address
     return str(error) or type(error).__name__
 
 
@@ -306,7 +306,7 @@ def compute_digest(data: bytes | memoryview) -> bytes:
 
 
 def exif_orientation(image: Image.Image) -> int:
-    """The EXIF orientation, 1 to 8; 1 is upright, and the value of images without a valid tag."""
+    """Returns the EXIF orientation, 1 to 8; 1 (upright) if there is no valid tag."""
     try:
         value = image.getexif().get(_ORIENTATION_TAG, 1)
         return value if isinstance(value, int) and 1 <= value <= 8 else 1

@@ -133,7 +133,7 @@ def decode_in_processes(
 
 
 def _max_processes() -> int:
-    """The number of processes that the limit of file descriptors allows; each takes three while it starts."""
+    """The number of processes that the limit of file descriptors allows; each process takes three while it starts."""
     import resource  # does not exist on Windows
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -214,7 +214,7 @@ def main() -> None:
     for index, (memory, connection) in enumerate(ends):
         if os.fork() == 0:
             for _, other in ends[index + 1 :]:
-                os.close(other)  # otherwise the end of the other worker would go unnoticed
+                os.close(other)  # otherwise the calling process would not detect that the other worker ended
             _serve(memory, connection, shorter_side, full_size_pixels)
             return
         os.close(connection)

@@ -26,12 +26,11 @@ class ExtraLabels:
 
     Args:
         file: The file of the labels.
-        pairs: Path and class name of each label. :func:`with_catalog_paths` converts the paths as written to those of
-            the catalog.
-        conflicts: Number of images that are left out because people disagree on them.
+        pairs: Path and class name of each label. :func:`with_catalog_paths` converts the paths to catalog paths.
+        conflicts: Number of images that are left out because their labels are in conflict.
         blank: Number of lines of a table without a label.
-        allow_missing: Whether labels of images or classes that the data set does not have are ignored. Otherwise they
-            are an error, as in a table. A log may be older than the data set.
+        allow_missing: Whether to ignore labels of images or classes that are not in the data set, as for a log, which
+            may be older than the data set. For a table, they are an error.
     """
 
     file: Path
@@ -64,7 +63,7 @@ def read_labels(file: Path) -> ExtraLabels:
 
 
 def with_catalog_paths(catalog: Catalog, labels: ExtraLabels) -> ExtraLabels:
-    """Converts the paths to those of the catalog, so that they are valid from any working folder.
+    """Converts the paths to catalog paths, so that they are valid from any working folder.
 
     Paths can be written as in the catalog, absolute, or relative to the working folder.
     """
@@ -117,11 +116,11 @@ def _check_labels(
         if path not in row_of:
             example = f"write paths as in the data set, for example {next(iter(row_of))}." if row_of else "it has none."
             raise UserError(
-                f"{labels.file} labels {path}, which is no unlabeled image of {catalog.name}; {example}"
+                f"{labels.file} labels {path}, which is not an unlabeled image of {catalog.name}; {example}"
                 f"{backslash_hint([path])}"
             )
         if normalize_class_name(name) not in class_of:
-            raise UserError(f"{labels.file} gives {path} the label '{name}', which is no class of {catalog.name}.")
+            raise UserError(f"{labels.file} gives {path} the label '{name}', which is not a class of {catalog.name}.")
 
 
 def _to_catalog_paths(

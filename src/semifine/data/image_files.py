@@ -75,7 +75,7 @@ def list_folder(folder: Path) -> FolderContent:
 def find_images(
     root: Path, inside: str, keep_unreadable_folders: bool = False, skipped: SkippedFiles | None = None
 ) -> list[str]:
-    """Finds all images in a folder and its subfolders. Follows links, but not in circles.
+    """Finds all images in a folder and its subfolders. Follows links, and visits each folder once.
 
     Args:
         root: The folder that the returned paths are relative to.
@@ -97,7 +97,7 @@ def _walk(
     folder = root / inside
     status = folder.stat()
     if (status.st_dev, status.st_ino) in visited:
-        return  # a circle of links
+        return  # a cycle of links
     visited.add((status.st_dev, status.st_ino))
     try:
         content = list_folder(folder)
@@ -143,9 +143,9 @@ def find_image_folder(folders: Sequence[Path], paths: Sequence[str], samples: in
 
     A few paths, spread over the list, are tried in all folders first, which is fast for lists of any length.
     """
-    for some in (paths[:: max(1, len(paths) // samples)], paths):
+    for subset in (paths[:: max(1, len(paths) // samples)], paths):
         for folder in folders:
-            if any(os.path.isfile(os.path.join(folder, path)) for path in some):
+            if any(os.path.isfile(os.path.join(folder, path)) for path in subset):
                 return folder
     return None
 
@@ -155,9 +155,9 @@ RUN_SETTINGS, RUN_CHECKPOINTS, RUN_LOG, RUN_LOCK = "settings.yaml", "checkpoints
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is a run, or was created by a training that failed before the run began."""
-    has_begun = (folder / RUN_SETTINGS).is_file() and (folder / RUN_CHECKPOINTS).is_dir()
-    return has_begun or ((folder / RUN_LOG).is_file() and (folder / RUN_LOCK).is_file())
+    """Whether a folder is a run, or was created by a training that failed before its first step."""
+    is_started = (folder / RUN_SETTINGS).is_file() and (folder / RUN_CHECKPOINTS).is_dir()
+    return is_started or ((folder / RUN_LOG).is_file() and (folder / RUN_LOCK).is_file())
 
 
 def contains_only_runs(folder: Path) -> bool:

@@ -82,8 +82,8 @@ CREATE TABLE events (
   shown TEXT NOT NULL
 );
 CREATE INDEX events_by_path ON events (path);
-CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
-CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
 """
@@ -247,7 +247,7 @@ class CurrentLabel:
 
     Args:
         verdicts: Verdicts that were neither undone nor replaced.
-        replaced: Verdicts that another person replaced, of people who have not answered again since.
+        replaced: Verdicts that another person replaced, until the person of the verdict answers again.
         passed: The last ``unsure`` or ``skip`` of each person without a later verdict.
         last: Number of the last event on this image; 0 without events.
     """
@@ -286,7 +286,7 @@ def current_label(events: Sequence[Event]) -> CurrentLabel:
 
     A verdict replaces the person's earlier verdict, and different verdicts of other people that the person saw
     (``seen``). ``unsure`` removes the person's verdict. Undone events are ignored. Verdicts that differ and do not
-    replace each other are in conflict until somebody who saw all of them gives a new verdict.
+    replace each other are in conflict until a person who saw all of them gives a new verdict.
 
     Example:
         >>> ada = Event("Ada", "1.jpg", LABEL, "robin", number=1)

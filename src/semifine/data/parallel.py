@@ -24,21 +24,22 @@ def map_in_order(
 
     Args:
         function: Called once for each item.
-        items: The items, possibly endless; they are read only a few ahead.
+        items: The items. At most ``in_flight`` of them are read ahead, so the iterable may be endless.
         workers: Number of threads.
-        in_flight: The largest number of items that have been started but whose result has not been returned.
+        in_flight: Maximum number of items that are started before their result is returned; by default
+            ``IN_FLIGHT_PER_WORKER`` per worker.
 
     Example:
         >>> list(map_in_order(abs, [-3, 2, -1], workers=2))
         [3, 2, 1]
     """
-    most = in_flight or workers * IN_FLIGHT_PER_WORKER
+    limit = in_flight or workers * IN_FLIGHT_PER_WORKER
     pool = ThreadPoolExecutor(workers, thread_name_prefix="in-order")
     waiting: deque[Future[ResultT]] = deque()
     try:
         for item in items:
             waiting.append(pool.submit(function, item))
-            if len(waiting) >= most:
+            if len(waiting) >= limit:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -49,7 +49,7 @@ class SplitSettings:
 
 
 GroupKeys = Callable[[str], tuple[Sequence[Hashable | None], str]]
-"""Returns, for a value of ``group_by``, the group key of each image, and what images without a key (None) lack."""
+"""Maps a value of ``group_by`` to the key of each image (None without a group) and a note on what these images lack."""
 
 
 def make_splits(catalog: Catalog, settings: SplitSettings, group_keys: GroupKeys) -> Catalog:

@@ -43,7 +43,7 @@ FORMAT = 3
 """Increase it if the files of a store or the decoded pixels change, so that older stores are built again."""
 PIXELS, INDEX, METADATA = "pixels.bin", "index.npz", "store.json"
 CHECKSUM_SAMPLES = 64
-"""Images of a large store whose checksums are verified when it is opened."""
+"""Number of images whose checksums are verified when a large store is opened."""
 FULL_CHECK_BYTES = 200_000_000
 """Size up to which the checksums of all images are verified."""
 
@@ -368,7 +368,7 @@ class StoreFolder:
         ]
         changes = {
             "changed": np.flatnonzero(differs & ~is_missing & ~was_missing),
-            "vanished": np.flatnonzero(differs & is_missing),
+            "missing": np.flatnonzero(differs & is_missing),
             "new": np.flatnonzero(differs & was_missing),
             "readable now": np.array(now_readable, np.int64),
         }
@@ -411,8 +411,8 @@ class StoreFolder:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise UserError(
-                    f"There is no room left in {self.cache} for the decoded images: free some, "
-                    "or choose another folder with SEMIFINE_CACHE or the setting cache."
+                    f"The disk is full ({self.cache}): free some space for the decoded images, "
+                    "or choose another cache folder with SEMIFINE_CACHE or the setting cache."
                 ) from error
             raise
         finally:
@@ -450,7 +450,7 @@ class StoreFolder:
                 os.rename(self.path, old / "old")
             os.rename(temporary, self.path)
         except OSError:
-            if not self.path.exists():  # else another process was faster, and its store is equal
+            if not self.path.exists():  # otherwise another process has built the same store
                 raise
         finally:
             shutil.rmtree(old, ignore_errors=True)

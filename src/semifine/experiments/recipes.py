@@ -26,7 +26,7 @@ SMALLEST_BATCH = 4
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all runs in a column of a table share.
+    """The conditions that all runs in a column of a table share.
 
     Example:
         >>> conditions = Conditions("synthetic", profile="small", budget="tiny")
@@ -113,12 +113,12 @@ def read_profile(name: str) -> dict[str, Any]:
 
 
 def _published(recipe: str, family: str, after_moco: bool) -> dict[str, Any]:
-    book = read_shipped("recipes.yaml")
-    entry = book["recipes"][recipe]
+    published = read_shipped("recipes.yaml")
+    entry = published["recipes"][recipe]
     start = entry[family]
     if after_moco:
         start = entry.get(f"moco_{family}", start)
-    return {**book["families"][entry["family"]], **entry["settings"], **start}
+    return {**published["families"][entry["family"]], **entry["settings"], **start}
 
 
 def _fit_to_profile(settings: dict[str, Any], profile: dict[str, Any]) -> dict[str, Any]:

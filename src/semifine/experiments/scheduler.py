@@ -77,7 +77,7 @@ def _name(path: Any) -> str | None:
     return Path(path).name if path else None
 
 
-# The kernel kills a process with SIGKILL if the machine has no memory left.
+# The kernel sends SIGKILL if the machine is out of memory.
 MEMORY_EXIT_CODES = (OutOfMemory.exit_code, -signal.SIGKILL)
 
 
@@ -178,8 +178,8 @@ def run_jobs(
 ) -> None:
     """Executes all jobs in an order that their dependencies allow.
 
-    A failed job is marked with its reason, together with the jobs that need it; all others continue. If several jobs
-    exhaust the memory, the failed one waits, and fewer jobs run at once from then on. An interruption stops the running
+    A failed job is marked with its reason, together with the jobs that need it; all others continue. A job that
+    runs out of memory while others run continues later, with fewer jobs at once. An interruption stops the running
     jobs, which save their state, and waits for them.
 
     Args:
@@ -204,11 +204,8 @@ def run_jobs(
                 if out_of_memory:
                     at_once = max(1, min(at_once, running_before) - len(out_of_memory))
                     names = ", ".join(str(job.folder.path) for job in out_of_memory)
-                    waiting = "it waits" if len(out_of_memory) == 1 else "they wait"
-                    log(
-                        f"{names}: the memory did not suffice beside the other runs, so {waiting}; "
-                        f"from now on at most {at_once} run at once"
-                    )
+                    limit = "one run" if at_once == 1 else f"{at_once} runs"
+                    log(f"{names}: out of memory; continues later, with at most {limit} at once")
                 for job in _ready(jobs)[: max(0, at_once - len(_running(jobs)))]:
                     _start(job, options, threads)
                 _mark_simultaneous(jobs)
@@ -261,7 +258,7 @@ def _start(job: Job, options: Sequence[str], threads: int) -> None:
 
 
 def _collect(jobs: Sequence[Job]) -> list[Job]:
-    """Updates the states of ended jobs. Returns the jobs that ran out of memory beside others and wait again."""
+    """Updates the states of ended jobs. Returns the waiting jobs that ran out of memory while others ran."""
     out_of_memory = []
     for job in _running(jobs):
         assert job.process is not None

@@ -214,10 +214,10 @@ def fill_cells(
     published = read_shipped("published.yaml").get(data.partition(":")[0], {}).get(table.name, {})
     cells = {}
     for (title, init), by_seed in jobs.items():
-        lasts = [seed_jobs[-1] for seed_jobs in by_seed]
+        last_jobs = [seed_jobs[-1] for seed_jobs in by_seed]
         finished = [seed_jobs for seed_jobs in by_seed if all(job.state is State.DONE for job in seed_jobs)]
         cells[title, init] = Cell(
-            results=[job.folder.read_result() for job in lasts if job.state is State.DONE],
+            results=[job.folder.read_result() for job in last_jobs if job.state is State.DONE],
             failures=[text for seed, seed_jobs in enumerate(by_seed) for text in _failure(seed, seed_jobs)],
             published=published.get(init, {}).get(title),
             seconds=[sum(job.folder.read_result()["seconds"] for job in seed_jobs) for seed_jobs in finished],

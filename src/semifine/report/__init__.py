@@ -1,4 +1,4 @@
-"""Pages about finished runs: one HTML file that needs nothing else."""
+"""Reports of finished runs, each a self-contained HTML file."""
 
 from semifine.report.page import write_page
 

@@ -55,7 +55,7 @@ def order_classes(run: Run, label: str, k: int | None = None) -> ClassOrder:
     if has_transitions(run):
         assert run.transitions is not None
         if k is not None and not 1 <= k <= run.num_classes:
-            raise UserError(f"{run.num_classes} classes form 1 to {run.num_classes} clusters, not {k}.")
+            raise UserError(f"--clusters is {k}, but must be between 1 and the number of classes, {run.num_classes}.")
         k, reason = (k, "as requested") if k else choose_k(run)
         blocks, singles = drop_unlinked(class_clusters(run.transitions, k), run.transitions)
         return ClassOrder(run, label, blocks, singles, "clusters", k, reason)
@@ -79,7 +79,7 @@ def choose_k(run: Run) -> tuple[int, str]:
 
 
 def describe_groups(run: Run) -> str:
-    """Returns where the groups come from, because words of class names are less reliable than a taxonomy."""
+    """Returns the source of the groups. Words of class names are less reliable than a taxonomy."""
     words = [name.split() for name in run.class_names]
     for index, which in ((0, "first"), (-1, "last")):
         if run.class_groups == tuple(name[index] if name else "" for name in words):
@@ -88,7 +88,7 @@ def describe_groups(run: Run) -> str:
 
 
 def _k_at_full_confidence(num_classes: int, method: Any) -> int:
-    """Returns the largest k of a method's granularity map. Settings that the method lacks have the paper's values."""
+    """Returns the largest k of a method's granularity map, with the paper's values for missing settings."""
     from semifine.soft_labels.granularity import Granularity  # imports torch, which is slow
 
     settings = method if isinstance(method, dict) else {}

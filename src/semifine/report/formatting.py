@@ -40,14 +40,14 @@ def points(difference: float, digits: int = 1) -> str:
     return with_unit(f"{sign}{abs(rounded):.{digits}f}", "points")
 
 
-def distinguishing_digits(first: float, second: float, most: int = 6) -> int:
+def distinguishing_digits(first: float, second: float, max_digits: int = 6) -> int:
     """Returns the smallest number of decimals, at least 1, that shows two numbers as different; 1 if they are equal.
 
     Example:
         >>> distinguishing_digits(4.404, 4.37)
         2
     """
-    return next((digits for digits in range(1, most + 1) if round(first, digits) != round(second, digits)), 1)
+    return next((digits for digits in range(1, max_digits + 1) if round(first, digits) != round(second, digits)), 1)
 
 
 def three_digits(value: float) -> str:

@@ -80,7 +80,7 @@ def encode_class_photos(photos: Mapping[int, Sequence[NDArray[Any]]], classes: S
 
 
 def to_data_uri(image: NDArray[Any]) -> str:
-    """Crops an (H, W, 3) uint8 image to its central square and returns it as a JPEG data URI."""
+    """Crops a `(height, width, 3)` uint8 image to its central square and returns it as a JPEG data URI."""
     height, width = image.shape[:2]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2

@@ -82,7 +82,7 @@ class Score:
     values: list[float] = field(default_factory=list)
     seeds: set[int] = field(default_factory=set)
     images: int = 0
-    """Number of these images; 0 if the run did not record it."""
+    """Number of images in the split; 0 if the run did not record it."""
 
     @property
     def mean(self) -> float:
@@ -155,12 +155,12 @@ class Comparison:
 
     @property
     def images(self) -> int:
-        """Number of images that both accuracies are measured on, at least; 0 if it is unknown."""
+        """Number of images of the split, the smaller one if the scores differ; 0 if it is unknown."""
         return min(self.score.images, self.baseline.images)
 
     @property
     def margin(self) -> float | None:
-        """95 % margin of chance in points; None if the number of images is unknown."""
+        """95 % margin of error of the difference in points; None if the number of images is unknown."""
         return chance_margin((self.score, self.baseline), self.images) if self.images else None
 
     @property

@@ -1,4 +1,4 @@
-"""What a section of the report consists of, and the data that several sections use."""
+"""A section of the report, and the data that several sections use."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ COLOR_NOTE = "Colors follow the square root"
 
 
 def downsample(series: Series, limit: int) -> Series:
-    """Reduces a series to at most ``limit`` points by averaging neighbors. The last step stays where it is."""
+    """Reduces a series to at most ``limit`` points by averaging neighbors. Keeps the last step."""
     if len(series) <= limit:
         return series
     parts = np.array_split(np.arange(len(series)), limit)
@@ -122,14 +122,14 @@ def axis_ticks(top: float) -> list[float]:
 
 
 def set_y_axis(axes: Axes) -> None:
-    """Lets the y axis start at 0 and end at a round tick above the data."""
+    """Sets the y axis from 0 to a round tick above the data."""
     ticks = axis_ticks(axes.dataLim.ymax)
     axes.set_ylim(0, ticks[-1])
     axes.set_yticks(ticks)
 
 
 def color_by_value(values: NDArray[np.float64], color: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Returns an RGBA image, (..., 4), whose opacity is the square root of the value relative to the largest one.
+    """Returns a `(..., 4)` RGBA image whose opacity is the square root of the value relative to the largest one.
 
     A few large counts would hide all others on a linear scale. Zero is transparent.
     """
@@ -146,14 +146,14 @@ def half_color_value(top: float) -> int | None:
 
 # --- SVG ---
 
-# Drawn with these colors, which no hue comes close to, and replaced by the colors of the page.
+# Placeholders, unlike any hue, which are replaced by the colors of the page.
 INK = "#010101"
 FAINT = "#020202"
 _PAGE_COLORS = {INK: "currentColor", FAINT: "var(--faint)"} | {
     light: f"var(--hue-{name})" for name, (light, _) in HUES.items()
 }
 
-# Browsers know the prefix; other readers of an SVG need its namespace.
+# Namespace of the prefix xlink, which browsers do not need but other SVG readers do.
 _XLINK = "http://www.w3.org/1999/xlink"
 
 _RC = {

@@ -171,11 +171,11 @@ def get_image(request: Request) -> Response:
 
 
 def get_changes(request: Request) -> Response:
-    """Returns the labels that anyone changed after an event, and the state of the training."""
+    """Returns the labels that changed after an event, and the state of the training."""
     studio = _studio(request)
     label_queue = studio.label_queue
     label_queue.refresh()
-    # Read this number before the events: a concurrent event is then sent twice rather than never.
+    # Read this number before the events: a concurrent event may then be sent twice, but is never lost.
     last = label_queue.last_event
     after = parse_integer(request.query_params.get("after", "0"), "after")
     changed = {label_queue.index_of(event.path) for event in studio.log.events(after)} if after < last else set()
@@ -303,7 +303,7 @@ def serve(studio: Studio, listening: socket.socket, ready: Callable[[str], None]
         lifespan="on",
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
-    listening.listen()  # connections wait from here on
+    listening.listen()  # queues connections until the server accepts them
     ready(f"http://{HOST}:{port}/{token}/")
     with suppress(KeyboardInterrupt):  # uvicorn raises it after the shutdown
         uvicorn.Server(config).run(sockets=[listening])

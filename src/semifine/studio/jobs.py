@@ -144,7 +144,7 @@ class TrainingManager:
             new = next_folder(run)
             command = training_command(run, new, self._labels, options)
             with output_file(new).open("wb") as output:
-                # Ctrl-C in the terminal must reach only the studio, which then stops the training in order.
+                # Ctrl-C in the terminal must reach only the studio, which then stops the training itself.
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
                 )
@@ -166,7 +166,7 @@ class TrainingManager:
                 self._known_job.stop()
 
     def close(self) -> None:
-        """Stops the training if this studio started it; another studio may be watching other jobs."""
+        """Stops the training if this studio started it."""
         if isinstance(self._known_job, ChildJob):
             self.stop()
 
@@ -210,7 +210,7 @@ def training_command(run: Path, out: Path, labels: Path, options: TrainingOption
     command += ["--log-every", str(LOG_EVERY)]
     if options.from_weights:
         command += ["--weights", str(run), "--no-pretrained", "--weights-head", "auto"]
-        # Training on labeled images alone would make the trained model forget.
+        # A supervised warm-up would undo what the model learned from unlabeled images.
         command += ["--supervised-warmup", "0"]
     if options.iterations is not None:
         command += ["--iterations", str(options.iterations)]

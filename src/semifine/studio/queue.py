@@ -60,7 +60,7 @@ JOINERS = "\u200c\u200d"
 
 @dataclass(frozen=True)
 class QueueFilter:
-    """The images that a person wants to see, and their order."""
+    """Filter and order of the images that a person sees."""
 
     person: str
     state: str = "waiting"
@@ -158,7 +158,7 @@ class LabelQueue:
             return self._current.get(index, NO_LABEL)
 
     def is_waiting(self) -> NDArray[np.bool_]:
-        """Returns whether each image still needs a label ``(U,)``."""
+        """Returns for each image ``(U,)`` whether it still needs a label."""
         return np.asarray(self._state == STATES.index("waiting"))
 
     def counts(self) -> dict[str, int]:
@@ -195,12 +195,12 @@ class LabelQueue:
         if answer.kind not in (*VERDICTS, UNSURE, SKIP):
             raise UserError(f"'{answer.kind}' is not a valid answer.")
         if (answer.class_name is not None) != (answer.kind == LABEL):
-            raise UserError("A label names a class; other answers name none.")
+            raise UserError("An answer of the kind label needs a class; other kinds must not have one.")
         if answer.kind == LABEL and answer.class_name not in self.snapshot.class_names:
             raise UserError(f"'{answer.class_name}' is not a class of {self.snapshot.catalog.name}.")
         count = len(answer.indices)
         if not count or count != len(answer.seen) or count != len(set(answer.indices)):
-            raise UserError("An answer must be about one image or several different images.")
+            raise UserError("An answer needs at least one image, and no image twice.")
         for index in answer.indices:
             self.check_index(index)
 

@@ -18,7 +18,7 @@ def parse_filter(query: Mapping[str, str], snapshot: ModelSnapshot) -> QueueFilt
     """Parses a query string. Raises ``UserError`` for unknown states and orders."""
     state, order = query.get("state", "waiting"), query.get("order", "informative")
     if state not in STATES or order not in snapshot.orders:
-        raise UserError(f"There is no queue of '{state}' images in the order '{order}'.")
+        raise UserError(f"The state '{state}' or the order '{order}' is unknown.")
     return QueueFilter(
         person=query.get("person", ""),
         state=state,
@@ -140,7 +140,7 @@ def serialize_label(label: CurrentLabel) -> dict[str, Any]:
         "state": state_of(label),
         "label": label.label,
         "verdicts": [_serialize_event(event) for event in label.verdicts],
-        "replaced": [{**_serialize_event(gone.old), "by": _serialize_event(gone.by)} for gone in label.replaced],
+        "replaced": [{**_serialize_event(item.old), "by": _serialize_event(item.by)} for item in label.replaced],
         "passed": [_serialize_event(event) for event in label.passed],
     }
 
@@ -171,7 +171,7 @@ def _serialize_classes(label_queue: LabelQueue) -> list[dict[str, Any]]:
     snapshot = label_queue.snapshot
     names, prediction = snapshot.class_names, snapshot.prediction
     class_of = {name: class_id for class_id, name in enumerate(names)}
-    # The log may name classes that the data set no longer has.
+    # The log may contain classes that are not in the data set.
     new = [class_of[name] for _, name in label_queue.agreed_labels() if name in class_of]
     waits = label_queue.is_waiting()
     labeled = np.bincount(snapshot.catalog.label[snapshot.labeled_rows], minlength=len(names))

@@ -178,10 +178,10 @@ def class_positions(probs: NDArray[Any], features: Features) -> NDArray[np.float
     weight = probs / np.maximum(probs.sum(axis=0), 1e-12)
     centroids = weight.T.astype(np.float64) @ features
     centered = centroids - centroids.mean(axis=0)
-    left, size, _ = np.linalg.svd(centered, full_matrices=False)
+    components, scale, _ = np.linalg.svd(centered, full_matrices=False)
     plane = np.zeros((len(centered), 2))
-    found = min(2, left.shape[1])
-    plane[:, :found] = left[:, :found] * size[:found]
+    rank = min(2, components.shape[1])
+    plane[:, :rank] = components[:, :rank] * scale[:rank]
     low, high = plane.min(axis=0), plane.max(axis=0)
     return np.asarray((plane - low) / np.maximum(high - low, 1e-12))
 
@@ -192,9 +192,9 @@ MIN_CANDIDATES = 3
 
 @dataclass(frozen=True, eq=False)
 class ModelSnapshot:
-    """What one model predicts for the U unlabeled images.
+    """The predictions of one model for the U unlabeled images.
 
-    An index counts the unlabeled images, 0 to U - 1; a row counts all images of the catalog.
+    An index, 0 to U - 1, refers to the unlabeled images; a row refers to all images of the catalog.
     """
 
     run: Path
@@ -210,7 +210,7 @@ class ModelSnapshot:
     features: Features
     """Normalized features ``(U, D)``."""
     labeled_rows: Indices
-    """Catalog rows of the L images that the data set labels."""
+    """Catalog rows of the labeled images ``(L,)`` of the data set."""
     labeled_features: Features
     """Normalized features ``(L, D)``."""
     uncertainty: NDArray[np.float64]

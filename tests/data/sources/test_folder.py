@@ -30,7 +30,7 @@ def test_the_whole_layout(tmp_path: Path, save_image: SaveImage) -> None:
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text("")
     catalog = load(tmp_path, Settings())
-    assert catalog.class_names == ("zebra finch", "Ärger 鳥"), "nobody sees the blank after the folder's name"
+    assert catalog.class_names == ("zebra finch", "Ärger 鳥"), "spaces around folder names are removed"
     assert rows(catalog, Split.LABELED) == {
         "labeled/zebra finch/1.JPG": 0,
         "labeled/zebra finch/deep/er/2.jpeg": 0,
@@ -63,7 +63,7 @@ def test_accents_are_one_class_in_both_forms(tmp_path: Path, save_image: SaveIma
     assert catalog.reader.read(2).shape == (10, 12, 3)
 
 
-def test_links_are_followed_but_not_in_circles(tmp_path: Path, save_image: SaveImage) -> None:
+def test_links_are_followed_and_cycles_are_detected(tmp_path: Path, save_image: SaveImage) -> None:
     for path in ("data/labeled/a/1.png", "data/labeled/b/1.png", "elsewhere/1.png"):
         save_image(path)
     root = tmp_path / "data"
@@ -75,7 +75,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path, save_image: SaveI
 def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_image: SaveImage) -> None:
     for path in ("labeled/a/1.png", "labeled/b/1.png", "unlabeled/1.png"):
         save_image(path)
-    (tmp_path / "unlabeled" / "2.png").symlink_to(tmp_path / "gone.png")
+    (tmp_path / "unlabeled" / "2.png").symlink_to(tmp_path / "missing.png")
     catalog = load(tmp_path, Settings())
     assert list(rows(catalog, Split.UNLABELED)) == ["unlabeled/1.png", "unlabeled/2.png"]
     (problem,) = unreadable_images(catalog, open_store(catalog, 8, tmp_path / "cache"))
@@ -86,14 +86,14 @@ def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_i
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["train/a/1.png"], r"no folder 'labeled', nor one folder for each class. Expected:\n +labeled/<class name>"),
-        (["train/a/1.png", "valid/a/1.png"], "no folder 'labeled', nor"),
-        (["a/1.png", "b/1.png", "1.png"], r"1\.png is in no class"),
+        (["train/a/1.png"], r"neither a folder 'labeled' nor one folder per class. Expected:\n +labeled/<class name>"),
+        (["train/a/1.png", "valid/a/1.png"], "neither a folder 'labeled' nor"),
+        (["a/1.png", "b/1.png", "1.png"], r"1\.png is not in a class folder"),
         (["labeled/a/1.png"], "at least two folders"),
         (["labeled/a/1.png", "labeled/b/1.png", "test/c/1.png"], "test/c is a class without labeled images"),
         (["labeled/a/1.png", "labeled/b/1.png", "val/c/1.png"], "val/c is a class without labeled images"),
         (["labeled/a/1.png", "labeled/b/x.txt"], "labeled/b contains no image"),
-        (["labeled/a/1.png", "labeled/b/1.png", "labeled/1.png"], r"labeled/1\.png is in no class"),
+        (["labeled/a/1.png", "labeled/b/1.png", "labeled/1.png"], r"labeled/1\.png is not in a class folder"),
         (
             ["labeled/a/1.png", "labelled/b/1.png"],  # codespell:ignore labelled
             "both labeled and labelled, which mean the same: keep one",  # codespell:ignore labelled
@@ -152,7 +152,7 @@ def test_split_folders_are_found_in_any_case(tmp_path: Path) -> None:
     ]
 
 
-def test_split_folders_in_any_case_are_no_classes(tmp_path: Path) -> None:
+def test_split_folders_in_any_case_are_not_classes(tmp_path: Path) -> None:
     touch(tmp_path, "a/here/1.jpg", "b/there/1.jpg", "Test/a/here/1.jpg", "Test/b/there/1.jpg", "Unlabeled/x.jpg")
     catalog = load(tmp_path, Settings(group_by="folder"))
     assert catalog.class_names == ("a", "b")
@@ -160,17 +160,17 @@ def test_split_folders_in_any_case_are_no_classes(tmp_path: Path) -> None:
     assert "1 of 5 photos have no folder below the folder of their class" in catalog.notes[0]
 
 
-def test_folders_that_are_not_used_are_named(tmp_path: Path) -> None:
+def test_ignored_folders_are_named(tmp_path: Path) -> None:
     touch(tmp_path, "labeled/a/1.jpg", "labeled/b/1.jpg", "unlabelled/1.jpg", "unlabeled photos/2.jpg", "tset/a/3.jpg")
     touch(tmp_path, "runs/one/settings.yaml", "runs/one/checkpoints/last")
     assert load(tmp_path, Settings()).notes[0] == (
-        "folders that are not used, because only the names of splits count beside labeled: tset, unlabeled photos"
+        "folders that are ignored, because their names are not names of splits: tset, unlabeled photos"
     )
 
 
 @pytest.mark.parametrize("inside", ["", "labeled/"])
 @pytest.mark.parametrize("run", ["run", "runs/one"])
-def test_a_run_beside_the_photos_is_no_class(tmp_path: Path, inside: str, run: str) -> None:
+def test_a_run_among_the_photos_is_not_a_class(tmp_path: Path, inside: str, run: str) -> None:
     touch(tmp_path, *(f"{inside}{file}" for file in ("a/1.jpg", "b/1.jpg", f"{run}/.lock", f"{run}/log.jsonl")))
     assert load(tmp_path, Settings()).class_names == ("a", "b")
 
@@ -191,11 +191,11 @@ def test_one_folder_per_class_with_some_labels(tmp_path: Path) -> None:
     touch(tmp_path, "unlabeled/x.jpg", "test/ü/t.jpg", ".thumbnails/no.jpg")
     catalog = load(tmp_path, Settings(labels_per_class=10))
     assert catalog.class_names == ("a b", "ü")
-    assert np.bincount(catalog.split).tolist() == [16, 41, 4, 1], "of ten labels a class two are for validation"
+    assert np.bincount(catalog.split).tolist() == [16, 41, 4, 1], "two of ten labels per class are for validation"
     hidden = catalog.rows(Split.UNLABELED)
     assert (catalog.label[hidden] == UNKNOWN).all()
     folder_class = [catalog.class_names.index(path.split("/")[0]) for path in catalog.paths[: len(catalog) - 2]]
-    assert catalog.truth[: len(catalog) - 2].tolist() == folder_class, "metrics may know what training may not"
+    assert catalog.truth[: len(catalog) - 2].tolist() == folder_class, "the true classes remain available for metrics"
     assert "4 labeled images are held out" in catalog.notes[0]
     other = load(tmp_path, Settings(labels_per_class=10, seed=1))
     assert (other.split != catalog.split).any()
@@ -242,7 +242,7 @@ def test_a_burst_is_not_split(tmp_path: Path) -> None:
     assert len(held_out) == 6, "one burst of three of each class"
     assert len({name.split("-")[0] for name in held_out[:3]}) == 1
     several = load(tmp_path, Settings(group_by="exif-burst", burst_seconds=10, val_share=0.2))
-    assert len(several.rows(Split.VAL)) in (5, 6), "the third of each burst is now by itself"
+    assert len(several.rows(Split.VAL)) in (5, 6), "the third photo of each burst is a group now"
     with pytest.raises(UserError, match="folder or exif-burst"):
         load(tmp_path, Settings(group_by="site"))
 

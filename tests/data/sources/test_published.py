@@ -42,7 +42,7 @@ def test_semi_aves(published_lists: Path) -> None:
     assert listed.class_names[0] == "Charadrius semipalmatus"
     assert listed.class_groups is not None
     assert listed.class_groups[0] == "Charadrius"
-    # the oracle file is grouped by class, so a join on line numbers would go wrong here
+    # the oracle file is grouped by class, so its lines have another order
     assert listed.parts[2].truth[listed.parts[2].listed.paths.index("u_train_in/8636.jpg")] == 0
 
 
@@ -82,7 +82,7 @@ def test_semi_cub(cub_lists: Path) -> None:
 
 @pytest.mark.parametrize(("name", "size"), [("semi_aves", 32599), ("semi_fungi", 17307)])
 def test_oracle_set_sizes(name: str, size: int, published_lists: Path, tmp_path: Path) -> None:
-    """All labeled and in-class unlabeled images; those of unknown classes stay unlabeled."""
+    """The oracle trains on all labeled images and all unlabeled images of known classes."""
     settings = Settings(unlabeled="inout", images=str(tmp_path))
     for part in READ[name](published_lists / name, settings).parts:  # a catalog asks for one image of each list
         image = tmp_path / part.listed.paths[0]
@@ -113,7 +113,7 @@ def test_unlabeled_images_carry_no_label_and_splits_do_not_overlap(name: str, re
 
 @pytest.mark.parametrize("name", ["semi_aves", "semi_fungi"])
 @pytest.mark.parametrize("side", ["in", "out"])
-def test_lists_and_oracles_hold_the_same_images(published_lists: Path, name: str, side: str) -> None:
+def test_lists_and_oracles_contain_the_same_images(published_lists: Path, name: str, side: str) -> None:
     listed = read_list(published_lists / name / f"u_train_{side}.txt")
     oracle = read_list(published_lists / name / f"u_train_{side}_oracle.txt")
     assert set(listed.paths) == set(oracle.paths)
@@ -121,7 +121,7 @@ def test_lists_and_oracles_hold_the_same_images(published_lists: Path, name: str
     assert (listed.labels == -1).all()
 
 
-def test_labeled_and_val_make_up_the_joint_list(published_lists: Path, cub_lists: Path) -> None:
+def test_the_joint_list_is_the_union_of_labeled_and_val(published_lists: Path, cub_lists: Path) -> None:
     for folder in (published_lists / "semi_aves", cub_lists / "splits"):
         parts = [read_list(folder / f"{name}.txt") for name in ("l_train", "val")]
         assert {*parts[0].paths, *parts[1].paths} == set(read_list(folder / "l_train_val.txt").paths)
@@ -143,7 +143,7 @@ def small_fungi(root: Path, save_image: SaveImage) -> None:
 def test_small_copy_with_images(tmp_path: Path, save_image: SaveImage) -> None:
     small_fungi(tmp_path, save_image)
     write(tmp_path / "fungi_species_names.txt", "0 1_A_a var. x ", "1 2_B_b")
-    catalog = load_catalog(f"semi_fungi:{tmp_path}")  # nothing of u_train_out is needed
+    catalog = load_catalog(f"semi_fungi:{tmp_path}")  # does not need u_train_out
     assert catalog.name == "semi_fungi"
     assert catalog.class_names == ("A a var. x", "B b")
     assert catalog.class_groups == ("A", "B")
@@ -192,7 +192,7 @@ def test_nested_archives_are_found_list_by_list(tmp_path: Path, save_image: Save
         save_image(nested)
     catalog = load_catalog(f"semi_aves:{tmp_path}", Settings(unlabeled="inout"))
     assert all(catalog.reader.read(row).shape == (10, 12, 3) for row in range(5))
-    assert catalog.paths[2] == "u_train_in/0.jpg"  # the published name, wherever the file lies
+    assert catalog.paths[2] == "u_train_in/0.jpg"  # the published path, independent of the location of the file
 
 
 def test_images_may_be_in_another_folder(tmp_path: Path, save_image: SaveImage) -> None:
@@ -233,9 +233,7 @@ def test_small_cub_hides_its_labels(tmp_path: Path, save_image: SaveImage) -> No
         ("003.Albatross", "003.Albatross", r"the classes 0 and 1 have the same name 'Albatross'"),
     ],
 )
-def test_folders_of_cub_that_name_no_class_are_refused(
-    labeled: str, unlabeled: str, message: str, tmp_path: Path
-) -> None:
+def test_cub_folders_without_a_class_are_refused(labeled: str, unlabeled: str, message: str, tmp_path: Path) -> None:
     write(tmp_path / "l_train_val.txt", "001.Albatross/1.jpg 0", f"{labeled}/1.jpg 1")
     write(tmp_path / "u_train_in.txt", f"{unlabeled}/2.jpg 1")
     write(tmp_path / "test.txt", "001.Albatross/3.jpg 0")

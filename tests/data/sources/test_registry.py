@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from semifine.data.sources import folder, load_catalog, resolve, source_named, source_names
+from semifine.data.sources import folder, get_source, load_catalog, resolve, source_names
 from semifine.errors import UserError
 
 from ..conftest import SaveImage
@@ -28,13 +28,13 @@ def test_names() -> None:
 
 @pytest.mark.parametrize("name", [*PUBLISHED, "folder", "table"])
 def test_every_source_has_frozen_settings_with_help(name: str) -> None:
-    settings = source_named(name).settings_class()
+    settings = get_source(name).settings_class()
     for field in dataclasses.fields(settings):
         assert field.metadata["help"]
         assert field.default is not dataclasses.MISSING
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(settings, field.name, None)
-    assert source_named(name).summary
+    assert get_source(name).summary
 
 
 @pytest.mark.parametrize("spec", ["photos", "./photos", "photos/", "../{here}/photos", "~/photos"])
@@ -86,7 +86,7 @@ def test_mistakes_are_named(here: Path, spec: str, message: str) -> None:
 
 def test_unknown_name() -> None:
     with pytest.raises(UserError, match=r"Unknown data source 'cub'\. Valid ones: folder, "):
-        source_named("cub")
+        get_source("cub")
 
 
 def test_load_with_and_without_settings(save_image: SaveImage) -> None:

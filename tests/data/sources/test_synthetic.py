@@ -46,7 +46,7 @@ def test_unlabeled_images_hide_their_class_everywhere_but_in_truth() -> None:
     rows = catalog.rows(Split.UNLABELED)
     assert (catalog.label[rows] == UNKNOWN).all()
     assert not any(name.split()[0] in catalog.paths[int(row)] for row in rows for name in catalog.class_names)
-    # neither does their order: classes are mixed
+    # their order mixes the classes, too
     assert (np.diff(catalog.truth[rows]) != 0).mean() > 0.5
 
 
@@ -57,7 +57,7 @@ def test_images_are_uint8_rgb_and_reproducible() -> None:
     assert first.dtype == np.uint8
     np.testing.assert_array_equal(first, pixels(small()))
     np.testing.assert_array_equal(first, catalog.reader.read_all())  # type: ignore[attr-defined]
-    assert len(np.unique(first.reshape(len(first), -1), axis=0)) == len(first), "no image twice"
+    assert len(np.unique(first.reshape(len(first), -1), axis=0)) == len(first), "all images differ"
 
 
 def test_another_seed_draws_other_individuals() -> None:
@@ -65,14 +65,14 @@ def test_another_seed_draws_other_individuals() -> None:
     assert small().reader.fingerprint() != small(seed=1).reader.fingerprint()
 
 
-def test_more_unlabeled_images_leave_the_others_as_they_are() -> None:
+def test_more_unlabeled_images_do_not_change_the_others() -> None:
     few, many = small(), small(unlabeled_per_class=9)
     for split in (Split.LABELED, Split.VAL, Split.TEST):
         np.testing.assert_array_equal(pixels(few, few.rows(split)), pixels(many, many.rows(split)))
-    assert set(few.reader.fingerprint()) < set(many.reader.fingerprint()), "the unlabeled ones neither"
+    assert set(few.reader.fingerprint()) < set(many.reader.fingerprint()), "also the unlabeled images"
 
 
-def test_more_genera_and_species_leave_a_class_as_it_is() -> None:
+def test_more_genera_and_species_do_not_change_a_class() -> None:
     few, many = small(), small(genera=6, species=5)
     assert set(few.class_names) < set(many.class_names)
     for name in few.class_names:

@@ -61,7 +61,7 @@ def test_accents_are_one_class_in_both_forms(tmp_path: Path) -> None:
     assert catalog.truth.tolist() == [1, 0, 1, 1, 1]
 
 
-def test_classes_that_differ_in_case_alone_are_named(tmp_path: Path) -> None:
+def test_classes_that_differ_only_in_case_are_named(tmp_path: Path) -> None:
     notes = table(tmp_path, "path,label", "a.png,Wren", "b.png,wren").notes
     assert (
         notes[0] == "these classes are learned separately, although their names differ only in case: 'Wren' and 'wren'"
@@ -69,7 +69,7 @@ def test_classes_that_differ_in_case_alone_are_named(tmp_path: Path) -> None:
 
 
 def test_missing_images_are_accepted_anywhere_in_the_list(tmp_path: Path) -> None:
-    lines = [f"{'gone' if number % 5 == 0 else 'a'}{number}.png,{'xy'[number % 2]}" for number in range(40)]
+    lines = [f"{'missing' if number % 5 == 0 else 'a'}{number}.png,{'xy'[number % 2]}" for number in range(40)]
     for number in range(40):
         if number % 5:
             (tmp_path / f"a{number}.png").touch()

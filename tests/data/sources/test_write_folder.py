@@ -15,7 +15,7 @@ from semifine.errors import UserError
 from ..conftest import MakeCatalog, SaveImage
 
 
-def test_classes_splits_and_pixels_survive(tmp_path: Path) -> None:
+def test_classes_splits_and_pixels_are_kept(tmp_path: Path) -> None:
     settings = synthetic.Settings(genera=2, species=2, unlabeled_per_class=3, val_per_class=1, test_per_class=2)
     catalog = load_catalog("synthetic", settings)
     write_folder(catalog, tmp_path / "photos")
@@ -72,7 +72,7 @@ def test_an_unreadable_labeled_image_leaves_nothing_behind_unless_it_is_skipped(
     assert len(files_in(out)) == 4
 
 
-def test_a_class_that_cannot_be_read_at_all_is_told(broken: Catalog, tmp_path: Path) -> None:
+def test_a_class_without_readable_images_is_named(broken: Catalog, tmp_path: Path) -> None:
     for number in (2, 3):
         (tmp_path / f"{number}.png").write_bytes(b"rubbish")
     with pytest.raises(UserError, match="All labeled images of class 'class 1' are unreadable"):

@@ -25,7 +25,7 @@ class Source:
     """A data source.
 
     Example:
-        >>> source_named("semi_cub").path_kind
+        >>> get_source("semi_cub").path_kind
         'folder'
     """
 
@@ -33,7 +33,7 @@ class Source:
     summary: str
     """One line for ``semifine list datasets``."""
     path_kind: Literal["folder", "file", "nothing"]
-    """``folder`` or ``file`` if the source is named as ``name:PATH``, ``nothing`` if it is named as ``name``."""
+    """``folder`` or ``file`` for a source written as ``name:PATH``, ``nothing`` for a source written as ``name``."""
     settings_class: type[Any]
     """A frozen dataclass with the settings of the source, see :func:`semifine.fields.setting`."""
     load: Callable[[Any, Any], Catalog]
@@ -41,7 +41,7 @@ class Source:
     is_own_photos: bool = False
     """Whether the source reads the user's photos, whose number and size are unknown in advance."""
     claims: Callable[[Path], bool] = lambda path: False  # noqa: ARG005
-    """Whether a path that exists, given without the name of a source, belongs to this source."""
+    """Whether the source reads an existing path that is given without the name of a source."""
 
 
 @functools.cache
@@ -67,8 +67,8 @@ def source_names() -> list[str]:
     return list(all_sources())
 
 
-def source_named(name: str) -> Source:
-    """The source with a name; raises UserError if the name is unknown."""
+def get_source(name: str) -> Source:
+    """Returns the source with a name; raises UserError if the name is unknown."""
     if name not in all_sources():
         raise UserError(f"Unknown data source '{name}'. Valid ones: {', '.join(source_names())}.")
     return all_sources()[name]
@@ -87,7 +87,7 @@ def build_settings(spec: str, values: Mapping[str, Any]) -> Any:
         3
     """
     name, _ = resolve(spec)
-    return build(source_named(name).settings_class, values, "data.")
+    return build(get_source(name).settings_class, values, "data.")
 
 
 def load_catalog(spec: str, settings: Any = None) -> Catalog:
@@ -102,7 +102,7 @@ def load_catalog(spec: str, settings: Any = None) -> Catalog:
         40
     """
     name, root = resolve(spec)
-    source = source_named(name)
+    source = get_source(name)
     settings = source.settings_class() if settings is None else settings
     if not isinstance(settings, source.settings_class):
         wanted, given = source.settings_class.__qualname__, type(settings).__qualname__

@@ -73,7 +73,7 @@ def load(root: Path, settings: Settings) -> Catalog:
         reader=FileReader(paths, [root]),
         root=root,
         notes=(
-            *(_unused_folders(root, labeled) if labeled != "." else []),
+            *(_ignored_folders(root) if labeled != "." else []),
             *skipped_notes(skipped),
             *case_variant_notes(class_names),
         ),
@@ -105,13 +105,13 @@ def _split_folders(root: Path) -> dict[Split, str]:
     return folder_of
 
 
-def _unused_folders(root: Path, labeled: str) -> list[str]:
-    """A note on folders without a meaning, which may be misspelled."""
+def _ignored_folders(root: Path) -> list[str]:
+    """A note on folders that belong to no split, whose names may be misspelled."""
     folders = list_folder(root).folders
     names = [name for name in folders if name.lower() not in SPLIT_OF and not contains_only_runs(root / name)]
     if not names:
         return []
-    return [f"folders that are not used, because only the names of splits count beside {labeled}: {first_few(names)}"]
+    return [f"folders that are ignored, because their names are not names of splits: {first_few(names)}"]
 
 
 def _class_names(root: Path, labeled: str) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def _class_names(root: Path, labeled: str) -> tuple[str, ...]:
         raise UserError(f"The folder '{root / labeled / blank[0]}' has a blank name: give it the name of its class.")
     names = tuple(sorted({normalize_class_name(folder) for folder in folders}))
     if labeled == "." and (len(names) < 2 or any(name.lower() in NOT_CLASSES for name in names)):
-        raise UserError(f"{root} has no folder 'labeled', nor one folder for each class. Expected:\n{LAYOUT}")
+        raise UserError(f"{root} has neither a folder 'labeled' nor one folder per class. Expected:\n{LAYOUT}")
     if len(names) < 2:
         raise UserError(
             f"{root / labeled} must contain at least two folders of images, one per class. Expected:\n{LAYOUT}"
@@ -143,7 +143,7 @@ def _class_rows(
     """Path, label and split of the images in ``inside/<class>/``; other files are added to ``skipped``."""
     stray = list_folder(root / inside).images
     if stray:
-        raise UserError(f"{root / inside / stray[0]} is in no class: move it into a folder of its class.")
+        raise UserError(f"{root / inside / stray[0]} is not in a class folder: move it into the folder of its class.")
     class_ids = {name: class_id for class_id, name in enumerate(class_names)}
     rows = []
     for folder in _class_folders(root, inside):
@@ -187,8 +187,8 @@ def write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool = False) 
         raise UserError(f"{folder} exists already; choose another folder.")
     for name in catalog.class_names:
         if "/" in name or name.startswith(".") or "\0" in name:
-            raise UserError(f"The class '{name}' cannot be the name of a folder.")
-    existed, partial = folder.exists(), folder / PARTIAL  # inside the folder, which may be on its own disk
+            raise UserError(f"The class name '{name}' is not a valid folder name: rename the class.")
+    existed, partial = folder.exists(), folder / PARTIAL  # inside the folder, because renaming requires the same disk
     partial.mkdir(parents=True)
     try:
         reasons = _write_images(catalog, partial)

@@ -1,6 +1,6 @@
 """List files of the published data sets (Su et al., CVPR 2021), with one image per line: ``path label``.
 
-This file contains what the sources ``semi_aves``, ``semi_cub``, ``semi_fungi`` and ``semi_inat`` share.
+The sources ``semi_aves``, ``semi_cub``, ``semi_fungi`` and ``semi_inat`` share this module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Semi-Aves: 200 bird species with labels, 800 others among the unlabeled images.
 
-The unlabeled lists contain the label -1. The truth is in oracle files with another order. Archives unpack to nested
-folders.
+The unlabeled lists contain the label -1. The true classes are in oracle files, in a different order. Archives unpack to
+nested folders.
 """
 
 from __future__ import annotations

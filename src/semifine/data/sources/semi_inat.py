@@ -1,7 +1,7 @@
 """Semi-iNat: 810 species with labels; 313,248 unlabeled images of these and 1629 other species.
 
-The unlabeled images are those in the folder ``u_train``, because there is no list. Their classes are unknown, so there
-is no truth, and ``unlabeled`` must be ``inout``. Class names come from ``all_taxa_info.json``.
+There is no list of the unlabeled images; all images in the folder ``u_train`` are unlabeled. Their true classes are
+unknown, so ``unlabeled`` must be ``inout``. Class names come from ``all_taxa_info.json``.
 """
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ def _draw_curve(axes: Axes, group: RunGroup, name: str) -> None:
 
 
 def interpolate_at_common_steps(series: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the steps of the first series that all series reach, (n,), and the values there, (runs, n)."""
-    last = min(int(one.steps[-1]) for one in series)
+    """Returns the `(steps,)` steps of the first series that all series reach, and the `(runs, steps)` values there."""
+    last = min(int(item.steps[-1]) for item in series)
     steps = series[0].steps[series[0].steps <= last]
-    return steps, np.stack([np.interp(steps, one.steps, one.values) for one in series])
+    return steps, np.stack([np.interp(steps, item.steps, item.values) for item in series])
 
 
 def draw_results(groups: Sequence[RunGroup]) -> Figure | None:
@@ -89,12 +89,12 @@ def accuracy_interval(runs: Sequence[Run], key: str) -> Interval:
 # Title of the panel, and the number of a run.
 COSTS: tuple[tuple[str, Callable[[Run], float | None]], ...] = (
     ("Time of a training step (ms)", lambda run: run.step_seconds and 1000 * run.step_seconds),
-    ("GPU memory at most (GB)", lambda run: run.peak_gpu_bytes and run.peak_gpu_bytes / 1e9),
+    ("Peak GPU memory (GB)", lambda run: run.peak_gpu_bytes and run.peak_gpu_bytes / 1e9),
 )
 
 
 def draw_cost(groups: Sequence[RunGroup]) -> Figure | None:
-    """Draws the time of a training step and the peak GPU memory as bars, as far as they are recorded."""
+    """Draws the time of a training step and the peak GPU memory as bars, if they were recorded."""
     numbers = [[[value for run in group.runs if (value := cost(run))] for group in groups] for _, cost in COSTS]
     shown = [(title, values) for (title, _), values in zip(COSTS, numbers, strict=True) if any(values)]
     if not shown:

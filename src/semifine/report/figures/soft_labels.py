@@ -110,20 +110,20 @@ def groups_with_labels(groups: Sequence[RunGroup]) -> list[RunGroup]:
 
 
 def _draw_images(axes: Axes, group: RunGroup) -> float:
-    """Draws a point for each image and returns the end that both axes need."""
+    """Draws a point for each image and returns the upper limit of both axes."""
     samples = group.runs[0].samples("entropy_before", "entropy_after")
     before, after = (samples[name].astype(np.float64) for name in ("entropy_before", "entropy_after"))
     # Rasterized, because tens of thousands of vector points make a large PDF.
     axes.scatter(before, after, s=1.5, color=color(group.hue), alpha=0.25, linewidths=0, rasterized=True)
-    words = f"{percent(100 * fraction_below_diagonal(before, after))} of the images\nbelow the diagonal"
+    text = f"{percent(100 * fraction_below_diagonal(before, after))} of the images\nbelow the diagonal"
     if is_hard(after):
-        words += "\n(each label is one\nclass: entropy 0)"
+        text += "\n(each label is one\nclass: entropy 0)"
     else:
         density = kernel_density(before, after)
         levels = sorted(set(mass_levels(density, ENTROPY_SHARES)))
         axes.contour(density.x, density.y, density.values, levels=levels, colors=[DARK], linewidths=0.6)
     axes.set_title(wrap(group.label))
-    axes.text(0.04, 0.96, words, transform=axes.transAxes, va="top", fontsize=7)
+    axes.text(0.04, 0.96, text, transform=axes.transAxes, va="top", fontsize=7)
     return float(max(before.max(), after.max(), 0.1)) * 1.05
 
 

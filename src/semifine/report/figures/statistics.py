@@ -63,12 +63,12 @@ CELLS = 200
 REACH = 3.0
 """Margin of the grid around the points in standard deviations of the kernel."""
 MIN_WIDTH = 0.02
-"""Width of points on a line, relative to their spread along the line."""
+"""Standard deviation that is added across points on a line, relative to their spread along the line."""
 
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """A density on a regular grid: ``values``, (m, n), at the points ``y``, (m,), and ``x``, (n,)."""
+    """A density on a regular grid: `(m, n)` ``values`` at the `(m,)` points ``y`` and the `(n,)` points ``x``."""
 
     x: Floats
     y: Floats
@@ -106,7 +106,7 @@ def mass_levels(density: Density, shares: Sequence[float]) -> list[float]:
 
 
 def _covariance(x: Floats, y: Floats) -> Floats:
-    """Returns the covariance, (2, 2). Points on a line get a small width, because they have no density."""
+    """Returns the `(2, 2)` covariance. Points on a line get a small width, because they have no density."""
     covariance: Floats = np.cov(x, y) if len(x) > 1 else np.zeros((2, 2))
     widest = float(np.diag(covariance).max()) or 1.0
     is_flat = np.linalg.det(covariance) <= 1e-6 * widest**2

@@ -184,7 +184,7 @@ def _choose_samples(samples: dict[str, NDArray[Any]], run: Run) -> dict[str, NDA
 
 
 def _cluster_of_class(shown: ClassOrder) -> NDArray[np.int64]:
-    """Returns the block of each class, (K,). A class without a block is its own block."""
+    """Returns the `(classes,)` block of each class. A class without a block is its own block."""
     cluster = np.arange(shown.run.num_classes) + len(shown.blocks)
     for index, members in enumerate(shown.blocks):
         cluster[members] = index

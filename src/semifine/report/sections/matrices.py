@@ -178,14 +178,14 @@ def _draw(
 
 
 def _side(num_classes: int) -> float:
-    """Returns the side in inches. All figures of a column have the same width, so small figures have large letters."""
+    """Returns the side in inches. The page scales all figures to one width, so smaller figures get larger letters."""
     if num_classes <= MAX_LARGE_LETTERS or not names_fit(num_classes):
         return 4.6
     return 6.6 if num_classes <= MAX_SIDE_BY_SIDE else 9.0
 
 
 def matrix_image(values: NDArray[np.float64], color: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """Returns an RGBA image of a (K, K) matrix, (K, K, 4). The diagonal is gray, because it has no value."""
+    """Returns a `(classes, classes, 4)` RGBA image of a matrix. The diagonal is gray, because it has no value."""
     image = color_by_value(values, color)
     diagonal = np.arange(len(values))
     image[diagonal, diagonal] = DIAGONAL_RGBA

@@ -1,4 +1,4 @@
-"""Section: a table with the numbers of each run, where its time went, and its labels of images of other classes."""
+"""Section: the numbers of each run, its run time, and its pseudo-labels of images of other classes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ COLUMNS = (
     Column("top5", "Top-5", "test, last evaluation"),
     Column("val", "Validation", "top-1, last evaluation"),
     Column("selected_on_val", "Selected on validation", "test top-1 at the best validation accuracy"),
-    Column("best_on_test", "Best on test", "the paper\u2019s protocol; not an honest estimate"),
+    Column("best_on_test", "Best on test", "the paper\u2019s protocol; too optimistic"),
     Column("pseudo_label_accuracy", "Pseudo-label accuracy", "unlabeled images, end of training"),
     Column("candidates", "Candidate classes", "mean per unlabeled image"),
     Column("candidate_hit_rate", "Hit rate", "true class is a candidate"),
@@ -200,7 +200,7 @@ def _speed(run: Run) -> str:
     if len(waits := run.of_full_steps("data_wait")):
         words.append(f"{_share(float(waits.mean()))} of the step time waiting for batches")
     if run.peak_gpu_bytes:
-        words.append(f"at most {with_unit(three_digits(run.peak_gpu_bytes / 1e9), 'GB')} of GPU memory")
+        words.append(f"{with_unit(three_digits(run.peak_gpu_bytes / 1e9), 'GB')} of GPU memory at the peak")
     return f"; {join_words(words)}" if words else ""
 
 

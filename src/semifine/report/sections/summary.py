@@ -146,13 +146,13 @@ def _comparison_sentence(comparison: Comparison) -> str:
     label, difference, margin = comparison.score.label, comparison.difference, comparison.margin
     digits = comparison.digits
     if comparison.verdict == "inconclusive":
-        chance = "The margin of chance is unknown"
+        error = "The margin of error is unknown"
         if margin is not None:
             images = count(comparison.images, f"{comparison.score.split} image")
-            chance = f"On {images}, the 95 % margin of chance is about ±{margin:.{digits}f} points"
+            error = f"On {images}, the 95 % margin of error is about ±{margin:.{digits}f} points"
         return (
             f"{label} and supervised learning, which uses only the labeled images, differ by "
-            f"{points(difference, digits)}. {chance}, so it is inconclusive whether the unlabeled images helped."
+            f"{points(difference, digits)}. {error}, so it is inconclusive whether the unlabeled images helped."
         )
     side = "above" if difference > 0 else "below"
     helped = {
@@ -181,8 +181,8 @@ def _label_sentences(runs: Sequence[Run], rows: Sequence[ResultRow]) -> list[str
         agreement = row.cells["agreement"].value
         if agreement is not None:
             sentences.append(
-                f"Its clusters of classes agree with the groups ({describe_groups(run)}), which it never saw, with an "
-                f"adjusted Rand index of {decimal(agreement)} (1: identical, 0: random)."
+                f"Its clusters of classes agree with the groups ({describe_groups(run)}), which are not used in "
+                f"training, with an adjusted Rand index of {decimal(agreement)} (1: identical, 0: random)."
             )
         return sentences
     return []

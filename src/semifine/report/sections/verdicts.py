@@ -26,7 +26,7 @@ TEMPLATE = """
       <p><span class="dot" style="background: var(--hue-{{ verdict.hue }})"></span><strong>{{ verdict.label }}</strong>
       reaches {{ verdict.accuracy }}, supervised training {{ verdict.baseline }}:
       <strong>{{ verdict.difference }}</strong>
-      {%- if verdict.margin %}; the 95 % margin of chance is {{ verdict.margin }}{% endif %}.</p>
+      {%- if verdict.margin %}; the 95 % margin of error is {{ verdict.margin }}{% endif %}.</p>
       <p class="small">{{ verdict.sentence }}</p>
     </div>
   </div>
@@ -115,7 +115,7 @@ def compare_runs(runs: Sequence[Run], rows: Sequence[ResultRow]) -> VerdictBox:
             where = f" on {names[indices[0]]}" if len(data_sets) > 1 else ""
             unequal.append(f"the runs{where} differ in {join_words(different)}")
     if not verdicts and not advice:
-        advice = [Advice("This report has no run that uses unlabeled images beside a supervised run.")]
+        advice = [Advice("This report has no pair of a supervised run and a run that uses unlabeled images.")]
     return VerdictBox(verdicts, unequal, advice)
 
 
@@ -136,11 +136,11 @@ def _verdict(comparison: Comparison) -> Verdict:
     digits = comparison.digits
     sentence = EXPLANATIONS[comparison.verdict]
     if margin is None:
-        sentence = f"The number of {score.split} images is unknown, so the margin of chance is unknown, too."
-    single = [which.label for which in (score, baseline) if len(which.values) == 1]
+        sentence = f"The number of {score.split} images is unknown, so the margin of error is unknown, too."
+    single = [compared.label for compared in (score, baseline) if len(compared.values) == 1]
     if single:
-        whose = "There is one seed each" if len(single) == 2 else f"There is one seed of {single[0]}"
-        sentence += f" {whose}, so the margin does not include the variance over seeds."
+        which = "Both methods have" if len(single) == 2 else f"{single[0]} has"
+        sentence += f" {which} one seed, so the margin does not include the variance over seeds."
     return Verdict(
         label=score.label,
         hue=score.hue,

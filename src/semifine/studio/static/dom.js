@@ -1,4 +1,4 @@
-// Helpers that build and update the page. Text is always text, never markup.
+// Helpers that build and update the page. Text is never parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 

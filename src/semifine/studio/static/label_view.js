@@ -13,7 +13,7 @@ export class LabelView {
     this.queue = queue;
   }
 
-  // Actions run one at a time, so that an answer is always about the image that the page shows.
+  // Actions run one at a time, so that an answer always applies to the image that the page shows.
 
   /** Runs an action after the pending one. */
   async #enqueue(action) {
@@ -24,7 +24,7 @@ export class LabelView {
     await this.#pending;
   }
 
-  /** Runs an action unless another one is pending: a fast key press would be about an image that is about to go. */
+  /** Runs an action unless another one is pending: a fast key press would answer an image that is about to be replaced. */
   async #runIfIdle(action) {
     if (this.#pending) return;
     const isCurrent = this.image?.id === this.queue.current; // false if the last action failed halfway
@@ -65,7 +65,7 @@ export class LabelView {
       await this.#show();
     });
 
-  /** Waits for the pending answer, because that is the one to undo. */
+  /** Waits for the pending answer, which is the one to undo. */
   undo = () =>
     this.#enqueue(async () => {
       const { ids } = await post("undo", { person: person() });
@@ -131,7 +131,7 @@ export class LabelView {
     find("#total").textContent = image ? plural(this.queue.length, "image") : "";
     if (!image) return showEmptyQueue(this.queue);
     this.#render();
-    if (isOther && !find("#label").hidden) scrollTo(0, 0); // the answer may have been far below the photo
+    if (isOther && !find("#label").hidden) scrollTo(0, 0); // the candidates may be far below the photo
     this.queue.prefetch();
   }
 
@@ -173,7 +173,7 @@ export class LabelView {
     const banner = find("#banner");
     banner.className = state === "conflict" ? "conflict" : answers.length ? "answered" : "";
     if (!answers.length) return banner.replaceChildren();
-    const earlier = replaced.map((old) => make("span", { class: "quiet" }, `${old.person} said ${answerName(old)}, replaced by ${old.by.person}`));
+    const earlier = replaced.map((old) => make("span", { class: "quiet" }, `${old.person} answered ${answerName(old)}, replaced by ${old.by.person}`));
     const next = make("button", { type: "button", on: { click: this.next } }, "→ continue");
     banner.replaceChildren(...answers.map(verdictText), ...earlier, make("span", { class: "hint" }, bannerHint(state, verdicts), next));
   }
@@ -191,9 +191,9 @@ function showEmptyQueue(queue) {
 }
 
 function emptyText(queue) {
-  if (queue.hasStarted) return queue.isWaiting ? "All images here are labeled. Well done." : "That was the last image.";
+  if (queue.hasStarted) return queue.isWaiting ? "All images of this queue are labeled." : "That was the last image.";
   if (queue.isFiltered) return `No ${queue.isWaiting ? "waiting " : ""}image matches these filters.`;
-  return queue.isWaiting ? "All images are labeled. Well done." : "There are no such images.";
+  return queue.isWaiting ? "All images are labeled." : "There are no such images.";
 }
 
 // Look-alikes: images that are nearly identical to the current one. One answer can apply to all of them.

@@ -41,30 +41,30 @@ export function showName() {
 export const conflictingVerdicts = (answer, verdicts) =>
   verdicts.filter((other) => other.person !== person() && (other.kind !== answer.kind || other.class !== answer.class));
 
-/** "Ada says Robin". */
+/** "Ada answered Robin". */
 export const verdictText = (verdict) =>
-  make("span", { class: "verdict" }, make("b", {}, verdict.person), " says ", make("i", {}, answerName(verdict)));
+  make("span", { class: "verdict" }, make("b", {}, verdict.person), " answered ", make("i", {}, answerName(verdict)));
 
 /** Asks how to treat different verdicts: "both", "replace", or "" to cancel. */
 export function askHowToResolve(others, answer) {
   const dialog = find("#replace-dialog");
   find("p", dialog).replaceChildren(
     ...others.flatMap((verdict) => [verdictText(verdict), make("br")]),
-    make("b", {}, "You"), " say ", make("i", {}, answerName(answer)),
+    make("b", {}, "You"), " answered ", make("i", {}, answerName(answer)),
   );
   dialog.onkeydown = (event) => find(`[data-key="${CSS.escape(keyOf(event))}"]`, dialog)?.click();
   closeOnOutsideClick(dialog);
   return openDialog(dialog);
 }
 
-/** Text about what other people did to the person's own answer after an event; null if nothing. */
+/** The notice if other people replaced or contradicted the person's answer after an event, else null. */
 export function noticeText({ verdicts, replaced }, after) {
-  const gone = replaced.find((old) => old.person === person() && old.by.number > after);
-  if (gone)
-    return [make("b", {}, gone.by.person), ` replaced your answer ${answerName(gone)} with `, make("i", {}, answerName(gone.by))];
+  const old = replaced.find((item) => item.person === person() && item.by.number > after);
+  if (old)
+    return [make("b", {}, old.by.person), ` replaced your answer ${answerName(old)} with `, make("i", {}, answerName(old.by))];
   const own = verdicts.find((verdict) => verdict.person === person());
   const other = own && conflictingVerdicts(own, verdicts).find(({ number }) => number > Math.max(after, own.number));
-  return other ? ["Conflict: ", verdictText(other), `, you said ${answerName(own)}`] : null;
+  return other ? ["Conflict: ", verdictText(other), `, you answered ${answerName(own)}`] : null;
 }
 
 /** Shows a notice about an image until the person dismisses it. */

@@ -26,8 +26,8 @@ export class Training {
 
   show(status, { labeled, conflict }) {
     find("#new-labels").textContent =
-      `The training set gains ${plural(labeled, "label")}` +
-      (conflict ? `; ${plural(conflict, "image")} in conflict will be left out.` : ".");
+      `${plural(labeled, "label")} will be added to the training set` +
+      (conflict ? `, and ${plural(conflict, "image")} in conflict left out.` : ".");
     find("#train-hint").hidden = labeled > 0;
     this.#start.disabled = labeled === 0 || this.#start.ariaBusy === "true";
     this.#showStatus(status);

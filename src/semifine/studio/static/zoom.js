@@ -6,7 +6,7 @@ import { keyOf } from "./keyboard.js";
 
 const STEP = 1.4; // zoom factor of a key or button
 const CLOSE_UP = 3; // zoom factor of a double tap
-const MIN_MAX_SCALE = 8; // every photo can be enlarged this far, and large photos until one pixel has LARGE_PIXEL pixels
+const MIN_MAX_SCALE = 8; // the largest zoom factor; larger for large photos, until one pixel of the photo has LARGE_PIXEL pixels
 const LARGE_PIXEL = 4;
 const MOVE = 0.15; // share of the window that an arrow key moves
 const ARROWS = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };

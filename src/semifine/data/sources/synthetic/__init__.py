@@ -36,7 +36,7 @@ from semifine.errors import UserError
 from semifine.fields import setting
 
 DRAWING_VERSION = 1
-"""Increase it if a key gives other pixels, so that cached images are drawn again."""
+"""Increase it if the drawing of a key changes, so that cached images are drawn again."""
 
 Integers = NDArray[np.int64]
 
