@@ -47,7 +47,7 @@ def test_a_run_lists_test_images_that_look_like_training_images(
     assert output.count(sentence) == 1
     noted = json.loads((tmp_path / "run" / "data.json").read_text())
     assert noted["near_duplicates"] == [["labeled/b/1.png", "test/a/seen before.jpg"]]
-    assert sum(sentence in warning for warning in noted["warnings"]) == 1, "which is what the page shows"
+    assert sum(sentence in warning for warning in noted["warnings"]) == 1, "shown by the report"
 
 
 @pytest.mark.parametrize("calibrated", [False, True])

@@ -51,7 +51,7 @@ def test_one_existing_image_identifies_the_folder(tmp_path: Path) -> None:
     assert find_image_folder([tmp_path], paths) == tmp_path
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "0.jpg").touch()
-    assert find_image_folder([tmp_path, tmp_path / "images"], paths) == tmp_path / "images", "which is quicker to find"
+    assert find_image_folder([tmp_path, tmp_path / "images"], paths) == tmp_path / "images", "0.jpg is tried first"
 
 
 def touch(folder: Path, *names: str) -> None:

@@ -71,7 +71,7 @@ def test_each_test_image_is_listed_once_with_the_most_similar_image(tmp_path: Pa
     paths = ["poor.jpg", "good.jpg", "copy.png", "1.png", "2.png"]
     catalog = make_catalog(paths, split=[Split.LABELED] * 3 + [Split.VAL] * 2)
     ((train, measured, bits),) = find_near_duplicates(catalog, open_store(catalog, 64, tmp_path / "cache"))
-    assert (paths[train], paths[measured]) == ("good.jpg", "1.png"), "an exact copy is another matter"
+    assert (paths[train], paths[measured]) == ("good.jpg", "1.png"), "exact copies are not listed"
     assert bits < 5
 
 

@@ -57,7 +57,7 @@ def test_a_photo_without_exif_time_has_the_file_time(tmp_path: Path) -> None:
     Image.new("RGB", (20, 20)).save(tmp_path / "a.jpg")
     stats = read_photo_metadata(str(tmp_path / "a.jpg"))
     assert not stats.is_camera_time
-    assert stats.is_zone_known, "files are dated in UTC"
+    assert stats.is_zone_known, "modification times are in UTC"
     assert stats.time.timestamp() == int((tmp_path / "a.jpg").stat().st_mtime)
 
 

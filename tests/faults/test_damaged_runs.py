@@ -89,7 +89,7 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(
     run(unfinished, resume=True, display=notes)
     assert any("is damaged" in text and "step-00000012" in text for text in notes.lines)
     torch.testing.assert_close(weights(unfinished), weights(whole), rtol=0, atol=0)
-    assert logged_numbers(unfinished) == logged_numbers(whole), "step 8 lies between two log lines"
+    assert logged_numbers(unfinished) == logged_numbers(whole), "step 8 is between two log lines"
 
 
 def test_the_loss_scale_of_fp16_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,7 +255,7 @@ def decode_pixels(data: bytes, shorter_side: int | None, full_size_pixels: int =
         data: The content of the file.
         shorter_side: Larger images are shrunk to this shorter side; None keeps the full size.
         full_size_pixels: Images with at most this many pixels keep their full size if the caller can shrink them with
-            equal results: by a bicubic resize of the whole image, by a factor of less than six.
+            equal results, by a bicubic resize by a factor of less than six.
 
     Returns:
         The pixels (read-only), and the height and width before shrinking.

@@ -18,7 +18,7 @@ IGNORED_SUFFIXES = (
     *(".txt", ".md", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".xmp", ".yaml", ".yml", ".html", ".log"),
     *(".db", ".ini", ".aae", ".lnk", ".url"),
 )
-"""Notes, lists and files that other programs write beside photos; they are skipped without a note."""
+"""Text files and metadata of other programs, which are skipped without a note."""
 IGNORED_FOLDERS = ("@eaDir", "__MACOSX", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 """Folders that operating systems and network storage create."""
 

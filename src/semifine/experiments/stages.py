@@ -51,7 +51,7 @@ class Stage:
 
 
 def all_recipes() -> list[str]:
-    """Returns the names of all recipes, those of several stages included."""
+    """Returns the names of all recipes, including recipes of several stages."""
     single = recipe_names()
     return single + [f"moco+{name}" for name in single if name not in ("moco", "oracle", "supervised")]
 

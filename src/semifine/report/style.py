@@ -171,7 +171,7 @@ def drawing(style: Mapping[str, Any] = _RC) -> Iterator[None]:
     import matplotlib  # slow, and a summary of runs needs no drawing
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # The browser has glyphs that matplotlib's font lacks.
+        # Warnings about glyphs that are missing in matplotlib's font; the browser has them.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
         matplotlib.rcdefaults()
         parameters: Any = matplotlib.rcParams  # its typed keys differ between releases

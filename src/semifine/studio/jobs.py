@@ -218,7 +218,7 @@ def training_command(run: Path, out: Path, labels: Path, options: TrainingOption
 
 
 def next_folder(run: Path) -> Path:
-    """Returns the next free folder beside the run: birds-studio-1, birds-studio-2.
+    """Returns the next free folder next to the run: birds-studio-1, birds-studio-2.
 
     Example:
         >>> next_folder(Path("runs/birds")).name
@@ -242,7 +242,7 @@ def _numbered_folder(run: Path, number: int) -> Path:
 
 
 def output_file(folder: Path) -> Path:
-    """Returns the file for the console output of a training, beside the run folder, which does not exist yet."""
+    """Returns the file for the console output of a training, next to the run folder, which the training creates."""
     return folder.with_name(folder.name + ".log")
 
 

@@ -293,7 +293,7 @@ def normalize_name(person: str) -> str:
 
 
 def default_log(run: Path) -> Path:
-    """Returns the log that the run was trained with, or ``RUN.studio.db`` beside the run folder."""
+    """Returns the log that the run was trained with, or ``RUN.studio.db`` next to the run folder."""
     labels = read_train_settings(RunFolder(run).settings).labels
     if labels and Path(labels).is_file() and is_sqlite(Path(labels)):
         return Path(labels)

@@ -114,7 +114,7 @@ def test_cost_shows_gpu_memory(runs: list[Run]) -> None:
     assert figure is not None
     assert [axes.get_title() for axes in figure.axes] == [
         "Time of a training step (ms)",
-        "GPU memory at most (GB)",
+        "Peak GPU memory (GB)",
     ]
     assert [patch.get_width() for patch in figure.axes[1].patches] == [2.5], "none for the run that has none"
     assert alone is not None
