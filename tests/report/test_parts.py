@@ -314,7 +314,7 @@ def test_time_line_names_the_kind_of_steps_and_the_memory(tmp_path: Path) -> Non
     run.result["peak_gpu_bytes"] = 3_210_000_000
     (line,) = time_lines([run], ["SoC"])
     assert "100\u00a0ms per step with unlabeled images, 500 images per second" in line
-    assert line.endswith("and at most 3.21\u00a0GB of GPU memory.")
+    assert line.endswith("and 3.21\u00a0GB of GPU memory at the peak.")
     assert not re.search(r"\d (?:%|s|ms|min|GB)\b", line), "no line ends between a number and its unit"
     baseline = Run(write_run(tmp_path / "other", "supervised", settings={"supervised_warmup": 0.5}))
     (line,) = time_lines([baseline], ["Supervised"])
