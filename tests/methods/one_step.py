@@ -1,4 +1,4 @@
-"""A method, its networks and a batch of random pictures, for tests of single steps."""
+"""Creates a method, its networks and a random batch for tests of single steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LABEL = torch.arange(LABELED) % CLASSES
 
 
 def make_method(name: str, **settings: object) -> Method:
-    """The method for 6 classes; settings are the method's own."""
+    """Returns a method for 6 classes with the given settings of the method."""
     network = make_network(name)
     info = DataInfo(CLASSES, LABELED, UNLABELED, 0, LABEL, UNLABELED_BATCH, network.feature_dim)
     given = {f"method__{key}": value for key, value in settings.items()}
@@ -28,7 +28,7 @@ def make_method(name: str, **settings: object) -> Method:
 
 
 def make_network(name: str, seed: int = 0) -> Classifier:
-    """A network with the heads of a method."""
+    """Returns a network with the heads of the method."""
     torch.manual_seed(seed)
     method = method_class(name)
     heads = partial(method.heads, tiny_settings(name).method_settings)
@@ -36,13 +36,13 @@ def make_network(name: str, seed: int = 0) -> Classifier:
 
 
 def make_networks(name: str, *, train: bool = False) -> Networks:
-    """Student, average and a frozen network, each with weights of its own."""
-    teacher, frozen = (create_ema(make_network(name, seed)) for seed in (1, 2))
-    return Networks(make_network(name).train(train), teacher, frozen=frozen)
+    """Returns student, averaged and frozen network with different weights."""
+    ema, frozen = (create_ema(make_network(name, seed)) for seed in (1, 2))
+    return Networks(make_network(name).train(train), ema, frozen=frozen)
 
 
 class LinearNetwork(nn.Module):
-    """A network without batch norm, so that an image's output does not depend on the others."""
+    """A network without batch norm: the output for an image does not depend on other images."""
 
     def __init__(self, dim: int, seed: int) -> None:
         super().__init__()
@@ -57,12 +57,12 @@ class LinearNetwork(nn.Module):
 
 
 def make_linear_networks(dim: int = 128) -> Networks:
-    teacher, frozen = (create_ema(LinearNetwork(dim, seed)) for seed in (1, 2))
-    return Networks(LinearNetwork(dim, 0), teacher, frozen=frozen)
+    ema, frozen = (create_ema(LinearNetwork(dim, seed)) for seed in (1, 2))
+    return Networks(LinearNetwork(dim, 0), ema, frozen=frozen)
 
 
-class OneByOne(nn.Module):
-    """A network that sees each image alone, so that to the last bit nothing depends on the others of a pass."""
+class SingleImageNetwork(nn.Module):
+    """Runs a network on one image at a time: outputs do not depend on other images, bit for bit."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class OneByOne(nn.Module):
 
 
 def make_batch(method: Method, seed: int = 0) -> Batch:
-    """Four labeled and eight unlabeled pictures of noise."""
+    """Returns a batch of 4 labeled and 8 unlabeled images of random noise."""
     generator = torch.Generator().manual_seed(seed)
 
     def views(names: tuple[str, ...], count: int) -> dict[str, Tensor]:
@@ -83,7 +83,7 @@ def make_batch(method: Method, seed: int = 0) -> Batch:
 
     labeled = torch.arange(LABELED_BATCH)
     return Batch(
-        # the supervised method, which others are compared with, wants the weak view
+        # All methods get the weak view, so that the supervised method can run on the same batch.
         views(("weak",), LABELED_BATCH),
         LABEL[labeled],
         views(method.unlabeled_views, UNLABELED_BATCH),

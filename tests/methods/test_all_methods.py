@@ -1,4 +1,4 @@
-"""What every method must do; a new file in methods/ is picked up by itself."""
+"""Properties that every method must have. New files in methods/ are tested automatically."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from semifine.training.loader import LABELED, UNLABELED, BatchLoader
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
 from tests.conftest import tiny_settings
-from tests.methods.one_step import OneByOne, make_batch, make_method, make_networks
+from tests.methods.one_step import SingleImageNetwork, make_batch, make_method, make_networks
 
-CLASSIFYING = [name for name in method_names() if method_class(name).trains_classifier]
-SEMI_SUPERVISED = [name for name in CLASSIFYING if method_class(name).unlabeled_views]
-WITH_OTHER_STATE: list[tuple[str, dict[str, object]]] = [
+WITH_CLASSIFIER = [name for name in method_names() if method_class(name).trains_classifier]
+SEMI_SUPERVISED = [name for name in WITH_CLASSIFIER if method_class(name).unlabeled_views]
+OTHER_STATE: list[tuple[str, dict[str, object]]] = [
     ("soc", {"method__similarity": "labeled_features"}),
     ("soc", {"method__similarity": "pseudo_features"}),
     ("simmatch", {"method__first_epoch": "unlabeled", "method__blank_labels": True}),
     ("moco", {"method__version": "v1"}),
 ]
-HONEST = [name for name in method_names() if not method_class(name).trains_on_truth]
+WITHOUT_HIDDEN_LABELS = [name for name in method_names() if not method_class(name).trains_on_truth]
 
 
 def run(settings: Any, out: Path, *, resume: bool = False) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def final_weights(out: Path) -> dict[str, Tensor]:
 
 
 def final_student(out: Path) -> dict[str, Tensor]:
-    """The weights that learned, without the heads that only some methods have."""
+    """Returns the weights of the student without the additional heads of some methods."""
     weights = training_state(out).get("student", final_weights(out))
     return {name: value for name, value in weights.items() if not name.startswith("heads.")}
 
@@ -57,23 +57,23 @@ def training_state(out: Path) -> dict[str, Any]:
     return dict(torch.load(out / "checkpoints" / "last" / "training.pt", weights_only=True))
 
 
-def weightless(name: str) -> dict[str, object]:
-    """Settings of a method by which its unlabeled losses count for nothing."""
+def zero_weights(name: str) -> dict[str, object]:
+    """Returns settings that set the weights of all unlabeled losses to 0."""
     return {setting.name: 0.0 for setting in fields(method_class(name).Settings) if setting.name.startswith("weight")}
 
 
-def accepting_all(name: str) -> dict[str, object]:
-    """Settings of a method by which every pseudo-label trains, as few would in so short a run."""
+def zero_threshold(name: str) -> dict[str, object]:
+    """Returns settings that accept every pseudo-label. With the defaults, a short run accepts few."""
     return {setting.name: 0.0 for setting in fields(method_class(name).Settings) if setting.name == "threshold"}
 
 
-def of_method(settings: dict[str, object]) -> dict[str, object]:
-    """A method's own settings as those of a run."""
+def run_settings(settings: dict[str, object]) -> dict[str, object]:
+    """Returns settings of a method as keyword arguments of ``tiny_settings``."""
     return {f"method__{key}": value for key, value in settings.items()}
 
 
-def logged(out: Path, key: str) -> list[float]:
-    """A number of each log interval."""
+def logged_values(out: Path, key: str) -> list[float]:
+    """Returns the values of a logged_values metric."""
     records = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     return [record[key] for record in records if record["kind"] == "train" and key in record]
 
@@ -83,7 +83,7 @@ def assert_same(first: Any, second: Any) -> None:
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_trains_and_fills_its_run_folder(name: str, tmp_path: Path) -> None:
+def test_training_writes_the_run_folder(name: str, tmp_path: Path) -> None:
     result = run(tiny_settings(name), tmp_path / "run")
     assert result["method"] == name
     assert result["seed"] == 0
@@ -92,8 +92,8 @@ def test_trains_and_fills_its_run_folder(name: str, tmp_path: Path) -> None:
         assert (tmp_path / "run" / file).is_file()
 
 
-@pytest.mark.parametrize("name", CLASSIFYING)
-def test_measures_its_classifier_and_its_labels(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WITH_CLASSIFIER)
+def test_result_and_sample_statistics_are_written(name: str, tmp_path: Path) -> None:
     result = run(tiny_settings(name, iterations=4), tmp_path / "run")
     assert 0 <= result["top1"] <= result["top5"] <= 100
     assert (tmp_path / "run" / "classes.safetensors").is_file()
@@ -102,11 +102,11 @@ def test_measures_its_classifier_and_its_labels(name: str, tmp_path: Path) -> No
     assert set(samples.column("z_obj2").to_pylist()) <= set(range(1, 7))
 
 
-@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in method_names()), *WITH_OTHER_STATE])
-def test_resumes_bit_for_bit_in_mid_epoch(
+@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in method_names()), *OTHER_STATE])
+def test_resume_within_an_epoch_is_bit_identical(
     name: str, more: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N + resume + N steps equal 2N steps; the interruption falls between two checkpoints and two epochs."""
+    """N steps, a resume and N more steps equal 2N steps. The interruption is between two checkpoints and two epochs."""
     settings = tiny_settings(name, **more)
     run(settings, tmp_path / "whole")
 
@@ -126,130 +126,129 @@ def test_resumes_bit_for_bit_in_mid_epoch(
     assert_same(final_weights(tmp_path / "parts"), final_weights(tmp_path / "whole"))
     whole, parts = training_state(tmp_path / "whole"), training_state(tmp_path / "parts")
     assert parts.keys() == whole.keys()
-    assert {"student", "teacher"} & whole.keys(), "the network that is not evaluated must be kept, too"
+    assert {"student", "ema"} & whole.keys(), "the checkpoint must contain the network that is not evaluated"
     for key in set(whole) - {"seconds"}:
         assert_same(parts[key], whole[key])
 
 
-@pytest.mark.parametrize("name", HONEST)
-def test_hidden_labels_never_reach_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Poison: with other hidden labels every weight stays the same, to the last bit."""
+@pytest.mark.parametrize("name", WITHOUT_HIDDEN_LABELS)
+def test_hidden_labels_do_not_affect_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random hidden labels do not change any weight, bit for bit."""
     run(tiny_settings(name), tmp_path / "true")
-    honest_load = sources.load_catalog
+    load_original = sources.load_catalog
 
-    def poisoned(*arguments: Any) -> Catalog:
-        catalog = honest_load(*arguments)
+    def with_random_labels(*arguments: Any) -> Catalog:
+        catalog = load_original(*arguments)
         assert (catalog.label[catalog.rows(Split.UNLABELED)] == -1).all()
         random = np.random.default_rng(1).integers(0, catalog.num_classes, len(catalog))
         return replace(catalog, truth=np.where(catalog.split == Split.UNLABELED, random, catalog.truth))
 
-    monkeypatch.setattr(sources, "load_catalog", poisoned)
-    run(tiny_settings(name), tmp_path / "poisoned")
-    assert_same(final_weights(tmp_path / "poisoned"), final_weights(tmp_path / "true"))
-    assert_same(training_state(tmp_path / "poisoned")["method"], training_state(tmp_path / "true")["method"])
-    if name not in CLASSIFYING:
+    monkeypatch.setattr(sources, "load_catalog", with_random_labels)
+    run(tiny_settings(name), tmp_path / "random")
+    assert_same(final_weights(tmp_path / "random"), final_weights(tmp_path / "true"))
+    assert_same(training_state(tmp_path / "random")["method"], training_state(tmp_path / "true")["method"])
+    if name not in WITH_CLASSIFIER:
         return
     accuracies = [
         np.mean(pq.read_table(tmp_path / which / "samples.parquet").column("truth").to_numpy())
-        for which in ("true", "poisoned")
+        for which in ("true", "random")
     ]
-    assert accuracies[0] != accuracies[1], "the poison must have been in the data, or this test shows nothing"
+    assert accuracies[0] != accuracies[1], "the random labels must be in the data, otherwise the test proves nothing"
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_trains_among_images_of_unknown_classes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are among the unlabeled images that it learns from, never among the labeled ones."""
+def test_training_with_images_of_unknown_classes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of unknown classes are unlabeled training images and never labeled ones."""
     settings = tiny_settings(name, iterations=4, log_every=1, data__unlabeled="inout", data__ood_genera=1)
     catalog = load_catalog(settings.data, settings.data_settings)
     seen: dict[str, list[int]] = {LABELED: [], UNLABELED: []}
     labels: list[int] = []
     make_views, make_batch = AugmentPipeline.augment, BatchLoader.batch
 
-    def watched_views(maker: AugmentPipeline, rows: Any, names: Any, step: int, stream: str, **share: int) -> Any:
+    def record_views(pipeline: AugmentPipeline, rows: Any, names: Any, step: int, stream: str, **part: int) -> Any:
         if stream in seen:
             seen[stream] += rows.tolist()
-        return make_views(maker, rows, names, step, stream, **share)
+        return make_views(pipeline, rows, names, step, stream, **part)
 
-    def watched_batch(loader: BatchLoader, step: int) -> Batch:
+    def record_batch(loader: BatchLoader, step: int) -> Batch:
         batch = make_batch(loader, step)
         labels.extend(batch.label.tolist())
         return batch
 
-    monkeypatch.setattr(AugmentPipeline, "augment", watched_views)
-    monkeypatch.setattr(BatchLoader, "batch", watched_batch)
+    monkeypatch.setattr(AugmentPipeline, "augment", record_views)
+    monkeypatch.setattr(BatchLoader, "batch", record_batch)
     result = run(settings, tmp_path / "run")
 
-    assert len(logged(tmp_path / "run", "loss")) == 4
+    assert len(logged_values(tmp_path / "run", "loss")) == 4
     for key in ("loss", "loss_labeled", "loss_unlabeled", "loss_instances"):
-        assert np.isfinite(logged(tmp_path / "run", key)).all()
+        assert np.isfinite(logged_values(tmp_path / "run", key)).all()
     assert labels == catalog.truth[seen[LABELED]].tolist()
     assert labels
     assert max(labels) < catalog.num_classes
     assert (catalog.truth[seen[UNLABELED]] >= catalog.num_classes).any() == bool(method_class(name).unlabeled_views)
-    if name in CLASSIFYING:
+    if name in WITH_CLASSIFIER:
         assert result["unlabeled"]["in_class"]["images"] == 6 * 9
         assert result["unlabeled"]["out_of_class"]["images"] == 2 * 9
 
 
 @pytest.mark.parametrize("name", [name for name in method_names() if not method_class(name).unlabeled_views])
-def test_images_of_unknown_classes_change_nothing_where_labels_alone_train(name: str, tmp_path: Path) -> None:
+def test_images_of_unknown_classes_do_not_affect_methods_without_unlabeled_views(name: str, tmp_path: Path) -> None:
     for unlabeled in ("in", "inout"):
         run(tiny_settings(name, data__unlabeled=unlabeled, data__ood_genera=1, iterations=4), tmp_path / unlabeled)
     assert_same(final_weights(tmp_path / "in"), final_weights(tmp_path / "inout"))
 
 
-def test_the_oracle_does_use_hidden_labels(tmp_path: Path) -> None:
+def test_oracle_uses_hidden_labels(tmp_path: Path) -> None:
     run(tiny_settings("oracle"), tmp_path / "oracle")
     run(tiny_settings("supervised"), tmp_path / "supervised")
     with pytest.raises(AssertionError):
         assert_same(final_weights(tmp_path / "oracle"), final_weights(tmp_path / "supervised"))
 
 
-@pytest.mark.parametrize("name", CLASSIFYING)
-def test_lowers_its_loss(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WITH_CLASSIFIER)
+def test_training_lowers_the_loss(name: str, tmp_path: Path) -> None:
     settings = tiny_settings(name, iterations=60, log_every=10, evaluate_every=60, save_every=60, lr=0.02)
     run(settings, tmp_path / "run")
-    losses = logged(tmp_path / "run", "loss_labeled" if name in SEMI_SUPERVISED else "loss")
+    losses = logged_values(tmp_path / "run", "loss_labeled" if name in SEMI_SUPERVISED else "loss")
     assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize("name", SEMI_SUPERVISED)
-def test_lowers_its_unlabeled_loss(name: str, tmp_path: Path) -> None:
-    """Below that of a run in which it counts for nothing: by itself it may rise, as labels become more certain."""
+def test_training_lowers_the_unlabeled_loss(name: str, tmp_path: Path) -> None:
+    """Compares with a run without the unlabeled loss: it may increase over time, because labels become more certain."""
     settings = {"iterations": 40, "log_every": 20, "evaluate_every": 40, "save_every": 40, "lr": 0.02}
-    settings |= of_method(accepting_all(name))
+    settings |= run_settings(zero_threshold(name))
     run(tiny_settings(name, **settings), tmp_path / "with")
-    run(tiny_settings(name, **settings | of_method(weightless(name))), tmp_path / "without")
-    losses = [logged(tmp_path / which, "loss_unlabeled")[-1] for which in ("with", "without")]
+    run(tiny_settings(name, **settings | run_settings(zero_weights(name))), tmp_path / "without")
+    losses = [logged_values(tmp_path / which, "loss_unlabeled")[-1] for which in ("with", "without")]
     assert losses[0] < 0.95 * losses[1]
 
 
-def test_moco_lowers_its_loss(tmp_path: Path) -> None:
-    """Below that of the same run without learning: against fresh noise in its queue any network does well at first.
+def test_moco_training_lowers_the_loss(tmp_path: Path) -> None:
+    """Compares with a run with learning rate 0: the random initial queue gives any network a low loss at first.
 
-    A short queue holds few keys of the queries' own images, which no network could tell from the right one.
+    A short queue has few previous keys of the queries' images, which a network cannot tell apart from the positive key.
     """
     settings = {"iterations": 60, "log_every": 30, "save_every": 60, "mu": 4, "ema": 0.99, "method__queue": 16}
     for lr in (0.05, 0):
         run(tiny_settings("moco", **settings, lr=lr), tmp_path / str(lr))
-    losses = [logged(tmp_path / str(lr), "loss")[-1] for lr in (0.05, 0)]
+    losses = [logged_values(tmp_path / str(lr), "loss")[-1] for lr in (0.05, 0)]
     assert losses[0] < 0.98 * losses[1]
 
 
 @pytest.mark.parametrize("name", SEMI_SUPERVISED)
-def test_weight_zero_gives_exactly_the_supervised_loss(name: str) -> None:
-    """With a network whose output for an image does not depend on the others of the same pass."""
-    method, networks = make_method(name, **accepting_all(name), **weightless(name)), make_networks(name)
-    networks.student = OneByOne(networks.student)
+def test_weight_zero_gives_the_supervised_loss(name: str) -> None:
+    method, networks = make_method(name, **zero_threshold(name), **zero_weights(name)), make_networks(name)
+    networks.student = SingleImageNetwork(networks.student)
     batch, progress = make_batch(method), Progress(0, 10)
     loss = method(networks, batch, progress).loss
-    # Pseudo-Label takes the mean over labeled and unlabeled images
-    share = 4 / 12 if name == "pseudo_label" else 1
-    assert_same(loss, share * make_method("supervised")(networks, batch, progress).loss)
+    # Pseudo-Label averages over labeled and unlabeled images.
+    labeled_fraction = 4 / 12 if name == "pseudo_label" else 1
+    assert_same(loss, labeled_fraction * make_method("supervised")(networks, batch, progress).loss)
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_numbers_are_detached_scalars_and_the_loss_has_a_gradient(name: str) -> None:
+def test_metrics_are_detached_scalars_and_the_loss_has_a_gradient(name: str) -> None:
     method, networks = make_method(name), make_networks(name, train=True)
     result = method(networks, make_batch(method), Progress(0, 10))
     assert result.loss.requires_grad
@@ -259,8 +258,7 @@ def test_numbers_are_detached_scalars_and_the_loss_has_a_gradient(name: str) -> 
 
 
 @pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).cuda_graph_safe])
-def test_a_capturable_step_does_not_look_at_progress(name: str) -> None:
-    """The same operations every time: what the host says of the step changes nothing."""
+def test_cuda_graph_safe_step_does_not_depend_on_progress(name: str) -> None:
     losses = []
     for step in (0, 7):
         method, networks = make_method(name), make_networks(name, train=True)
@@ -269,15 +267,15 @@ def test_a_capturable_step_does_not_look_at_progress(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_runs_in_bf16(name: str, tmp_path: Path) -> None:
+def test_training_in_bf16(name: str, tmp_path: Path) -> None:
     result = run(tiny_settings(name, precision="bf16", iterations=4), tmp_path / "run")
     assert all(torch.isfinite(value).all() for value in final_weights(tmp_path / "run").values())
     assert result["iterations"] == 4
 
 
 @pytest.mark.parametrize("name", SEMI_SUPERVISED)
-def test_unlabeled_images_may_join_later(name: str, tmp_path: Path) -> None:
-    """Until they join, training is supervised to the last bit."""
+def test_supervised_warmup_equals_supervised_training(name: str, tmp_path: Path) -> None:
+    """Before unlabeled images are used, training equals supervised training bit for bit."""
     run(tiny_settings(name, supervised_warmup=1.0), tmp_path / "labeled")
     run(tiny_settings("supervised"), tmp_path / "supervised")
     assert_same(final_student(tmp_path / "labeled"), final_student(tmp_path / "supervised"))
@@ -287,11 +285,13 @@ def test_unlabeled_images_may_join_later(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).unlabeled_views])
-def test_without_unlabeled_images_it_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest_load = sources.load_catalog
+def test_missing_unlabeled_images_raise_a_user_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_original = sources.load_catalog
 
     def without_unlabeled(*arguments: Any) -> Catalog:
-        catalog = honest_load(*arguments)
+        catalog = load_original(*arguments)
         return catalog.take(np.flatnonzero(catalog.split != Split.UNLABELED))
 
     monkeypatch.setattr(sources, "load_catalog", without_unlabeled)
@@ -307,6 +307,6 @@ def test_runs_in_every_forward_mode(name: str, mode: str, tmp_path: Path) -> Non
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", method_names())
-def test_trains_on_the_gpu(name: str, tmp_path: Path) -> None:
+def test_training_on_a_gpu(name: str, tmp_path: Path) -> None:
     result = run(tiny_settings(name, device="cuda"), tmp_path / "run")
     assert result["environment"]["kind"] == "cuda"

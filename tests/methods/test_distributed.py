@@ -1,4 +1,4 @@
-"""Two ranks that see halves of each batch hold the state of one process that sees the whole batch."""
+"""Two ranks with half of each batch have the same state as one process with the whole batch."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def make_case(case: int):
 
 
 def batches(method) -> list[Batch]:
-    """Batches in which the same image may occur twice, in one rank or in both."""
+    """Returns batches in which an image may occur twice, on one rank or on both."""
     generator = torch.Generator().manual_seed(0)
-    made = []
+    result = []
     for seed in range(STEPS):
         labeled = torch.randint(0, LABELED, (4,), generator=generator)
         index = torch.randint(0, UNLABELED // 6, (8,), generator=generator)
-        made.append(replace(make_batch(method, seed), index=index, labeled_index=labeled, label=LABEL[labeled]))
-    return made
+        result.append(replace(make_batch(method, seed), index=index, labeled_index=labeled, label=LABEL[labeled]))
+    return result
 
 
-def part(batch: Batch, rank: int) -> Batch:
-    def mine(values: torch.Tensor) -> torch.Tensor:
+def part_of_rank(batch: Batch, rank: int) -> Batch:
+    def split(values: torch.Tensor) -> torch.Tensor:
         return values.chunk(WORLD)[rank]
 
     return Batch(
-        {name: mine(view) for name, view in batch.labeled.items()},
-        mine(batch.label),
-        {name: mine(view) for name, view in batch.unlabeled.items()},
-        mine(batch.index),
-        mine(batch.labeled_index),
+        {name: split(view) for name, view in batch.labeled.items()},
+        split(batch.label),
+        {name: split(view) for name, view in batch.unlabeled.items()},
+        split(batch.index),
+        split(batch.labeled_index),
     )
 
 
@@ -61,7 +61,7 @@ def run_rank(rank: int, folder: str) -> None:
     for case in range(len(CASES)):
         method, networks = make_case(case), make_linear_networks()
         for step, batch in enumerate(batches(method)):
-            method(networks, part(batch, rank), Progress(step, STEPS))
+            method(networks, part_of_rank(batch, rank), Progress(step, STEPS))
         torch.save(method.state_dict(), f"{folder}/case{case}-rank{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
@@ -75,10 +75,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=lambda case: "-".join(map(str, CASES[case])))
-def test_two_ranks_hold_the_state_of_one(case: int, folder: Path) -> None:
-    alone, networks = make_case(case), make_linear_networks()
-    for step, batch in enumerate(batches(alone)):
-        alone(networks, batch, Progress(step, STEPS))
+def test_two_ranks_have_the_state_of_one_process(case: int, folder: Path) -> None:
+    single, networks = make_case(case), make_linear_networks()
+    for step, batch in enumerate(batches(single)):
+        single(networks, batch, Progress(step, STEPS))
     for rank in range(WORLD):
         state = torch.load(folder / f"case{case}-rank{rank}.pt", weights_only=True)
-        torch.testing.assert_close(state, dict(alone.state_dict()), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(state, dict(single.state_dict()), rtol=1e-4, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Properties of FixMatch that its specification names."""
+"""Properties of FixMatch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_confidence_equal_to_the_threshold_is_accepted() -> None:
     assert hard_pseudo_labels(probs, 0.75).accepted.item() == 1
 
 
-def test_equals_soc_with_as_many_clusters_as_classes() -> None:
+def test_threshold_zero_equals_soc_with_one_class_per_cluster() -> None:
     torch.manual_seed(0)
     probs, strong = torch.rand(10, 4).softmax(1), torch.randn(10, 4)
     soc = SoC(SoCSettings(map="fixed", k=4), DataInfo(4, 10, 10))
@@ -56,14 +56,14 @@ def test_no_gradient_flows_through_the_weak_view() -> None:
     assert batch.unlabeled["strong"].grad.any()
 
 
-def test_soft_labels_equal_hard_ones_when_predictions_are_certain() -> None:
+def test_soft_labels_equal_hard_labels_for_certain_predictions() -> None:
     certain = torch.eye(6)[[1, 4, 4, 0]]
     hard, soft = (make_method("fixmatch", labels=labels).pseudo_labels(certain) for labels in ("hard", "soft"))
     torch.testing.assert_close(soft.target, hard.target)
     torch.testing.assert_close(soft.accepted, hard.accepted)
 
 
-def test_soft_labels_are_the_predictions_themselves() -> None:
+def test_soft_labels_are_the_predictions() -> None:
     probs = torch.tensor([[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]])
     pseudo = make_method("fixmatch", labels="soft", threshold=0.6).pseudo_labels(probs)
     torch.testing.assert_close(pseudo.target, probs)

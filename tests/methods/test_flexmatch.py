@@ -1,4 +1,4 @@
-"""Properties of FlexMatch that its specification names."""
+"""Properties of FlexMatch."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def slow_status(label: list[int], warmup: bool) -> list[float]:
     return [count / largest for count in sigma]
 
 
-def test_at_the_first_step_every_label_is_used() -> None:
+def test_first_step_accepts_every_label() -> None:
     method, networks = make_method("flexmatch"), make_networks("flexmatch")
     result = method(networks, make_batch(method), Progress(0, 10))
     assert result.pseudo_labels.accepted.all()
 
 
-def test_equal_counts_and_few_unused_samples_make_it_fixmatch() -> None:
+def test_equal_counts_and_few_unused_samples_equal_fixmatch() -> None:
     method = make_method("flexmatch")
     method.label.copy_(torch.arange(UNLABELED) % CLASSES)
     method.label[:CLASSES] = -1
@@ -47,7 +47,7 @@ def test_equal_counts_and_few_unused_samples_make_it_fixmatch() -> None:
 
 
 @pytest.mark.parametrize("mapping", MAPPINGS)
-def test_thresholds_lie_between_zero_and_the_base(mapping: str) -> None:
+def test_thresholds_are_between_zero_and_the_base_threshold(mapping: str) -> None:
     method = make_method("flexmatch", mapping=mapping, threshold=0.8)
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
@@ -57,12 +57,12 @@ def test_thresholds_lie_between_zero_and_the_base(mapping: str) -> None:
         assert (method.thresholds() <= 0.8 + 1e-6).all()
 
 
-def test_the_convex_mapping_has_its_known_values() -> None:
+def test_values_of_the_convex_mapping() -> None:
     torch.testing.assert_close(MAPPINGS["convex"](torch.tensor([0, 0.5, 1])), torch.tensor([0, 1 / 3, 1]))
 
 
 @pytest.mark.parametrize("warmup", [True, False])
-def test_status_equals_a_slow_count(warmup: bool) -> None:
+def test_status_equals_a_slow_version(warmup: bool) -> None:
     for seed in range(10):
         label = torch.randint(-1, CLASSES, (40,), generator=torch.Generator().manual_seed(seed))
         status = learning_status(label, torch.zeros(CLASSES), warmup)
@@ -70,64 +70,64 @@ def test_status_equals_a_slow_count(warmup: bool) -> None:
 
 
 @pytest.mark.parametrize("same", [-1, 2])
-def test_status_stays_while_all_samples_have_the_same_label(same: int) -> None:
+def test_status_does_not_change_while_all_labels_are_equal(same: int) -> None:
     before = torch.rand(CLASSES)
     torch.testing.assert_close(learning_status(torch.full((9,), same), before, warmup=True), before)
 
 
-def test_samples_change_only_where_the_base_threshold_is_reached() -> None:
+def test_labels_change_only_above_the_base_threshold() -> None:
     method = make_method("flexmatch", threshold=0.9)
     method.train_labels(torch.cat([peaked([1, 2], 0.89), peaked([3, 4], 0.9)]), torch.tensor([5, 6, 7, 8]))
     assert method.label[[5, 6, 7, 8]].tolist() == [-1, -1, 3, 4]
     assert (method.label >= 0).sum() == 2
     method.train_labels(peaked([0], 0.5), torch.tensor([7]))
-    assert method.label[7] == 3, "an unsure prediction leaves the last confident label"
+    assert method.label[7] == 3, "an unconfident prediction keeps the last confident label"
 
 
-def test_the_last_confident_label_of_a_sample_that_occurs_twice_wins() -> None:
+def test_last_confident_label_of_a_repeated_sample_is_kept() -> None:
     method = make_method("flexmatch", threshold=0.9)
     probs = torch.cat([peaked([1, 2], 0.95), peaked([3], 0.5), peaked([4], 0.95)])
     method.train_labels(probs, torch.tensor([5, 5, 5, 6]))
     assert method.label[[5, 6]].tolist() == [2, 4]
 
 
-def test_the_share_of_unknown_classes_among_counted_samples_is_logged() -> None:
-    """Also of those that were confident once; a sample of unknown truth is in neither part of the share."""
+def test_fraction_of_unknown_classes_among_counted_samples() -> None:
+    """Includes samples whose last confident prediction is old; excludes samples without a hidden label."""
     method = make_method("flexmatch", threshold=0.9)
     truth = torch.zeros(UNLABELED, dtype=torch.int64)
     truth[[1, 2, 5]] = CLASSES  # out of class
     truth[3] = -1
     meter = PseudoLabelMeter(truth, CLASSES)
 
-    def share(confident: list[int], unsure: list[int]) -> float | None:
-        probs = torch.cat([peaked([0] * len(confident), 0.95), peaked([0] * len(unsure), 0.5)])
-        index = torch.tensor(confident + unsure)
+    def fraction(confident: list[int], unconfident: list[int]) -> float | None:
+        probs = torch.cat([peaked([0] * len(confident), 0.95), peaked([0] * len(unconfident), 0.5)])
+        index = torch.tensor(confident + unconfident)
         meter.update(method.train_labels(probs, index), index)
         return meter.read().get("counted_out_of_class")
 
-    assert share([], [0, 1]) is None, "nothing is counted yet"
-    assert share([0, 1, 3, 4], [5]) == pytest.approx(1 / 3)
-    assert share([2], [0, 1, 5]) == pytest.approx(2 / 3)
-    assert share([], [0, 4]) == 0
+    assert fraction([], [0, 1]) is None, "no sample is counted yet"
+    assert fraction([0, 1, 3, 4], [5]) == pytest.approx(1 / 3)
+    assert fraction([2], [0, 1, 5]) == pytest.approx(2 / 3)
+    assert fraction([], [0, 4]) == 0
 
 
-def test_that_share_goes_on_from_a_checkpoint() -> None:
+def test_checkpoint_keeps_the_fraction_of_unknown_classes() -> None:
     method = make_method("flexmatch", threshold=0.9)
     truth = torch.zeros(UNLABELED, dtype=torch.int64)
     truth[1] = CLASSES  # out of class
-    whole, begun, resumed = (PseudoLabelMeter(truth, CLASSES) for _ in range(3))
-    for number, meters in ((0, (whole, begun)), (1, (whole, resumed))):
+    whole, interrupted, resumed = (PseudoLabelMeter(truth, CLASSES) for _ in range(3))
+    for number, meters in ((0, (whole, interrupted)), (1, (whole, resumed))):
         index = torch.tensor([2 * number, 2 * number + 1])
         labels = method.train_labels(peaked([0, 0], 0.95), index)
         if number:
-            resumed.load_state_dict(begun.state_dict(), truth.device)
+            resumed.load_state_dict(interrupted.state_dict(), truth.device)
         for meter in meters:
             meter.update(labels, index)
     assert resumed.read() == whole.read()
 
 
-def test_a_run_logs_that_share(tmp_path: Path) -> None:
-    """Over one pass, in which all images count, it is their share in the data: 2 of 8 classes are unknown."""
+def test_training_logs_the_fraction_of_unknown_classes(tmp_path: Path) -> None:
+    """One pass with threshold 0 counts all images: 2 of 8 classes are unknown."""
     settings = {"method__threshold": 0.0, "data__unlabeled": "inout", "data__ood_genera": 1}
     settings |= {"iterations": 9, "log_every": 9, "evaluate_every": 9}
     fit(tiny_settings("flexmatch", **settings), tmp_path, display=Display(quiet=True))
@@ -142,7 +142,7 @@ def test_status_does_not_depend_on_the_order_of_samples() -> None:
     torch.testing.assert_close(learning_status(label, zeros, True), learning_status(shuffled, zeros, True))
 
 
-def test_a_checkpoint_keeps_samples_and_status() -> None:
+def test_checkpoint_keeps_labels_and_status() -> None:
     method, networks = make_method("flexmatch", threshold=0.1), make_networks("flexmatch")
     for seed in range(3):
         method(networks, make_batch(method, seed), Progress(seed, 10))

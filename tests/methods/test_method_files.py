@@ -1,4 +1,4 @@
-"""Methods in files: of this package, and of somebody's own that lie anywhere."""
+"""Methods in files of this package and in files of users."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from semifine.methods.supervised import Supervised
 
 @dataclass(frozen=True)
 class CountingSettings:
-    start: int = setting(0, "the first number", low=0)
+    start: int = setting(0, "initial count", low=0)
 
 
 class Counting(Supervised):
-    """Supervised, and a count of the steps."""
+    """Supervised training that counts its steps."""
 
     name = "counting"
     summary = "counts"
@@ -59,7 +59,7 @@ OPTIONS = [word for key, value in SMALL.items() for word in (f"--{key.replace('_
 
 @pytest.fixture
 def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A method's file in the working directory."""
+    """Writes a method file into the working directory."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "my_method.py"
     file.write_text(COUNTING)
@@ -71,7 +71,7 @@ def count_of(run: Path) -> int:
     return int(state["method"]["count"])
 
 
-def test_a_run_by_a_file_goes_on_from_another_folder(
+def test_resume_in_another_folder_loads_the_method_file(
     counting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save = Trainer.save
@@ -80,15 +80,15 @@ def test_a_run_by_a_file_goes_on_from_another_folder(
         save(trainer)
         raise Interrupted(15)
 
-    with monkeypatch.context() as stopped:
-        stopped.setattr(Trainer, "save", stop_after_first_save)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "save", stop_after_first_save)
         command = ["train", "--method", "my_method.py", "--method.start", "100", "--out", "run", "--quiet", *OPTIONS]
         assert main(command) == 128 + 15
     assert count_of(tmp_path / "run") == 102
 
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
+    other_folder = tmp_path / "other_folder"
+    other_folder.mkdir()
+    monkeypatch.chdir(other_folder)
     run = str(tmp_path / "run")
     assert main(["train", "--out", run, "--resume", "--quiet"]) == 0
     assert count_of(tmp_path / "run") == 104
@@ -96,43 +96,41 @@ def test_a_run_by_a_file_goes_on_from_another_folder(
     assert main(["report", run, "--out", "report.html"]) == 0
 
     counting.unlink()
-    assert main(["evaluate", run]) == 0, "to use a run, its method is not needed, nor run"
+    assert main(["evaluate", run]) == 0, "evaluation must not need the method file"
     capsys.readouterr()
     assert main(["train", "--out", run, "--resume", "--quiet"]) == 2
-    told = capsys.readouterr().err
-    assert f"The method's file {counting} cannot be read: No such file" in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert f"The method file {counting} cannot be read: No such file" in message
+    assert message.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_each_of_several_processes_loads_the_file(counting: Path, tmp_path: Path) -> None:  # noqa: ARG001
+def test_several_processes_load_the_file(counting: Path, tmp_path: Path) -> None:  # noqa: ARG001
     command = [sys.executable, "-m", "semifine", "train", "--method", "my_method.py", "--out", "run", "--quiet"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, *OPTIONS, "--devices", "2"], env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert process.returncode == 0, process.stderr[-2000:]
     assert count_of(tmp_path / "run") == 4
 
 
-def test_fit_takes_a_file(counting: Path, tmp_path: Path) -> None:
-    own = {"name": counting, "start": 3}
+def test_fit_with_a_method_file(counting: Path, tmp_path: Path) -> None:
+    method = {"name": counting, "start": 3}
     data = {"source": "synthetic", **{key.removeprefix("data."): value for key, value in FEW_IMAGES.items()}}
-    semifine.fit(data, own, out="run", quiet=True, **STEPS)
+    semifine.fit(data, method, out="run", quiet=True, **STEPS)
     assert count_of(tmp_path / "run") == 7
     semifine.fit(data, "my_method.py", out="again", quiet=True, **STEPS | {"iterations": 1})
     assert count_of(tmp_path / "again") == 1
 
 
-def test_a_file_is_read_once_until_it_is_edited(counting: Path) -> None:
+def test_file_is_loaded_again_after_a_change(counting: Path) -> None:
     before = method_class("my_method.py")
     assert method_class(str(counting)) is before
-    counting.write_text(COUNTING.replace('"counts"', '"counts anew"'))
-    assert method_class("my_method.py").summary == "counts anew"
+    counting.write_text(COUNTING.replace('"counts"', '"edited"'))
+    assert method_class("my_method.py").summary == "edited"
 
 
-def test_names_are_left_alone_and_files_are_found_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_absolute_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert absolute_name("soc") == "soc"
     assert absolute_name("a/../mine.py") == str(tmp_path / "mine.py")
@@ -141,11 +139,11 @@ def test_names_are_left_alone_and_files_are_found_from_anywhere(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("x = 1", "must have one class with a name, derived from semifine.methods.base.Method, and has none."),
-        (COUNTING.replace('    name = "counting"', "").replace("(Supervised)", "(Method)"), "and has none."),
+        ("x = 1", "exactly one named subclass of semifine.methods.base.Method, but it contains none."),
+        (COUNTING.replace('    name = "counting"', "").replace("(Supervised)", "(Method)"), "but it contains none."),
         (
             COUNTING + "\n\nclass Second(Counting):\n    name = 'second'\n",
-            "must have one class with a name, derived from semifine.methods.base.Method, and has 2.",
+            "exactly one named subclass of semifine.methods.base.Method, but it contains 2.",
         ),
         (COUNTING.replace('"counting"', '"soc"'), "'soc' is the name of another method; choose a different one."),
         (
@@ -156,7 +154,7 @@ def test_names_are_left_alone_and_files_are_found_from_anywhere(
         ("\0", "cannot be imported: "),
     ],
 )
-def test_what_is_wrong_with_a_file_is_one_sentence(text: str, problem: str, tmp_path: Path) -> None:
+def test_invalid_file_raises_a_user_error(text: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(text)
     with pytest.raises(UserError) as error:
@@ -168,12 +166,12 @@ def test_what_is_wrong_with_a_file_is_one_sentence(text: str, problem: str, tmp_
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (dedent(COUNTING), "methods/named_otherwise.py has no class with the name 'named_otherwise'."),
-        ("import no_such_thing", "methods/named_otherwise.py cannot be imported: ModuleNotFoundError: No module named"),
+        (dedent(COUNTING), "methods/unnamed.py has no class with the name 'unnamed'."),
+        ("import no_such_thing", "methods/unnamed.py cannot be imported: ModuleNotFoundError: No module named"),
     ],
 )
-@pytest.mark.parametrize("command", ["list methods", "train --method named_otherwise --out run"])
-def test_a_file_of_the_package_without_its_method_is_named(
+@pytest.mark.parametrize("command", ["list methods", "train --method unnamed --out run"])
+def test_packaged_file_without_its_method_is_an_error(
     command: str,
     text: str,
     problem: str,
@@ -181,16 +179,16 @@ def test_a_file_of_the_package_without_its_method_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "named_otherwise.py").write_text(text)
+    (tmp_path / "unnamed.py").write_text(text)
     for package, attribute in ((semifine.methods, "__path__"), (registry, "METHOD_FOLDERS")):
         monkeypatch.setattr(package, attribute, [*getattr(package, attribute), str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "semifine.methods.named_otherwise", raising=False)
+    monkeypatch.delitem(sys.modules, "semifine.methods.unnamed", raising=False)
     assert main(command.split()) == 2
     assert problem in capsys.readouterr().err
 
 
-def test_a_run_folder_brings_no_method_along(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Somebody else's settings could else name a file that lies in the same archive."""
+def test_relative_method_file_in_a_run_folder_is_rejected(counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise, a shared run folder could execute a file of the same archive."""
     counting.write_text("open('executed', 'w')")
     Path("run").mkdir()
     Path("run/settings.yaml").write_text("data: synthetic\nmethod: my_method.py\niterations: 1\n")

@@ -1,4 +1,4 @@
-"""Properties of MoCo that its specification names."""
+"""Properties of MoCo."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ PROGRESS = Progress(0, 10)
 
 
 @pytest.mark.parametrize("sizes", [[4, 4, 4, 4], [3, 3, 3, 3, 3], [5, 1, 4, 5]])
-def test_the_queue_holds_the_last_keys_in_order(sizes: list[int]) -> None:
-    """Also where a batch goes round the end."""
-    ring = RingBuffer(torch.zeros(8, 2))
+def test_ring_buffer_keeps_the_last_rows_in_order(sizes: list[int]) -> None:
+    """Includes batches that wrap around the end of the buffer."""
+    buffer = RingBuffer(torch.zeros(8, 2))
     pushed = [torch.zeros(2)] * 8
     for size in sizes:
         keys = torch.randn(size, 2)
-        ring.push(keys)
+        buffer.push(keys)
         pushed += list(keys)
-    from_oldest = ring.rows.roll(-int(ring.slot), dims=0)
+    from_oldest = buffer.rows.roll(-int(buffer.slot), dims=0)
     torch.testing.assert_close(from_oldest, torch.stack(pushed[-8:]))
 
 
-def test_a_step_puts_its_keys_into_the_queue() -> None:
+def test_step_pushes_its_keys_into_the_queue() -> None:
     method, networks = make_method("moco"), make_linear_networks()
     batch = make_batch(method)
     method(networks, batch, PROGRESS)
@@ -55,7 +55,7 @@ def test_a_step_puts_its_keys_into_the_queue() -> None:
     assert method.queue.slot == 8
 
 
-def test_the_keys_have_no_gradient() -> None:
+def test_keys_have_no_gradient() -> None:
     method, networks = make_method("moco"), make_linear_networks()
     batch = make_batch(method)
     for view in batch.unlabeled.values():
@@ -66,33 +66,33 @@ def test_the_keys_have_no_gradient() -> None:
     assert not method.queue.rows.requires_grad
 
 
-@pytest.mark.parametrize(("momentum", "like"), [(1.0, "the key encoder"), (0.0, "the query encoder")])
-def test_momentum_one_freezes_the_key_encoder_and_zero_copies_the_query_encoder(momentum: float, like: str) -> None:
+@pytest.mark.parametrize(("momentum", "source"), [(1.0, "key"), (0.0, "query")])
+def test_momentum_one_keeps_the_key_encoder_and_zero_copies_the_query_encoder(momentum: float, source: str) -> None:
     query = create_classifier("test_resnet", 0, 32)
     key = create_ema(create_classifier("test_resnet", 0, 32))
-    expected = [p.clone() for p in (key if like == "the key encoder" else query).parameters()]
+    expected = [p.clone() for p in (key if source == "key" else query).parameters()]
     update_ema(key, query, momentum)
     torch.testing.assert_close(list(key.parameters()), expected)
 
 
-def test_logits_have_the_own_key_first() -> None:
-    query, key, others = (l2_normalize(torch.randn(n, 5)) for n in (3, 3, 7))
-    logits = info_nce_logits(query, key, others, temperature=0.2)
+def test_logits_have_the_positive_key_first() -> None:
+    query, key, negatives = (l2_normalize(torch.randn(n, 5)) for n in (3, 3, 7))
+    logits = info_nce_logits(query, key, negatives, temperature=0.2)
     assert logits.shape == (3, 1 + 7)
     torch.testing.assert_close(logits[:, 0], (query * key).sum(dim=1) / 0.2)
-    torch.testing.assert_close(logits[1, 1:], torch.stack([query[1] @ other for other in others]) / 0.2)
+    torch.testing.assert_close(logits[1, 1:], torch.stack([query[1] @ negative for negative in negatives]) / 0.2)
     slow = -logits.log_softmax(dim=1)[:, 0].mean()
     torch.testing.assert_close(info_nce_loss(logits), slow)
 
 
-def test_descent_lowers_the_loss() -> None:
+def test_gradient_descent_lowers_the_loss() -> None:
     method, networks = make_method("moco"), make_networks("moco", train=True)
     networks.ema.load_state_dict(networks.student.state_dict())
     batch = make_batch(method)
     optimizer = torch.optim.SGD(networks.student.parameters(), lr=0.05)
     losses = []
     for _ in range(8):
-        method.queue.slot.zero_()  # the same keys are replaced each time, the others stay
+        method.queue.slot.zero_()  # each step replaces the same keys
         loss = method(networks, batch, PROGRESS).loss
         optimizer.zero_grad()
         loss.backward()
@@ -102,7 +102,7 @@ def test_descent_lowers_the_loss() -> None:
 
 
 @pytest.mark.parametrize(("batch", "length"), [(8, 48), (10, 50), (54, 54), (60, 60)])
-def test_the_queue_is_as_long_as_whole_batches_of_images_allow(batch: int, length: int) -> None:
+def test_queue_length_is_a_multiple_of_the_batch(batch: int, length: int) -> None:
     method = MoCo(MoCoSettings(groups=1), DataInfo(6, 18, UNLABELED, unlabeled_batch=batch))
     assert len(method.queue.rows) == length
     torch.testing.assert_close(method.queue.rows.norm(dim=1), torch.ones(length))
@@ -118,14 +118,14 @@ def test_versions_differ_in_head_temperature_and_views() -> None:
     assert "ReLU" in heads[1]
 
 
-def test_batch_norm_sees_keys_in_other_groups_than_queries() -> None:
-    """Else the shared statistics of a group would tell which key belongs to a query."""
+def test_keys_and_queries_are_grouped_differently() -> None:
+    """Otherwise, the network could match a key and its query by their batch statistics."""
     method = make_method("moco", groups=2)
-    asked: list[list[int]] = []
+    groups: list[list[int]] = []
 
     class Recorder:
         def __call__(self, images):
-            asked.append(images[:, 0, 0, 0].int().tolist())
+            groups.append(images[:, 0, 0, 0].int().tolist())
             return make_linear_networks()(images)
 
         def forward_ema(self, images):
@@ -136,7 +136,7 @@ def test_batch_norm_sees_keys_in_other_groups_than_queries() -> None:
         view[:, 0, 0, 0] = torch.arange(8)
     recorder = Recorder()
     method(recorder, batch, PROGRESS)
-    assert asked == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 2, 4, 6], [1, 3, 5, 7]]
+    assert groups == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 2, 4, 6], [1, 3, 5, 7]]
 
 
 def test_groups_must_divide_the_batch() -> None:
@@ -146,7 +146,7 @@ def test_groups_must_divide_the_batch() -> None:
         make_method("moco", queue=7)
 
 
-def test_groups_must_divide_what_each_process_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_must_divide_the_batch_of_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semifine.methods.moco.world_size", lambda: 8)
     info = DataInfo(6, 18, 320, unlabeled_batch=160)
     with pytest.raises(UserError, match=r"method\.groups \(8\) in each of 8 processes"):
@@ -154,7 +154,7 @@ def test_groups_must_divide_what_each_process_gets(monkeypatch: pytest.MonkeyPat
     MoCo(MoCoSettings(groups=5), info)
 
 
-def test_another_method_starts_from_its_backbone_with_a_fresh_classifier(tmp_path: Path) -> None:
+def test_other_methods_start_from_the_backbone_with_a_fresh_classifier(tmp_path: Path) -> None:
     fit(tiny_settings("moco", iterations=3), tmp_path / "moco", display=Display(quiet=True))
     file = tmp_path / "moco" / "checkpoints" / "last" / "model.safetensors"
     torch.manual_seed(3)
@@ -167,7 +167,7 @@ def test_another_method_starts_from_its_backbone_with_a_fresh_classifier(tmp_pat
     assert result["top1"] is not None
 
 
-def test_simmatch_goes_on_with_its_projection(tmp_path: Path) -> None:
+def test_simmatch_loads_the_projection(tmp_path: Path) -> None:
     fit(tiny_settings("moco", iterations=3), tmp_path / "moco", display=Display(quiet=True))
     file = tmp_path / "moco" / "checkpoints" / "last" / "model.safetensors"
     network = make_network("simmatch", seed=9)
@@ -177,11 +177,11 @@ def test_simmatch_goes_on_with_its_projection(tmp_path: Path) -> None:
     torch.testing.assert_close(network.heads.state_dict(), source.heads.state_dict())
 
 
-def test_a_run_reports_no_accuracy_and_says_what_to_do(tmp_path: Path) -> None:
+def test_run_without_classifier_has_no_accuracy(tmp_path: Path) -> None:
     model = semifine.fit(out=tmp_path / "run", quiet=True, **tiny_settings("moco", iterations=3).as_dict())
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert "top1" not in result
     assert result["unlabeled"] == {}
-    for ask in (model.evaluate, lambda: model.predict([np.zeros((40, 40, 3), np.uint8)])):
+    for call in (model.evaluate, lambda: model.predict([np.zeros((40, 40, 3), np.uint8)])):
         with pytest.raises(UserError, match=r"no classifier.*--weights"):
-            ask()
+            call()

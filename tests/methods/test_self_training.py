@@ -1,4 +1,4 @@
-"""Properties of self-training by distillation that its specification names."""
+"""Properties of self-training by distillation."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tests.methods.one_step import make_batch, make_method, make_network, make_n
 PROGRESS = Progress(0, 10)
 
 
-class Listener(Display):
+class RecordingDisplay(Display):
     def __init__(self) -> None:
         super().__init__(quiet=True)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def log(self, text: str) -> None:
-        self.said.append(text)
+        self.messages.append(text)
 
 
-def test_a_student_like_its_teacher_has_no_loss_and_no_gradient() -> None:
+def test_loss_and_gradient_are_zero_if_student_equals_teacher() -> None:
     student = make_network("self_training").eval()
     networks = Networks(student, frozen=copy.deepcopy(student))
     method = make_method("self_training", weight=1.0)
@@ -40,14 +40,14 @@ def test_a_student_like_its_teacher_has_no_loss_and_no_gradient() -> None:
     assert all(g.abs().max() < 1e-6 for g in torch.autograd.grad(loss, list(student.parameters())))
 
 
-def test_weight_zero_is_supervised_on_the_labeled_images() -> None:
+def test_weight_zero_gives_the_supervised_loss() -> None:
     method, networks = make_method("self_training", weight=0), make_networks("self_training")
     batch = make_batch(method)
     supervised = make_method("supervised")(networks, batch, PROGRESS).loss
     torch.testing.assert_close(method(networks, batch, PROGRESS).loss, supervised)
 
 
-def test_the_loss_runs_over_labeled_and_unlabeled_images() -> None:
+def test_loss_averages_over_labeled_and_unlabeled_images() -> None:
     method, networks = make_method("self_training", weight=1.0), make_networks("self_training")
     batch = make_batch(method)
     images = torch.cat([batch.labeled["weak"], batch.unlabeled["weak"]])
@@ -56,8 +56,8 @@ def test_the_loss_runs_over_labeled_and_unlabeled_images() -> None:
     torch.testing.assert_close(method(networks, batch, PROGRESS).loss, slow)
 
 
-def test_the_square_of_the_temperature_keeps_the_size_of_the_gradient() -> None:
-    """At high temperatures the gradient tends to the difference of the centered logits over K, whatever T is."""
+def test_temperature_does_not_change_the_scale_of_the_gradient() -> None:
+    """At high temperatures, the gradient approaches the difference of the centered logits divided by K for any T."""
     torch.manual_seed(0)
     student, teacher = torch.randn(4, 6, requires_grad=True), torch.randn(4, 6)
     sizes = []
@@ -67,7 +67,7 @@ def test_the_square_of_the_temperature_keeps_the_size_of_the_gradient() -> None:
     assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
 
 
-def test_the_teacher_stays_as_it_is() -> None:
+def test_teacher_does_not_change() -> None:
     method, networks = make_method("self_training"), make_networks("self_training", train=True)
     before = copy.deepcopy(networks.frozen.state_dict())
     for seed in range(5):
@@ -79,69 +79,73 @@ def test_the_teacher_stays_as_it_is() -> None:
 def test_labels_of_minus_one_are_ignored() -> None:
     method, networks = make_method("self_training"), make_networks("self_training")
     batch = make_batch(method)
-    half_known = replace(batch, label=torch.tensor([0, 1, -1, -1]))
-    numbers = method(networks, half_known, PROGRESS).metrics
-    shorter = replace(batch, labeled={"weak": batch.labeled["weak"][:2]}, label=batch.label[:2])
-    expected = make_method("supervised")(networks, shorter, PROGRESS).loss
-    torch.testing.assert_close(numbers["loss_labeled"], expected.detach())
+    half_labeled = replace(batch, label=torch.tensor([0, 1, -1, -1]))
+    metrics = method(networks, half_labeled, PROGRESS).metrics
+    labeled_half = replace(batch, labeled={"weak": batch.labeled["weak"][:2]}, label=batch.label[:2])
+    expected = make_method("supervised")(networks, labeled_half, PROGRESS).loss
+    torch.testing.assert_close(metrics["loss_labeled"], expected.detach())
 
 
-def test_the_accuracy_of_the_teacher_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    display = Listener()
+def test_teacher_accuracy_is_logged_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    display = RecordingDisplay()
     take_step = TrainStep.__call__
 
-    def noted_step(step: TrainStep, batch: Batch, progress: Progress) -> None:
+    def record_step(step: TrainStep, batch: Batch, progress: Progress) -> None:
         display.log("a step")
         take_step(step, batch, progress)
 
-    monkeypatch.setattr(TrainStep, "__call__", noted_step)
+    monkeypatch.setattr(TrainStep, "__call__", record_step)
     fit(tiny_settings("self_training", iterations=2), tmp_path / "run", display=display)
-    (said,) = [i for i, text in enumerate(display.said) if "frozen network of the method: " in text]
-    assert "test top1" in display.said[said]
-    assert said < display.said.index("a step")
+    (position,) = [i for i, text in enumerate(display.messages) if "frozen network of the method: " in text]
+    assert "test top1" in display.messages[position]
+    assert position < display.messages.index("a step")
 
 
-def test_a_run_folder_of_another_backbone_teaches(tmp_path: Path) -> None:
+def test_teacher_may_have_another_backbone(tmp_path: Path) -> None:
     teacher = tiny_settings("supervised", iterations=2, backbone="resnet18")
-    fit(teacher, tmp_path / "teacher", display=Listener())
+    fit(teacher, tmp_path / "teacher", display=RecordingDisplay())
     fit(
         tiny_settings("self_training", iterations=2, backbone="resnet10t", method__teacher=str(tmp_path / "teacher")),
         tmp_path / "student",
-        display=Listener(),
+        display=RecordingDisplay(),
     )
 
 
-def test_a_teacher_that_expects_other_colors_is_refused(tmp_path: Path) -> None:
-    fit(tiny_settings("supervised", iterations=2, backbone="resnet10t"), tmp_path / "teacher", display=Listener())
+def test_teacher_with_another_normalization_is_an_error(tmp_path: Path) -> None:
+    fit(
+        tiny_settings("supervised", iterations=2, backbone="resnet10t"),
+        tmp_path / "teacher",
+        display=RecordingDisplay(),
+    )
     settings = tiny_settings("self_training", method__teacher=str(tmp_path / "teacher"))
-    with pytest.raises(UserError, match="colors"):
-        fit(settings, tmp_path / "student", display=Listener())
+    with pytest.raises(UserError, match="needs another normalization"):
+        fit(settings, tmp_path / "student", display=RecordingDisplay())
 
 
-def test_the_teacher_is_not_in_the_checkpoint(tmp_path: Path) -> None:
-    fit(tiny_settings("self_training", iterations=2), tmp_path / "run", display=Listener())
+def test_checkpoint_does_not_contain_the_teacher(tmp_path: Path) -> None:
+    fit(tiny_settings("self_training", iterations=2), tmp_path / "run", display=RecordingDisplay())
     state = torch.load(tmp_path / "run" / "checkpoints" / "last" / "training.pt", weights_only=True)
     assert state["method"] == {}
 
 
-def test_a_missing_teacher_is_named_before_anything_is_written(tmp_path: Path) -> None:
+def test_missing_teacher_is_an_error_before_files_are_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--method\.teacher"):
-        fit(tiny_settings("self_training", method__teacher=None), tmp_path / "run", display=Listener())
+        fit(tiny_settings("self_training", method__teacher=None), tmp_path / "run", display=RecordingDisplay())
     with pytest.raises(UserError, match="nowhere"):
-        fit(tiny_settings("self_training", method__teacher="nowhere"), tmp_path / "run", display=Listener())
+        fit(tiny_settings("self_training", method__teacher="nowhere"), tmp_path / "run", display=RecordingDisplay())
     assert not (tmp_path / "run" / "settings.yaml").exists()
 
 
-def test_a_teacher_of_other_classes_is_refused(tmp_path: Path) -> None:
-    fit(tiny_settings("supervised", iterations=2, data__species=1), tmp_path / "teacher", display=Listener())
+def test_teacher_of_other_classes_is_an_error(tmp_path: Path) -> None:
+    fit(tiny_settings("supervised", iterations=2, data__species=1), tmp_path / "teacher", display=RecordingDisplay())
     for path in ("", "checkpoints/last/model.safetensors"):
         settings = tiny_settings("self_training", method__teacher=str(tmp_path / "teacher" / path))
         with pytest.raises(UserError, match="classes"):
-            fit(settings, tmp_path / "run", display=Listener())
+            fit(settings, tmp_path / "run", display=RecordingDisplay())
 
 
-def test_features_without_a_classifier_cannot_teach(tmp_path: Path) -> None:
-    fit(tiny_settings("moco", iterations=2), tmp_path / "features", display=Listener())
+def test_teacher_without_classifier_is_an_error(tmp_path: Path) -> None:
+    fit(tiny_settings("moco", iterations=2), tmp_path / "features", display=RecordingDisplay())
     settings = tiny_settings("self_training", method__teacher=str(tmp_path / "features"))
     with pytest.raises(UserError, match="no classifier"):
-        fit(settings, tmp_path / "run", display=Listener())
+        fit(settings, tmp_path / "run", display=RecordingDisplay())

@@ -1,4 +1,4 @@
-"""Properties of SimMatch that its specification names."""
+"""Properties of SimMatch."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def assert_distribution(values: torch.Tensor) -> None:
     torch.testing.assert_close(values.sum(dim=1), torch.ones(len(values)))
 
 
-def fill(method, networks):
-    """Shows the method every labeled image once, so that its bank is in use."""
+def fill_bank(method, networks):
+    """Runs a step for every labeled image once, so that soft labels use the bank."""
     for start in range(0, LABELED, 6):
         labeled = torch.arange(start, start + 6)
         batch = make_batch(method, start)
@@ -59,14 +59,14 @@ def test_unfolded_and_aggregated_similarities_are_distributions(probs, similarit
     assert_distribution(align(probs, probs.mean(dim=0)))
 
 
-def test_labels_of_a_step_are_distributions() -> None:
+def test_soft_labels_are_distributions() -> None:
     method, networks = make_method("simmatch", threshold=0), make_linear_networks()
-    fill(method, networks)
+    fill_bank(method, networks)
     assert method.ready()
     assert_distribution(method(networks, make_batch(method), PROGRESS).pseudo_labels.target)
 
 
-def test_unfolding_and_aggregating_equal_slow_versions(probs, similarity) -> None:
+def test_unfold_and_aggregate_equal_slow_versions(probs, similarity) -> None:
     for q, p, unfolded, aggregated in zip(
         similarity, probs, unfold(similarity, probs, LABEL), aggregate(similarity, LABEL, CLASSES), strict=True
     ):
@@ -76,16 +76,16 @@ def test_unfolding_and_aggregating_equal_slow_versions(probs, similarity) -> Non
             torch.testing.assert_close(aggregated[c], sum(q[i] for i in range(LABELED) if LABEL[i] == c))
 
 
-def test_full_smoothing_leaves_the_prediction() -> None:
+def test_smoothing_one_gives_the_aligned_prediction() -> None:
     method, networks = make_method("simmatch", smoothing=1.0), make_linear_networks()
-    fill(method, networks)
+    fill_bank(method, networks)
     batch = make_batch(method)
     target = method(networks, batch, PROGRESS).pseudo_labels.target
     (weak,) = networks.forward_ema(batch.unlabeled["weak"])
     torch.testing.assert_close(target, align(weak.logits.softmax(1), method.alignment.rows.mean(dim=0)))
 
 
-def test_without_full_smoothing_the_bank_changes_labels_once_it_is_filled() -> None:
+def test_soft_labels_use_the_bank_after_it_is_filled() -> None:
     method, networks = make_method("simmatch", smoothing=0.5), make_linear_networks()
     batch = make_batch(method)
 
@@ -96,25 +96,25 @@ def test_without_full_smoothing_the_bank_changes_labels_once_it_is_filled() -> N
         return (target - aligned).abs().max().item()
 
     assert change() == pytest.approx(0, abs=1e-6)
-    fill(method, networks)
+    fill_bank(method, networks)
     assert change() > 1e-3
 
 
-def test_a_uniform_prediction_does_not_change_similarities(similarity) -> None:
+def test_uniform_prediction_does_not_change_similarities(similarity) -> None:
     uniform = torch.full((8, CLASSES), 1 / CLASSES)
     torch.testing.assert_close(unfold(similarity, uniform, LABEL), similarity)
 
 
-def test_a_bank_of_one_class_aggregates_to_that_class(similarity) -> None:
+def test_bank_of_one_class_aggregates_to_that_class(similarity) -> None:
     expected = torch.eye(CLASSES)[2].expand(8, -1)
     torch.testing.assert_close(aggregate(similarity, torch.full((LABELED,), 2), CLASSES), expected)
 
 
-def test_alignment_to_a_uniform_mean_changes_nothing(probs) -> None:
+def test_alignment_to_a_uniform_mean_does_not_change_predictions(probs) -> None:
     torch.testing.assert_close(align(probs, torch.full((CLASSES,), 0.3)), probs)
 
 
-def test_alignment_before_the_first_batch_changes_nothing(probs) -> None:
+def test_alignment_before_the_first_batch_does_not_change_predictions(probs) -> None:
     torch.testing.assert_close(make_method("simmatch").pseudo_labels(probs).target, probs)
 
 
@@ -127,17 +127,17 @@ def test_alignment_uses_the_mean_of_the_last_batches() -> None:
     torch.testing.assert_close(aligned, align(batches[-1], mean))
 
 
-def test_the_loss_between_images_is_at_least_the_entropy_of_its_target(similarity) -> None:
-    """Equal where the student's similarities are the target."""
+def test_instance_loss_is_at_least_the_entropy_of_its_target(similarity) -> None:
+    """They are equal if the student's similarities equal the target."""
     entropy = -(similarity * similarity.log()).sum(dim=1).mean()
-    other = torch.randn(8, LABELED)
-    assert soft_cross_entropy(other, similarity) > entropy
+    logits = torch.randn(8, LABELED)
+    assert soft_cross_entropy(logits, similarity) > entropy
     torch.testing.assert_close(soft_cross_entropy(similarity.log(), similarity), entropy)
 
 
-def test_the_loss_between_images_equals_its_formula() -> None:
+def test_instance_loss_equals_its_formula() -> None:
     method, networks = make_method("simmatch"), make_linear_networks()
-    fill(method, networks)
+    fill_bank(method, networks)
     bank, batch = method.bank.clone(), make_batch(method)
     loss = method(networks, batch, PROGRESS).metrics["loss_instances"]
 
@@ -150,7 +150,7 @@ def test_the_loss_between_images_equals_its_formula() -> None:
     torch.testing.assert_close(loss, -(unfold(q, p, LABEL) * s.log()).sum(dim=1).mean().detach())
 
 
-def test_in_the_first_labeled_epoch_there_is_no_loss_between_images() -> None:
+def test_instance_loss_is_zero_in_the_first_labeled_epoch() -> None:
     method, networks = make_method("simmatch"), make_linear_networks()
     losses = []
     for start in range(0, LABELED + 6, 6):
@@ -163,7 +163,7 @@ def test_in_the_first_labeled_epoch_there_is_no_loss_between_images() -> None:
     assert losses[3] > 0
 
 
-def test_released_code_counts_an_epoch_of_unlabeled_images_and_knows_no_labels_at_first() -> None:
+def test_released_code_waits_for_an_unlabeled_epoch_and_starts_with_blank_labels() -> None:
     method = make_method("simmatch", first_epoch="unlabeled", blank_labels=True)
     networks = make_linear_networks()
     assert not method.bank_label.any()
@@ -173,33 +173,33 @@ def test_released_code_counts_an_epoch_of_unlabeled_images_and_knows_no_labels_a
     ]
     assert not any(losses[:-1])
     assert losses[-1] > 0
-    assert not method.filled.all(), "part of the bank is still random then, which is the trap"
+    assert not method.filled.all(), "part of the bank is still random when the released code uses it"
 
 
-def test_the_bank_knows_the_labels_of_labeled_images_from_the_start() -> None:
+def test_bank_has_the_labels_at_the_start() -> None:
     torch.testing.assert_close(make_method("simmatch").bank_label, LABEL)
 
 
-def test_a_row_of_the_bank_is_the_averages_projection_of_that_image() -> None:
+def test_bank_contains_projections_of_the_averaged_network() -> None:
     method, networks = make_method("simmatch"), make_linear_networks()
     batch = replace(make_batch(method), labeled_index=torch.tensor([7, 2, 9, 11]), label=LABEL[[7, 2, 9, 11]])
     before = method.bank.clone()
     method(networks, batch, PROGRESS)
     expected = l2_normalize(networks.ema(batch.labeled["weak"]).heads[PROJECTION])
     torch.testing.assert_close(method.bank[[7, 2, 9, 11]], expected)
-    untouched = [i for i in range(LABELED) if i not in (7, 2, 9, 11)]
-    torch.testing.assert_close(method.bank[untouched], before[untouched])
+    unchanged = [i for i in range(LABELED) if i not in (7, 2, 9, 11)]
+    torch.testing.assert_close(method.bank[unchanged], before[unchanged])
     assert method.filled.nonzero().flatten().tolist() == [2, 7, 9, 11]
 
 
-def test_the_student_is_what_is_evaluated_and_the_average_is_kept(tmp_path) -> None:
+def test_student_is_evaluated_and_averaged_network_is_saved(tmp_path) -> None:
     fit(tiny_settings("simmatch", iterations=2), tmp_path / "run", display=Display(quiet=True))
     state = torch.load(tmp_path / "run" / "checkpoints" / "last" / "training.pt", weights_only=True)
-    assert "teacher" in state
+    assert "ema" in state
     assert "student" not in state
-    assert any(name.startswith("heads.projection") for name in state["teacher"])
+    assert any(name.startswith("heads.projection") for name in state["ema"])
 
 
-def test_without_an_average_it_is_refused(tmp_path) -> None:
+def test_ema_zero_is_an_error(tmp_path) -> None:
     with pytest.raises(UserError, match="--ema above 0"):
         fit(tiny_settings("simmatch", ema=0), tmp_path / "run", display=Display(quiet=True))

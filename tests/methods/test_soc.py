@@ -10,7 +10,7 @@ from semifine.methods.base import Progress
 from tests.methods.one_step import CLASSES, make_batch, make_linear_networks, make_method, make_networks
 
 
-def test_labeled_features_are_grouped_by_their_labels() -> None:
+def test_labeled_features_update_the_centroids_of_their_labels() -> None:
     method, networks = make_method("soc", similarity="labeled_features"), make_networks("soc")
     batch = make_batch(method)
     method(networks, batch, Progress(0, 10))
@@ -20,7 +20,7 @@ def test_labeled_features_are_grouped_by_their_labels() -> None:
     assert method.centroids.is_seen.sum() == len(batch.label)
 
 
-def test_unlabeled_features_are_grouped_by_their_prediction() -> None:
+def test_unlabeled_features_update_the_centroids_of_their_predictions() -> None:
     method, networks = make_method("soc", similarity="pseudo_features"), make_networks("soc")
     batch = make_batch(method)
     method(networks, batch, Progress(0, 10))
@@ -35,11 +35,11 @@ def test_no_gradient_flows_through_the_similarity() -> None:
     assert not method.centroids.mean.requires_grad
 
 
-def test_by_default_there_are_no_centroids() -> None:
+def test_default_has_no_centroids() -> None:
     assert not any("centroids" in name for name in make_method("soc").state_dict())
 
 
-@pytest.mark.parametrize("wrong", [{"map": "fixed"}, {"map": "fixed", "k": CLASSES + 1}, {"alpha": 1.0}])
-def test_invalid_settings_raise_a_user_error(wrong: dict[str, float | str]) -> None:
+@pytest.mark.parametrize("invalid", [{"map": "fixed"}, {"map": "fixed", "k": CLASSES + 1}, {"alpha": 1.0}])
+def test_invalid_settings_raise_a_user_error(invalid: dict[str, float | str]) -> None:
     with pytest.raises(UserError, match=r"the method 'soc': (k|alpha) must"):
-        make_method("soc", **wrong)
+        make_method("soc", **invalid)

@@ -45,8 +45,8 @@ class SoCSettings:
     )
     refresh: Literal["auto", "occurring", "oldest", "all", "round_robin"] = setting(
         _DEFAULTS["refresh"],
-        "clusterings that a step updates: those that its batch needs, the oldest of these, all, or one after another; "
-        "auto: those that its batch needs, above 1000 classes the oldest of these",
+        "clusterings that a step updates. occurring: the clusterings of its batch; oldest: the least recently updated "
+        "of these; all; round_robin: one per step; auto: occurring up to 1000 classes, oldest above",
     )
     refresh_limit: int = setting(
         _DEFAULTS["refresh_limit"], "number of clusterings that 'oldest' updates per step", low=1
@@ -136,9 +136,10 @@ class SoC(Method):
         if self.selector.refresh != "oldest":
             return []
         rows = self.selector.k_max - self.selector.k_min + 1
+        limit = min(self.settings.refresh_limit, rows)
         return [
-            f"{self.info.num_classes} classes: each step updates {min(self.settings.refresh_limit, rows)} of {rows} "
-            "clusterings, the oldest that its batch needs (--method.refresh, --method.refresh_limit)."
+            f"{self.info.num_classes} classes: each step updates at most {limit} of {rows} clusterings, the "
+            "least recently updated ones of its batch (--method.refresh, --method.refresh_limit)."
         ]
 
     def class_stats(self) -> dict[str, Tensor]:
