@@ -11,11 +11,11 @@ def slow_soft_cross_entropy(logits: list[list[float]], target: list[list[float]]
     total = 0.0
     for z, q, w in zip(logits, target, weight, strict=True):
         log_sum = math.log(sum(math.exp(value) for value in z))
-        total += -w * sum(share * (value - log_sum) for share, value in zip(q, z, strict=True))
+        total += -w * sum(probability * (value - log_sum) for probability, value in zip(q, z, strict=True))
     return total / len(logits)
 
 
-def test_soft_cross_entropy_agrees_with_the_formula() -> None:
+def test_soft_cross_entropy_equals_a_slow_version() -> None:
     torch.manual_seed(0)
     logits, target, weight = torch.randn(7, 5), torch.rand(7, 5).softmax(1), torch.rand(7)
     slow = slow_soft_cross_entropy(logits.tolist(), target.tolist(), weight.tolist())

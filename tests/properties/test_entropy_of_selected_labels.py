@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from semifine.soft_labels import select_candidates
 
 WORST_MASS = 1 - math.sqrt(2) / 2
-LARGEST_SAFE_SET = 11
+MAX_CANDIDATES = 11
 
 
 def entropy(probs):
@@ -19,7 +19,7 @@ def entropy(probs):
     return -torch.xlogy(probs, probs).sum(dim=1)
 
 
-def slack(y):
+def entropy_bound(y):
     """Upper bound of log(|C| - 1) if one unselected class has the same probability y as the prediction."""
     return (
         y * math.log(y) / (1 - 2 * y)
@@ -29,7 +29,7 @@ def slack(y):
 
 
 def worst_case(size):
-    """(1, size + 1) probabilities: the prediction, ``size - 1`` equal selected classes, one unselected as likely."""
+    """(1, size + 1) probabilities: the prediction, equal selected classes, and one unselected class as likely as it."""
     rest = (1 - 2 * WORST_MASS) / (size - 1)
     return torch.tensor([[WORST_MASS] + [rest] * (size - 1) + [WORST_MASS]], dtype=torch.float64)
 
@@ -40,10 +40,10 @@ def first_selected(probs, size):
 
 
 @st.composite
-def labels_and_sets(draw, largest_set):
+def labels_and_sets(draw, max_candidates):
     """Random probabilities, and a candidate set that contains the prediction."""
     num_classes = draw(st.integers(3, 60))
-    size = draw(st.integers(1, min(largest_set, num_classes - 1)))
+    size = draw(st.integers(1, min(max_candidates, num_classes - 1)))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     sharpness = draw(st.floats(0, 6))
     logits = sharpness * torch.randn(1, num_classes, generator=generator, dtype=torch.float64)
@@ -54,11 +54,11 @@ def labels_and_sets(draw, largest_set):
     return probs[:, order], size
 
 
-def test_slack_function_has_its_minimum_between_log_10_and_log_11():
-    assert slack(WORST_MASS) == pytest.approx(2.36655, abs=1e-5)
+def test_entropy_bound_has_its_minimum_between_log_10_and_log_11():
+    assert entropy_bound(WORST_MASS) == pytest.approx(2.36655, abs=1e-5)
     grid = [i / 10_000 for i in range(1, 5000)]
-    assert min(map(slack, grid)) >= slack(WORST_MASS) - 1e-12
-    assert math.log(LARGEST_SAFE_SET - 1) < slack(WORST_MASS) < math.log(LARGEST_SAFE_SET)
+    assert min(map(entropy_bound, grid)) >= entropy_bound(WORST_MASS) - 1e-12
+    assert math.log(MAX_CANDIDATES - 1) < entropy_bound(WORST_MASS) < math.log(MAX_CANDIDATES)
 
 
 @pytest.mark.parametrize(("size", "gap"), [(10, 0.02905), (11, 0.01098), (12, -0.00538), (13, -0.02031)])
@@ -69,15 +69,15 @@ def test_worst_case_gap_of_the_lemma(size, gap):
 
 
 @settings(max_examples=300, deadline=None)
-@given(labels_and_sets(LARGEST_SAFE_SET))
-def test_lemma_up_to_11_candidates_entropy_never_grows(case):
+@given(labels_and_sets(MAX_CANDIDATES))
+def test_lemma_entropy_does_not_increase_up_to_11_candidates(case):
     probs, size = case
     assert entropy(first_selected(probs, size)) <= entropy(probs) + 1e-12
 
 
 def test_lemma_holds_near_its_worst_case_up_to_11_candidates():
     generator = torch.Generator().manual_seed(0)
-    for size in range(2, LARGEST_SAFE_SET + 1):
+    for size in range(2, MAX_CANDIDATES + 1):
         noise = 1 + 0.3 * torch.rand(2000, size + 1, generator=generator, dtype=torch.float64)
         probs = worst_case(size) * noise
         probs[:, 0] = probs.amax(dim=1)  # the prediction stays selected
@@ -96,9 +96,9 @@ def test_lemma_holds_for_any_size_with_uniform_candidates(size, num_others, seed
 
 
 @settings(max_examples=200, deadline=None)
-@given(labels_and_sets(LARGEST_SAFE_SET), st.data())
+@given(labels_and_sets(MAX_CANDIDATES), st.data())
 def test_theorem_entropy_decreases_along_nested_sets(case, data):
-    """Lemma 1 step by step: each smaller set has at most 11 classes, the largest set any number."""
+    """Applies Lemma 1 repeatedly: each smaller set has at most 11 classes, the largest set any number."""
     probs, size = case
     sizes = sorted(data.draw(st.sets(st.integers(1, size), min_size=1)), reverse=True)
     entropies = [entropy(probs)] + [entropy(first_selected(probs, smaller)) for smaller in sizes]

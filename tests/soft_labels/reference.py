@@ -1,6 +1,6 @@
 """A slow, readable SoC selector in plain Python with lists, loops and fractions.
 
-It follows the method's description step by step and shares no code with the library.
+It follows the description of the method step by step and shares no code with the library.
 """
 
 import math
@@ -14,7 +14,7 @@ def similarity(counts, m, n):
 
 
 def assign(counts, medoids, fixed, tie_starts=None):
-    """Assigns each class to its most similar medoid; the classes in ``fixed`` to their position in that list."""
+    """Assigns each class to its most similar medoid, and each class in ``fixed`` to its position in that list."""
     k = len(medoids)
     assignment = []
     for m in range(len(counts)):
@@ -75,18 +75,18 @@ def official_k(conf, num_classes, alpha):
     return 2 + round(conf * round(num_classes / alpha))
 
 
-def scramble(number):
-    """The 31-bit hash of the random draws."""
+def hash_integer(number):
+    """Returns the 31-bit hash of the random draws."""
     number %= 2**31
     for _ in range(2):
         number = (number ^ number // 65536) * 73244475 % 2**31
     return number ^ number // 65536
 
 
-def chained_scramble(*numbers):
+def hash_integers(*numbers):
     state = 0
     for number in numbers:
-        state = scramble(state + number)
+        state = hash_integer(state + number)
     return state
 
 
@@ -122,13 +122,13 @@ class ReferenceSelector:
         }
 
     def draw(self, k):
-        hashes = [chained_scramble(self.seed, self.iteration, k, c) for c in range(self.num_classes)]
+        hashes = [hash_integers(self.seed, self.iteration, k, c) for c in range(self.num_classes)]
         return sorted(range(self.num_classes), key=lambda c: (hashes[c], c))[:k]
 
     def tie_starts(self, k):
         if self.tie == "first":
             return None
-        return [chained_scramble(self.seed, self.iteration, k, c, 1) % k for c in range(self.num_classes)]
+        return [hash_integers(self.seed, self.iteration, k, c, 1) % k for c in range(self.num_classes)]
 
     def k_of(self, conf):
         if self.fixed_k is not None:
@@ -138,7 +138,7 @@ class ReferenceSelector:
         return linear_k(Fraction(conf), self.num_classes, Fraction(self.alpha))
 
     def counts(self):
-        """The dense sum over the last ``window`` batches."""
+        """Returns the dense sum over the last ``window`` batches."""
         total = [[0] * self.num_classes for _ in range(self.num_classes)]
         for batch in self.batches[-self.window :]:
             for m, n in batch:

@@ -1,4 +1,4 @@
-"""The selector and the slow reference give the same labels and hold the same state after every step."""
+"""The selector and the slow reference have the same soft labels and the same state after every step."""
 
 import pytest
 import torch
@@ -28,54 +28,54 @@ CASES = {
 }
 
 
-def reference_for(num_classes, num_samples, options):
+def create_reference(num_classes, num_samples, options):
     options = dict(options)
     fixed_k = options.pop("k", None)
     options.pop("map", None)
     return ReferenceSelector(num_classes, num_samples, fixed_k=fixed_k, **options)
 
 
-def assert_same_state(selector, slow):
-    assert selector.tracker.bank.tolist() == slow.bank
-    assert selector.counts.tolist() == slow.counts()
-    for k in slow.k_values:
-        assert selector.cluster_medoids(k).tolist() == slow.medoids[k], k
-        assert selector.clusters(k).tolist() == slow.assignment[k], k
+def assert_same_state(selector, reference):
+    assert selector.tracker.bank.tolist() == reference.bank
+    assert selector.counts.tolist() == reference.counts()
+    for k in reference.k_values:
+        assert selector.cluster_medoids(k).tolist() == reference.medoids[k], k
+        assert selector.clusters(k).tolist() == reference.assignment[k], k
 
 
 @pytest.mark.parametrize("host_sync", [True, False])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("case", CASES)
-def test_selector_agrees_with_the_reference(case, seed, host_sync):
+def test_selector_equals_the_reference(case, seed, host_sync):
     options = {"window": 5, "alpha": 2.0, **CASES[case]}
     generator = torch.Generator().manual_seed(seed)
     selector = SoftLabelSelector(K, M, host_sync=host_sync, **options)
-    slow = reference_for(K, M, options)
-    assert_same_state(selector, slow)
+    reference = create_reference(K, M, options)
+    assert_same_state(selector, reference)
     for probs, index in random_stream(STEPS, BATCH, M, K, generator):
         soft = selector(probs, index)
-        expected = slow.step(probs.tolist(), index.tolist())
-        assert_same_state(selector, slow)
+        expected = reference.step(probs.tolist(), index.tolist())
+        assert_same_state(selector, reference)
         torch.testing.assert_close(soft, torch.tensor(expected))
 
 
 @pytest.mark.parametrize("host_sync", [True, False])
-def test_agreement_when_there_are_more_k_than_samples_in_a_batch(host_sync):
+def test_selector_equals_the_reference_with_more_k_than_samples(host_sync):
     options = {"window": 5, "alpha": 30 / 28}
     selector = SoftLabelSelector(30, 20, host_sync=host_sync, **options)
-    slow = ReferenceSelector(30, 20, **options)
+    reference = ReferenceSelector(30, 20, **options)
     assert selector.k_max == 30
     for probs, index in random_stream(5, 6, 20, 30, torch.Generator().manual_seed(0)):
         soft = selector(probs, index)
-        torch.testing.assert_close(soft, torch.tensor(slow.step(probs.tolist(), index.tolist())))
-    assert_same_state(selector, slow)
+        torch.testing.assert_close(soft, torch.tensor(reference.step(probs.tolist(), index.tolist())))
+    assert_same_state(selector, reference)
 
 
-def test_agreement_with_batches_of_changing_size():
+def test_selector_equals_the_reference_with_varying_batch_size():
     selector = SoftLabelSelector(K, M, window=3)
-    slow = ReferenceSelector(K, M, window=3)
+    reference = ReferenceSelector(K, M, window=3)
     generator = torch.Generator().manual_seed(0)
     for size in (3, 9, 1, 5, 12, 2, 7):
         ((probs, index),) = random_stream(1, size, M, K, generator)
-        torch.testing.assert_close(selector(probs, index), torch.tensor(slow.step(probs.tolist(), index.tolist())))
-        assert_same_state(selector, slow)
+        torch.testing.assert_close(selector(probs, index), torch.tensor(reference.step(probs.tolist(), index.tolist())))
+        assert_same_state(selector, reference)

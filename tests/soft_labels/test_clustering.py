@@ -5,16 +5,16 @@ from hypothesis import strategies as st
 
 from semifine.soft_labels.clustering import cluster_classes, draw_medoids, k_medoids, objective
 from tests.soft_labels import reference
-from tests.soft_labels.streams import planted_counts, random_counts, random_medoids
+from tests.soft_labels.streams import block_counts, random_counts, random_medoids
 
-# Implementations of the same function.
+# Implementations with the same result.
 VARIANTS = [
     {"form": "dense", "host_sync": True},
     {"form": "dense", "host_sync": False},
     {"form": "pairs", "host_sync": True},
     {"form": "pairs", "host_sync": False},
 ]
-QUIRKS = [
+OFFICIAL_OPTIONS = [
     {},
     {"directed_update": True},
     {"stale_seeds": True},
@@ -24,7 +24,7 @@ QUIRKS = [
 
 @st.composite
 def problems(draw):
-    """Counts with many ties and zero rows, and starting medoids for several k."""
+    """Counts with many ties and zero rows, and initial medoids for several k."""
     num_classes = draw(st.integers(2, 11))
     sizes = draw(st.lists(st.integers(1, num_classes), min_size=1, max_size=4))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
@@ -35,7 +35,7 @@ def problems(draw):
 
 @st.composite
 def tie_starts(draw, sizes, num_classes):
-    """None, or (rows, K) positions from which on the first tied medoid wins."""
+    """None, or (rows, K) positions at which the search for the first tied medoid starts."""
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     starts = torch.stack([torch.randint(0, k, (num_classes,), generator=generator) for k in sizes])
     return draw(st.sampled_from([None, starts]))
@@ -46,10 +46,10 @@ def rows_of(clustering, sizes):
     return medoids, clustering.assignment.tolist()
 
 
-@pytest.mark.parametrize("quirks", QUIRKS, ids=lambda quirks: "+".join(quirks) or "paper")
+@pytest.mark.parametrize("options", OFFICIAL_OPTIONS, ids=lambda options: "+".join(options) or "paper")
 @settings(max_examples=60, deadline=None)
 @given(problem=problems(), max_rounds=st.integers(1, 6), data=st.data())
-def test_all_variants_agree_with_the_reference(quirks, problem, max_rounds, data):
+def test_all_variants_equal_the_reference(options, problem, max_rounds, data):
     counts, sizes, medoids = problem
     starts = data.draw(tie_starts(sizes, len(counts)))
     expected_medoids, expected_assignment = [], []
@@ -57,21 +57,21 @@ def test_all_variants_agree_with_the_reference(quirks, problem, max_rounds, data
         found = reference.k_medoids(
             counts.tolist(),
             medoids[row, :k].tolist(),
-            directed=quirks.get("directed_update", False),
-            stale_seeds=quirks.get("stale_seeds", False),
+            directed=options.get("directed_update", False),
+            stale_seeds=options.get("stale_seeds", False),
             tie_starts=None if starts is None else starts[row].tolist(),
             max_rounds=max_rounds,
         )
         expected_medoids.append(found[0])
         expected_assignment.append(found[1])
     for variant in VARIANTS:
-        found = k_medoids(counts, medoids, tie_start=starts, max_rounds=max_rounds, **quirks, **variant)
+        found = k_medoids(counts, medoids, tie_start=starts, max_rounds=max_rounds, **options, **variant)
         assert rows_of(found, sizes) == (expected_medoids, expected_assignment), variant
 
 
 @settings(max_examples=60, deadline=None)
 @given(problems())
-def test_partition_with_each_medoid_in_its_own_cluster_and_none_empty(problem):
+def test_result_is_a_partition_with_each_medoid_in_its_own_cluster(problem):
     counts, sizes, medoids = problem
     found = k_medoids(counts, medoids)
     for row, k in enumerate(sizes):
@@ -126,22 +126,22 @@ def test_scaled_counts_give_the_same_clusters(problem, factor):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(3, 12), st.integers(0, 2**32))
-def test_permuted_classes_give_permuted_clusters_without_ties(num_classes, seed):
+def test_permuted_classes_give_permuted_clusters(num_classes, seed):
     generator = torch.Generator().manual_seed(seed)
-    counts = random_counts(num_classes, 1 << 24, generator).long() + 1  # so large that no two sums are equal
+    counts = random_counts(num_classes, 1 << 24, generator).long() + 1  # large values, so that no two sums are equal
     counts.fill_diagonal_(0)
     sizes = list(range(2, num_classes))
     medoids = random_medoids(sizes, num_classes, generator)
     order = torch.randperm(num_classes, generator=generator)
-    new_name = order.argsort()  # class order[i] becomes class i
-    renamed = torch.where(medoids >= 0, new_name[medoids.clamp(min=0)], -1)
+    new_index = order.argsort()  # class order[i] becomes class i
+    reindexed = torch.where(medoids >= 0, new_index[medoids.clamp(min=0)], -1)
     plain = k_medoids(counts, medoids)
-    permuted = k_medoids(counts[order][:, order], renamed)
+    permuted = k_medoids(counts[order][:, order], reindexed)
     assert torch.equal(permuted.assignment, plain.assignment[:, order])
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_zero_matrix_puts_every_non_medoid_into_the_first_cluster(variant):
+def test_zero_counts_assign_every_class_to_the_first_cluster(variant):
     num_classes, sizes = 20, [1, 2, 7, 20]
     medoids = random_medoids(sizes, num_classes, torch.Generator().manual_seed(0))
     found = k_medoids(torch.zeros(num_classes, num_classes, dtype=torch.int32), medoids, **variant)
@@ -150,7 +150,7 @@ def test_zero_matrix_puts_every_non_medoid_into_the_first_cluster(variant):
         assert found.assignment[row].bincount().tolist() == [num_classes - k + 1] + [1] * (k - 1)
 
 
-def test_as_many_clusters_as_classes_gives_singletons():
+def test_k_equal_to_the_number_of_classes_gives_singletons():
     counts = random_counts(9, 5, torch.Generator().manual_seed(0))
     medoids = torch.randperm(9, generator=torch.Generator().manual_seed(1))[None]
     found = k_medoids(counts, medoids)
@@ -158,17 +158,17 @@ def test_as_many_clusters_as_classes_gives_singletons():
     assert torch.equal(found.assignment[0], medoids[0].argsort())
 
 
-@pytest.mark.parametrize("stray", [0, 3])
+@pytest.mark.parametrize("noise", [0, 3])
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_planted_families_are_recovered_from_one_medoid_each(stray, variant):
+def test_blocks_are_found_from_one_medoid_per_block(noise, variant):
     generator = torch.Generator().manual_seed(0)
-    counts = planted_counts(20, 10, generator, stray)
+    counts = block_counts(20, 10, generator, noise)
     one_each = torch.arange(20) * 10 + torch.randint(0, 10, (20,), generator=generator)
     found = k_medoids(counts, one_each[None], **variant)
     assert torch.equal(found.assignment[0], torch.arange(200) // 10)
 
 
-def test_float_similarity_gives_the_clusters_of_the_same_integers():
+def test_float_similarity_gives_the_clusters_of_equal_integers():
     generator = torch.Generator().manual_seed(0)
     counts = random_counts(30, 50, generator)
     symmetric = counts + counts.t()
@@ -180,7 +180,7 @@ def test_float_similarity_gives_the_clusters_of_the_same_integers():
         assert torch.equal(floating.assignment, exact.assignment)
 
 
-def test_negative_float_similarity_still_gives_a_partition():
+def test_negative_similarity_gives_a_partition():
     generator = torch.Generator().manual_seed(0)
     features = torch.nn.functional.normalize(torch.randn(30, 8, generator=generator, dtype=torch.float64))
     cosine = (features @ features.t()).fill_diagonal_(0)
@@ -189,7 +189,7 @@ def test_negative_float_similarity_still_gives_a_partition():
         assert found.assignment[row, found.medoids[row, :k]].tolist() == list(range(k))
 
 
-def test_chunks_of_rows_change_nothing(monkeypatch):
+def test_chunks_of_rows_do_not_change_the_result(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     counts = random_counts(25, 6, generator, density=0.5)
     medoids = random_medoids(range(2, 20), 25, generator)
@@ -201,15 +201,15 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
         assert torch.equal(found.assignment, expected.assignment)
 
 
-def test_cluster_classes_finds_planted_families_with_restarts():
-    counts = planted_counts(4, 6, torch.Generator().manual_seed(0), stray=2)
+def test_cluster_classes_finds_blocks_with_restarts():
+    counts = block_counts(4, 6, torch.Generator().manual_seed(0), noise=2)
     assignment = cluster_classes(counts, 4, restarts=30, generator=torch.Generator().manual_seed(0))
-    families = [set(assignment[start : start + 6].tolist()) for start in range(0, 24, 6)]
-    assert all(len(family) == 1 for family in families)
-    assert len(set.union(*families)) == 4
+    blocks = [set(assignment[start : start + 6].tolist()) for start in range(0, 24, 6)]
+    assert all(len(block) == 1 for block in blocks)
+    assert len(set.union(*blocks)) == 4
 
 
-def test_cluster_classes_keeps_the_best_objective():
+def test_cluster_classes_returns_the_best_objective():
     counts = random_counts(15, 9, torch.Generator().manual_seed(3), density=0.4)
     chosen = cluster_classes(counts, 4, restarts=12, generator=torch.Generator().manual_seed(5))
     generator = torch.Generator().manual_seed(5)
@@ -220,7 +220,7 @@ def test_cluster_classes_keeps_the_best_objective():
 
 
 @pytest.mark.parametrize(("k", "restarts", "setting"), [(0, 3, "k"), (16, 3, "k"), (3, 0, "restarts")])
-def test_cluster_classes_names_wrong_settings(k, restarts, setting):
+def test_cluster_classes_rejects_invalid_settings(k, restarts, setting):
     with pytest.raises(ValueError, match=setting):
         cluster_classes(torch.zeros(15, 15, dtype=torch.int32), k, restarts)
 
@@ -237,7 +237,7 @@ def test_drawn_medoids_are_distinct_and_depend_on_seed_step_and_k():
     assert not torch.equal(drawn[1, :2], drawn[0, :2])
 
 
-def test_drawn_medoids_are_even():
+def test_drawn_medoids_are_uniform():
     drawn = draw_medoids(torch.full((1,), 5), 5, 20, seed=0, step=torch.arange(4000)[:, None])
     frequency = drawn.flatten().bincount(minlength=20) / 4000
     assert (frequency - 5 / 20).abs().max() < 0.03

@@ -1,4 +1,4 @@
-"""Two ranks that see halves of each batch hold the state of one process that sees the whole batch."""
+"""Two ranks with half of each batch have the same state as one process with the whole batch."""
 
 import os
 
@@ -18,7 +18,7 @@ def stream():
     return random_stream(STEPS, BATCH, M, K, torch.Generator().manual_seed(0))
 
 
-def selector_for(case):
+def create_selector(case):
     return SoftLabelSelector(K, M, **{"window": 4, "alpha": 2.0, **CASES[case]})
 
 
@@ -27,7 +27,7 @@ def run_rank(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
     half = slice(rank * BATCH // WORLD, (rank + 1) * BATCH // WORLD)
     for case in range(len(CASES)):
-        selector = selector_for(case)
+        selector = create_selector(case)
         labels = [selector(probs[half], index[half]) for probs, index in stream()]
         torch.save((selector.state_dict(), labels), os.path.join(folder, f"case{case}-rank{rank}.pt"))
     dist.barrier()
@@ -42,14 +42,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_two_ranks_hold_the_state_of_one(case, folder):
-    alone = selector_for(case)
-    expected = [alone(probs, index) for probs, index in stream()]
+def test_two_ranks_have_the_state_of_one_process(case, folder):
+    single = create_selector(case)
+    expected = [single(probs, index) for probs, index in stream()]
     labels = []
     for rank in range(WORLD):
         state, rank_labels = torch.load(folder / f"case{case}-rank{rank}.pt", weights_only=True)
-        assert state.keys() == alone.state_dict().keys()
-        for name, value in alone.state_dict().items():
+        assert state.keys() == single.state_dict().keys()
+        for name, value in single.state_dict().items():
             assert torch.equal(state[name], value), (rank, name)
         labels.append(rank_labels)
     for step, soft in enumerate(expected):

@@ -1,11 +1,11 @@
-"""On a GPU: the same numbers, no host synchronization, and a step that fits into a CUDA graph."""
+"""On a GPU: the same results as on a CPU, no host synchronization, and capture in a CUDA graph."""
 
 import pytest
 import torch
 
 from semifine.soft_labels import OFFICIAL_CODE, SoftLabelSelector
 from semifine.soft_labels.clustering import k_medoids
-from tests.soft_labels.streams import planted_counts, random_counts, random_medoids, random_stream
+from tests.soft_labels.streams import block_counts, random_counts, random_medoids, random_stream
 
 pytestmark = pytest.mark.gpu
 
@@ -42,7 +42,7 @@ def assert_same_state(selector, expected):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gpu_and_cpu_agree_exactly(case):
+def test_gpu_and_cpu_have_the_same_state(case):
     batch_size = 10 if case == "more_k_than_samples" else BATCH
     cpu, gpu = SoftLabelSelector(K, M, **options_of(case)), SoftLabelSelector(K, M, **options_of(case)).cuda()
     for batch in stream(batch_size=batch_size):
@@ -53,7 +53,7 @@ def test_gpu_and_cpu_agree_exactly(case):
 
 @pytest.mark.parametrize("form", ["dense", "pairs", "kernels"])
 @pytest.mark.parametrize("num_classes", [7, 50, 200])
-def test_k_medoids_agrees_on_large_and_tied_counts(form, num_classes):
+def test_k_medoids_on_gpu_equals_cpu(form, num_classes):
     generator = torch.Generator().manual_seed(0)
     for largest, density in [(1, 0.2), (3, 0.7), (5000, 1.0)]:
         counts = random_counts(num_classes, largest, generator, density)
@@ -65,8 +65,8 @@ def test_k_medoids_agrees_on_large_and_tied_counts(form, num_classes):
             assert torch.equal(found.assignment.cpu(), expected.assignment)
 
 
-def test_chunks_change_nothing(monkeypatch):
-    counts = planted_counts(20, 10, torch.Generator().manual_seed(0), stray=4)
+def test_chunks_of_rows_do_not_change_the_result(monkeypatch):
+    counts = block_counts(20, 10, torch.Generator().manual_seed(0), noise=4)
     medoids = random_medoids(range(2, 43), 200, torch.Generator().manual_seed(1))
     whole = k_medoids(counts.cuda(), medoids.cuda())
     monkeypatch.setattr("semifine.soft_labels.similarity._CHUNK_ELEMENTS_GPU", 200_000)
@@ -76,7 +76,7 @@ def test_chunks_change_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "host_sync"])
-def test_a_step_never_waits_for_the_gpu(case):
+def test_step_does_not_synchronize(case):
     selector = SoftLabelSelector(K, M, **options_of(case)).cuda()
     batches = [on_gpu(batch) for batch in stream()]
     selector(*batches[0])
@@ -89,8 +89,8 @@ def test_a_step_never_waits_for_the_gpu(case):
 
 
 @pytest.mark.parametrize("form", ["dense", "pairs", "kernels"])
-def test_clustering_never_waits_for_the_gpu_in_either_form(form):
-    counts = planted_counts(5, 4, torch.Generator().manual_seed(0), stray=2).cuda()
+def test_clustering_does_not_synchronize(form):
+    counts = block_counts(5, 4, torch.Generator().manual_seed(0), noise=2).cuda()
     medoids = random_medoids([2, 5, 9], 20, torch.Generator().manual_seed(1)).cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -100,7 +100,7 @@ def test_clustering_never_waits_for_the_gpu_in_either_form(form):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "host_sync"])
-def test_a_step_can_be_captured_in_a_cuda_graph(case):
+def test_step_can_be_captured_in_a_cuda_graph(case):
     cpu, gpu = SoftLabelSelector(K, M, **options_of(case)), SoftLabelSelector(K, M, **options_of(case)).cuda()
     batches = stream(steps=10)
     probs, index = on_gpu(batches[0])
@@ -123,21 +123,21 @@ def test_a_step_can_be_captured_in_a_cuda_graph(case):
     assert_same_state(gpu, cpu)
 
 
-def test_the_state_follows_the_probabilities():
+def test_state_moves_to_the_device_of_the_probabilities():
     selector = SoftLabelSelector(K, M)
     probs, index = stream(steps=1)[0]
     assert selector(probs.cuda(), index).is_cuda  # the index may still be on the CPU
     assert selector.counts.is_cuda
 
 
-def test_a_checkpoint_moves_between_devices():
+def test_checkpoint_loads_on_another_device():
     batches = stream(steps=8)
-    straight, gpu = SoftLabelSelector(K, M, window=5), SoftLabelSelector(K, M, window=5).cuda()
+    uninterrupted, gpu = SoftLabelSelector(K, M, window=5), SoftLabelSelector(K, M, window=5).cuda()
     for batch in batches[:4]:
-        straight(*batch)
+        uninterrupted(*batch)
         gpu(*on_gpu(batch))
     resumed = SoftLabelSelector(K, M, window=5)
     resumed.load_state_dict(gpu.state_dict())
     for batch in batches[4:]:
-        assert torch.equal(resumed(*batch), straight(*batch))
-    assert_same_state(resumed, straight)
+        assert torch.equal(resumed(*batch), uninterrupted(*batch))
+    assert_same_state(resumed, uninterrupted)

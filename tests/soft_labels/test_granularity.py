@@ -30,7 +30,7 @@ EXPONENTIAL_TABLE = {
 
 
 def maps(num_classes):
-    """One of each kind."""
+    """Returns one map of each kind."""
     return [
         Granularity(num_classes, "linear", alpha=max(5.0, num_classes / max(num_classes - 2, 1))),
         Granularity(num_classes, "linear", alpha=5.0, rounding="official"),
@@ -61,8 +61,8 @@ def test_exponential_table_at_200_classes(base):
     assert Granularity(200, "exponential", beta=math.log(base)).k_max == EXPONENTIAL_TABLE[base][-1]
 
 
-def test_halves_go_down_in_the_paper_and_to_even_in_the_official_code():
-    halves = [Fraction(2 * i + 1, 80) for i in range(40)]  # where 200 conf / 5 ends in .5
+def test_halves_round_down_in_the_paper_and_to_even_in_the_official_code():
+    halves = [Fraction(2 * i + 1, 80) for i in range(40)]  # 200 conf / 5 is a half-integer
     conf = torch.tensor([float(half) for half in halves], dtype=torch.float64)
     assert linear_k(conf, 200, 5.0).tolist() == [reference.linear_k(half, 200, 5) for half in halves]
     official = linear_k(conf, 200, 5.0, "official").tolist()
@@ -83,30 +83,30 @@ def test_k_is_monotone_and_in_range(num_classes, data):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(3, 300), st.floats(0, 1, width=32), st.integers(1, 40))
-def test_linear_form_equals_the_literal_one_in_fractions(num_classes, conf, alpha_times_4):
+def test_linear_k_equals_exact_fractions(num_classes, conf, alpha_times_4):
     alpha = max(alpha_times_4 / 4, num_classes / (num_classes - 2))
     exact = Fraction(num_classes) * Fraction(conf) / Fraction(alpha)
     if abs(exact % 1 - Fraction(1, 2)) < Fraction(1, 10**9):
-        return  # a half-point within the rounding of K / alpha
+        return  # a half-integer within the rounding error of K / alpha
     k = linear_k(torch.tensor(conf, dtype=torch.float64), num_classes, alpha)
     assert int(k) == reference.linear_k(Fraction(conf), num_classes, Fraction(alpha))
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_few_classes(num_classes):
+def test_k_is_at_most_the_number_of_classes_for_few_classes(num_classes):
     conf = torch.linspace(0, 1, 11)
     for granularity in maps(num_classes):
         assert granularity(conf).max() <= num_classes
 
 
-def test_confidence_slightly_above_one_and_nan_stay_in_range():
+def test_k_is_in_range_for_nan_and_confidence_above_one():
     granularity = Granularity(200, alpha=200 / 198)
     k = granularity(torch.tensor([1.01, float("nan"), -0.01]))
     assert ((k >= 2) & (k <= 200)).all()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         ({"num_classes": 200, "alpha": 1.0}, r"alpha must be at least K / \(K - 2\) = 1.0101"),
         ({"num_classes": 3, "alpha": 2.9}, "alpha must be at least"),
@@ -121,6 +121,6 @@ def test_confidence_slightly_above_one_and_nan_stay_in_range():
         ({"num_classes": 1}, "num_classes must be at least 2"),
     ],
 )
-def test_wrong_settings_are_named(arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_settings_raise_an_error(arguments, message):
+    with pytest.raises(ValueError, match=message):
         Granularity(**arguments)

@@ -1,6 +1,6 @@
-"""Without host_sync, no operation is called that would make the host wait for a GPU.
+"""Without host_sync, no operation makes the host wait for a GPU.
 
-This test watches the operations on a CPU; test_gpu.py checks the same with CUDA.
+This test checks the operations on a CPU; test_gpu.py checks them with CUDA.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from semifine.soft_labels import OFFICIAL_CODE, SoftLabelSelector, k_medoids
 from tests.soft_labels.streams import random_counts, random_medoids, random_stream
 
-WAITING = {
+SYNCHRONIZING = {
     "_local_scalar_dense",
     "nonzero",
     "masked_select",
@@ -23,17 +23,17 @@ K, M = 10, 20
 
 
 class SyncDetector(TorchDispatchMode):
-    """Fails on operations whose result or shape the host has to know."""
+    """Fails on operations whose values or shape the host must read."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
-        assert name not in WAITING, name
+        assert name not in SYNCHRONIZING, name
         if name in ("index", "index_put", "index_put_"):
             assert all(index is None or index.dtype != torch.bool for index in args[1]), "index by a mask"
         return func(*args, **(kwargs or {}))
 
 
-def test_the_detector_finds_synchronizing_operations():
+def test_detector_finds_synchronizing_operations():
     with SyncDetector(), pytest.raises(AssertionError):
         torch.ones(3).sum().item()
     with SyncDetector(), pytest.raises(AssertionError):
@@ -54,7 +54,7 @@ def test_the_detector_finds_synchronizing_operations():
     ],
     ids=str,
 )
-def test_a_step_does_not_synchronize(options, monkeypatch):
+def test_step_does_not_synchronize(options, monkeypatch):
     for cpu_check in ("transitions._check_range", "selector.check_probabilities"):
         monkeypatch.setattr(f"semifine.soft_labels.{cpu_check}", lambda *_: None)
     selector = SoftLabelSelector(K, M, host_sync=False, **{"alpha": 2.0, **options, "window": 4})

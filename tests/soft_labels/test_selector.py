@@ -14,7 +14,7 @@ K, M, BATCH = 12, 30, 10
 
 
 def trained_selector(steps=15, seed=0, **options):
-    """A selector that has seen some batches, and one more batch."""
+    """Returns a selector after some batches, and the next batch."""
     selector = SoftLabelSelector(K, M, **{"window": 6, "alpha": 2.0, **options})
     stream = random_stream(steps + 1, BATCH, M, K, torch.Generator().manual_seed(seed))
     for probs, index in stream[:-1]:
@@ -24,19 +24,19 @@ def trained_selector(steps=15, seed=0, **options):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([{}, dict(OFFICIAL_CODE), {"tie": "random"}, {"map": "exponential"}]))
-def test_selected_labels_are_the_renormalized_probabilities_of_the_cluster(seed, options):
+def test_soft_labels_are_the_renormalized_probabilities_of_the_cluster(seed, options):
     selector, probs, index = trained_selector(5, seed, **{**options, "window": 6})
     soft = selector(probs, index)
-    chosen = selector.select(probs)
-    assert torch.equal(chosen.target, soft)
+    selection = selector.select(probs)
+    assert torch.equal(selection.target, soft)
     assert (soft >= 0).all()
     torch.testing.assert_close(soft.sum(dim=1), torch.ones(BATCH))
-    assert torch.equal(soft > 0, chosen.candidates)  # the support is the cluster: softmax outputs are positive
+    assert torch.equal(soft > 0, selection.candidates)  # softmax outputs are positive
     assert torch.equal(soft.argmax(dim=1), probs.argmax(dim=1))
-    assert (soft[chosen.candidates] >= probs[chosen.candidates] * (1 - 1e-6)).all()
+    assert (soft[selection.candidates] >= probs[selection.candidates] * (1 - 1e-6)).all()
     for row in range(BATCH):
-        cluster = selector.clusters(int(chosen.k[row]))
-        assert torch.equal(chosen.candidates[row], cluster == cluster[chosen.prediction[row]])
+        cluster = selector.clusters(int(selection.k[row]))
+        assert torch.equal(selection.candidates[row], cluster == cluster[selection.prediction[row]])
 
 
 def test_no_gradient_flows_through_the_soft_labels():
@@ -50,7 +50,7 @@ def test_no_gradient_flows_through_the_soft_labels():
     assert strong_logits.grad is not None
 
 
-def test_as_many_clusters_as_classes_equals_fixmatch_without_threshold():
+def test_one_class_per_cluster_equals_fixmatch_without_threshold():
     selector, probs, index = trained_selector(map="fixed", k=K)
     strong_logits = torch.randn(BATCH, K)
     soft = selector(probs, index)
@@ -58,7 +58,7 @@ def test_as_many_clusters_as_classes_equals_fixmatch_without_threshold():
     torch.testing.assert_close(cross_entropy(strong_logits, soft), cross_entropy(strong_logits, probs.argmax(dim=1)))
 
 
-def test_all_candidates_equals_plain_soft_labels():
+def test_one_cluster_gives_the_probabilities():
     selector, probs, index = trained_selector(map="fixed", k=1)
     torch.testing.assert_close(selector(probs, index), probs)
     torch.testing.assert_close(select_candidates(probs, torch.ones_like(probs, dtype=torch.bool)), probs)
@@ -67,18 +67,18 @@ def test_all_candidates_equals_plain_soft_labels():
 @pytest.mark.parametrize(
     "probs",
     [
-        torch.tensor([[2.0, -1.0] + [0.0] * (K - 2)]),  # logits that happen to sum up to 1
-        torch.full((3, K), 0.5),  # of a sigmoid
+        torch.tensor([[2.0, -1.0] + [0.0] * (K - 2)]),  # logits that sum to 1
+        torch.full((3, K), 0.5),  # sigmoid outputs
         torch.zeros(1, K),
     ],
 )
-def test_values_that_are_no_probabilities_raise_an_error(probs):
+def test_values_other_than_probabilities_raise_an_error(probs):
     selector = SoftLabelSelector(K, M)
     with pytest.raises(ValueError, match="apply softmax to the logits"):
         selector(probs, torch.arange(len(probs)))
     with pytest.raises(ValueError, match="probs must be probabilities"):
         selector.select(probs)
-    assert selector.step == 0, "nothing was observed"
+    assert selector.step == 0, "the selector must not observe the batch"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -92,7 +92,7 @@ def test_rounded_probabilities_and_nan_are_accepted(dtype, classes):
     check_probabilities(torch.empty(0, classes))
 
 
-def test_select_and_reading_the_clusters_change_no_state():
+def test_select_and_clusters_do_not_change_the_state():
     selector, probs, _ = trained_selector()
     before = copy.deepcopy(selector.state_dict())
     selector.select(probs)
@@ -108,10 +108,10 @@ def test_observe_counts_the_transitions_of_a_batch():
     first = selector.medoids.clone()
     selector.observe(index, torch.zeros(BATCH, dtype=torch.int64))
     assert selector.counts.sum() == 0
-    assert torch.equal(selector.medoids, first), "without transitions no medoid moves"
+    assert torch.equal(selector.medoids, first), "without transitions no medoid changes"
     selector.observe(index, index % 4)
     expected = torch.zeros(K, K, dtype=torch.int32)
-    expected[0, 1:4] = torch.tensor([3, 2, 2])  # of the images 0..9
+    expected[0, 1:4] = torch.tensor([3, 2, 2])  # images 0..9
     assert torch.equal(selector.counts, expected)
 
 
@@ -119,45 +119,45 @@ def test_forward_is_observe_then_select():
     whole, probs, index = trained_selector()
     parts = copy.deepcopy(whole)
     soft = whole(probs, index)
-    chosen = parts.select(probs)
-    parts.observe(index, chosen.prediction, chosen.k)
+    selection = parts.select(probs)
+    parts.observe(index, selection.prediction, selection.k)
     assert torch.equal(parts.select(probs).target, soft)
 
 
-def test_observe_without_k_refreshes_all():
+def test_observe_without_k_updates_all_clusterings():
     occurring, probs, index = trained_selector(refresh="all")
-    everything = copy.deepcopy(occurring)
+    all_k = copy.deepcopy(occurring)
     occurring.refresh = "occurring"
-    everything(probs, index)
+    all_k(probs, index)
     occurring.observe(index, probs.argmax(dim=1))
-    assert torch.equal(occurring.assignment, everything.assignment)
+    assert torch.equal(occurring.assignment, all_k.assignment)
 
 
 @pytest.mark.parametrize("options", [{}, dict(OFFICIAL_CODE), {"medoid_init": "random", "tie": "random"}], ids=str)
-def test_resume_is_bitwise(options, tmp_path):
+def test_resume_is_bit_identical(options, tmp_path):
     options = {"alpha": 2.0, **options, "window": 6}
     stream = random_stream(24, BATCH, M, K, torch.Generator().manual_seed(1))
-    straight = SoftLabelSelector(K, M, **options)
-    stopped = SoftLabelSelector(K, M, **options)
-    expected = [straight(*batch) for batch in stream]
+    uninterrupted = SoftLabelSelector(K, M, **options)
+    interrupted = SoftLabelSelector(K, M, **options)
+    expected = [uninterrupted(*batch) for batch in stream]
     for batch in stream[:11]:
-        stopped(*batch)
-    torch.save(stopped.state_dict(), tmp_path / "checkpoint.pt")
+        interrupted(*batch)
+    torch.save(interrupted.state_dict(), tmp_path / "checkpoint.pt")
     resumed = SoftLabelSelector(K, M, **options)
     resumed.load_state_dict(torch.load(tmp_path / "checkpoint.pt", weights_only=True))
     for batch, soft in zip(stream[11:], expected[11:], strict=True):
         assert torch.equal(resumed(*batch), soft)
-    for name, value in straight.state_dict().items():
+    for name, value in uninterrupted.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
-def test_the_first_step_of_round_robin_refreshes_all_and_the_next_one():
+def test_round_robin_updates_all_clusterings_in_the_first_step_and_then_one():
     selector = SoftLabelSelector(K, M, alpha=2.0, refresh="round_robin")
-    index = torch.tensor([0, 0, 1, 1, 2, 2])  # repeated, so that the first batch already counts transitions
+    index = torch.tensor([0, 0, 1, 1, 2, 2])  # repeated, so that the first batch contains transitions
     selector.observe(index, torch.tensor([0, 1, 0, 1, 2, 3]))
-    everything = SoftLabelSelector(K, M, alpha=2.0, refresh="all")
-    everything.observe(index, torch.tensor([0, 1, 0, 1, 2, 3]))
-    assert torch.equal(selector.assignment, everything.assignment)
+    all_k = SoftLabelSelector(K, M, alpha=2.0, refresh="all")
+    all_k.observe(index, torch.tensor([0, 1, 0, 1, 2, 3]))
+    assert torch.equal(selector.assignment, all_k.assignment)
     before = selector.assignment.clone()
     selector.observe(torch.arange(3), torch.tensor([5, 6, 7]))
     changed = (selector.assignment != before).any(dim=1).nonzero().flatten().tolist()
@@ -177,14 +177,14 @@ def test_double_precision_is_kept():
     assert selector(probs.double(), index).dtype == torch.float64
 
 
-def test_casting_the_module_does_not_change_the_state():
+def test_casting_the_module_does_not_change_the_soft_labels():
     selector, probs, index = trained_selector()
     cast = copy.deepcopy(selector).to(torch.bfloat16)
     assert torch.equal(cast(probs, index), selector(probs, index))
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_two_and_three_classes_work(num_classes):
+def test_two_and_three_classes(num_classes):
     selector = SoftLabelSelector(num_classes, M)
     for probs, index in random_stream(4, BATCH, M, num_classes, torch.Generator().manual_seed(0)):
         soft = selector(probs, index)
@@ -192,19 +192,19 @@ def test_two_and_three_classes_work(num_classes):
     assert selector.k_max <= num_classes
 
 
-def test_without_transitions_the_clusters_are_those_of_a_zero_matrix():
+def test_initial_clusters_equal_the_clusters_of_zero_counts():
     selector = SoftLabelSelector(K, M, alpha=2.0)
     for k in range(selector.k_min, selector.k_max + 1):
         assert selector.clusters(k).bincount().tolist() == [K - k + 1] + [1] * (k - 1)
 
 
-def test_random_ties_spread_the_classes_without_transitions():
+def test_random_ties_distribute_classes_over_clusters():
     sizes = SoftLabelSelector(200, M, tie="random").clusters(20).bincount(minlength=20)
     assert sizes.min() >= 1
-    assert sizes.max() <= 25  # 181 in the first cluster without it
+    assert sizes.max() <= 25  # 181 in the first cluster with tie="first"
 
 
-def test_state_is_small():
+def test_size_of_the_state():
     selector = SoftLabelSelector(200, 26_640)
     selector.observe(torch.arange(160), torch.zeros(160, dtype=torch.int64))
     megabytes = sum(value.numel() * value.element_size() for value in selector.state_dict().values()) / 2**20
@@ -212,7 +212,7 @@ def test_state_is_small():
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"alpha": 1.0}, "alpha must be at least"),
         (
@@ -226,12 +226,12 @@ def test_state_is_small():
         ({"map": "fixed"}, "k must be an integer"),
     ],
 )
-def test_wrong_settings_are_named(options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_settings_raise_an_error(options, message):
+    with pytest.raises(ValueError, match=message):
         SoftLabelSelector(K, M, **options)
 
 
-def test_wrong_calls_are_named():
+def test_invalid_arguments_raise_an_error():
     selector = SoftLabelSelector(K, M)
     with pytest.raises(ValueError, match=r"probs must have shape \(batch, 12\)"):
         selector(torch.ones(4, K + 1), torch.arange(4))

@@ -24,16 +24,16 @@ def track(tracker, batch):
 
 
 def sequential(stream, window):
-    """Bank and dense sum of the last ``window`` batches, one sample after the other."""
+    """Computes the bank and the dense sum of the last ``window`` batches sample by sample."""
     bank = [-1] * M
     per_batch = []
     for batch in stream:
-        counted = torch.zeros(K, K, dtype=torch.int32)
+        batch_counts = torch.zeros(K, K, dtype=torch.int32)
         for index, prediction in batch:
             if bank[index] != -1 and bank[index] != prediction:
-                counted[bank[index], prediction] += 1
+                batch_counts[bank[index], prediction] += 1
             bank[index] = prediction
-        per_batch.append(counted)
+        per_batch.append(batch_counts)
     return bank, per_batch, torch.stack(per_batch[-window:]).sum(dim=0)
 
 
@@ -41,9 +41,9 @@ def sequential(stream, window):
 @given(streams(), st.integers(1, 4))
 def test_running_sum_is_the_dense_sum_of_the_window(stream, window):
     tracker = TransitionTracker(K, M, window)
-    for upto, batch in enumerate(stream, start=1):
+    for num_batches, batch in enumerate(stream, start=1):
         track(tracker, batch)
-        bank, _, dense = sequential(stream[:upto], window)
+        bank, _, dense = sequential(stream[:num_batches], window)
         assert tracker.bank.tolist() == bank
         assert torch.equal(tracker.counts, dense.int())
         assert tracker.counts.diagonal().eq(0).all()
@@ -53,27 +53,27 @@ def test_running_sum_is_the_dense_sum_of_the_window(stream, window):
 @given(streams())
 def test_transitions_per_batch_never_exceed_the_batch(stream):
     tracker = TransitionTracker(K, M, window=3)
-    for upto, batch in enumerate(stream, start=1):
+    for num_batches, batch in enumerate(stream, start=1):
         codes = track(tracker, batch)
-        _, per_batch, _ = sequential(stream[:upto], window=3)
+        _, per_batch, _ = sequential(stream[:num_batches], window=3)
         assert int((codes >= 0).sum()) == int(per_batch[-1].sum()) <= len(batch)
 
 
-def test_first_visit_counts_nothing():
+def test_first_prediction_is_not_a_transition():
     tracker = TransitionTracker(K, M)
     track(tracker, [(d, d % K) for d in range(M)])
     assert tracker.counts.sum() == 0
     assert tracker.bank.tolist() == [d % K for d in range(M)]
 
 
-def test_same_class_counts_nothing():
+def test_unchanged_prediction_is_not_a_transition():
     tracker = TransitionTracker(K, M)
     track(tracker, [(0, 3)])
     track(tracker, [(0, 3)])
     assert tracker.counts.sum() == 0
 
 
-def test_a_change_counts_once_in_its_direction():
+def test_changed_prediction_is_one_transition():
     tracker = TransitionTracker(K, M)
     track(tracker, [(0, 3)])
     track(tracker, [(0, 1)])
@@ -81,21 +81,21 @@ def test_a_change_counts_once_in_its_direction():
     assert tracker.counts[3, 1] == 1
 
 
-def test_duplicate_index_in_one_batch_is_handled_sequentially():
+def test_repeated_index_in_a_batch_is_processed_sequentially():
     tracker = TransitionTracker(K, M)
     codes = track(tracker, [(2, 0), (2, 1), (4, 3), (2, 1), (2, 0)])
     assert codes.tolist() == [-1, 0 * K + 1, -1, -1, 1 * K + 0]
     assert tracker.bank.tolist() == [-1, -1, 0, -1, 3, -1]
 
 
-def test_the_batch_that_leaves_the_window_is_subtracted():
+def test_oldest_batch_is_subtracted():
     tracker = TransitionTracker(K, M, window=2)
     for prediction in (0, 1, 2, 3):
         track(tracker, [(0, prediction)])
     assert tracker.counts.nonzero().tolist() == [[1, 2], [2, 3]]
 
 
-def test_the_ring_grows_with_the_batch_and_keeps_its_content():
+def test_ring_widens_and_keeps_its_content():
     tracker = TransitionTracker(K, M, window=3)
     assert tracker.ring.shape == (3, 0)
     track(tracker, [(0, 0)])
@@ -124,7 +124,7 @@ def test_loading_another_window_raises_an_error():
 
 
 @pytest.mark.parametrize(
-    ("batch", "sentence"),
+    ("batch", "message"),
     [
         (([0, M], [0, 0]), rf"index must be between 0 and {M - 1}"),
         (([0, -1], [0, 0]), "index must be between"),
@@ -133,9 +133,9 @@ def test_loading_another_window_raises_an_error():
         (([], []), "non-empty"),
     ],
 )
-def test_wrong_batches_are_named(batch, sentence):
+def test_invalid_batches_raise_an_error(batch, message):
     index, prediction = (torch.tensor(part, dtype=torch.int64) for part in batch)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         TransitionTracker(K, M).update(index, prediction)
 
 
@@ -143,6 +143,6 @@ def test_wrong_batches_are_named(batch, sentence):
     ("arguments", "setting"),
     [((1, M, 5), "num_classes"), ((50_000, M, 5), "num_classes"), ((K, 0, 5), "num_samples"), ((K, M, 0), "window")],
 )
-def test_wrong_settings_are_named(arguments, setting):
+def test_invalid_settings_raise_an_error(arguments, setting):
     with pytest.raises(ValueError, match=setting):
         TransitionTracker(*arguments)

@@ -1,6 +1,6 @@
-"""The Triton kernels in Triton's interpreter on a CPU: the same clusterings as the PyTorch version.
+"""Triton kernels in the interpreter of Triton on a CPU have the same results as the PyTorch version.
 
-test_gpu.py runs them compiled. Triton chooses the interpreter at import, so the test starts another process.
+test_gpu.py runs the compiled kernels. Triton selects the interpreter at import, so the test starts another process.
 """
 
 import os
@@ -33,7 +33,7 @@ for num_classes, largest, density in [(2, 3, 1.0), (7, 1, 0.3), (12, 2, 0.6), (2
 """
 
 
-def test_interpreted_kernels_agree_with_pytorch():
+def test_interpreted_kernels_equal_pytorch():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
