@@ -108,7 +108,7 @@ def test_labeled_photos_may_be_copies_of_unlabeled_ones(
 
 def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--out", str(tmp_path / "absent"), "--resume"]) == 2
-    assert f"There is no run in {tmp_path / 'absent'}" in capsys.readouterr().err
+    assert f"There is no run to resume in {tmp_path / 'absent'}" in capsys.readouterr().err
     assert not (tmp_path / "absent").exists()
 
 

@@ -45,7 +45,7 @@ class GpuPreprocessor:
         self.image_size = image_size
         self.stored_side = stored_side
         self.group_size = 64 if _total_memory(device) >= LARGE_GPU else 32  # a group takes dozens of small kernels
-        self._device = device
+        self._device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0", like the device of tensors
         # A separate stream with high priority: copies do not wait for the kernels of the network.
         self._stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
         self._store: ImageStore | None = None
