@@ -215,7 +215,7 @@ def test_labels_join_the_labeled_images_and_the_unlabeled_ones_stay(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("path,label\nnowhere.jpg,x\n", "no unlabeled image"),
+        ("path,label\nnowhere.jpg,x\n", "not an unlabeled image"),
         ("file,class\na,b\n", "a CSV file with the columns path and label"),
     ],
 )
