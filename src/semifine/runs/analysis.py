@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,20 @@ class Interval:
     mean: float
     low: float
     high: float
+
+
+def wilson_interval(percent: float, images: int) -> Interval:
+    """Returns an accuracy in percent with its 95 % Wilson score interval.
+
+    >>> interval = wilson_interval(75.0, images=40)
+    >>> f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
+    '75.0 [59.8, 85.8]'
+    """
+    share, z2 = percent / 100, NormalDist().inv_cdf(0.975) ** 2
+    center = share + z2 / (2 * images)
+    half = (z2 * (share * (1 - share) / images + z2 / (4 * images**2))) ** 0.5
+    low, high = ((center + side * half) / (1 + z2 / images) for side in (-1, 1))
+    return Interval(percent, 100 * max(low, 0.0), 100 * min(high, 1.0))
 
 
 # --- Clusters of classes, from counts of class transitions ---

@@ -12,8 +12,8 @@ from semifine.report.figures.statistics import (
     kernel_density,
     mass_levels,
     mean_interval,
-    wilson_interval,
 )
+from semifine.runs.analysis import wilson_interval
 
 
 def points(number: int = 2000) -> tuple[np.ndarray, np.ndarray]:
@@ -70,3 +70,7 @@ def test_student_and_wilson_intervals() -> None:
     half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
     assert wilson_interval(75.0, 40).low == pytest.approx(100 * (middle - half), abs=1e-4)
     assert wilson_interval(75.0, 40).high == pytest.approx(100 * (middle + half), abs=1e-4)
+    exact = stats.binomtest(17, 17).proportion_ci(method="wilson")
+    assert wilson_interval(100.0, 17).low == pytest.approx(100 * exact.low, abs=1e-9)
+    assert wilson_interval(100.0, 17).high == pytest.approx(100)
+    assert wilson_interval(0.0, 17).low == pytest.approx(0)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semifine.report.figures.statistics import mean_interval, wilson_interval
+from semifine.report.figures.statistics import mean_interval
 from semifine.report.figures.style import DARK, FULL, add_legend, color, panels, wrap
 from semifine.report.formatting import three_digits
 from semifine.report.scores import RunGroup
 from semifine.report.style import downsample, set_y_axis
-from semifine.runs.analysis import Interval
+from semifine.runs.analysis import Interval, wilson_interval
 from semifine.runs.run import Run, Series
 
 if TYPE_CHECKING:

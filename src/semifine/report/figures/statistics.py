@@ -33,18 +33,6 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def wilson_interval(percent: float, images: int) -> Interval:
-    """Returns an accuracy in percent with its 95 % Wilson score interval.
-
-    Example:
-        >>> interval = wilson_interval(75.0, images=40)
-        >>> f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
-        '75.0 [59.8, 85.8]'
-    """
-    wilson = stats.binomtest(round(percent * images / 100), images).proportion_ci(method="wilson")
-    return Interval(percent, 100 * wilson.low, 100 * wilson.high)
-
-
 ROUNDING = 1e-6
 """Differences of entropies below this value are rounding errors."""
 
