@@ -68,6 +68,14 @@ def create_parser(verb: str = "train") -> Parser:
         "exif-burst or a column of the table",
     )
     parser.add_argument(
+        "--crops",
+        dest="data.crops",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="own photos: boxes of animals in MegaDetector's JSON, COCO JSON or a CSV table; each photo is cropped to "
+        "its most confident box",
+    )
+    parser.add_argument(
         "--preset",
         action="append",
         default=[],

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 
+from semifine.data.boxes import Box, Photo, crop_around, photo_file
 from semifine.data.catalog import ImageReader, PathColumn, SubsetReader
 
 ResultT = TypeVar("ResultT")
@@ -53,9 +54,9 @@ class DecodedImage:
 
     Args:
         pixels: `(height, width, 3)` RGB after shrinking.
-        original_height: Height before shrinking.
-        original_width: Width before shrinking.
-        digest: Hash of the content, equal for exact copies.
+        original_height: Height before shrinking; of a crop, its height in the photo.
+        original_width: Width before shrinking; of a crop, its width in the photo.
+        digest: Hash of the content and the box, equal for exact copies.
     """
 
     pixels: Pixels
@@ -71,6 +72,8 @@ class FileReader:
         paths: Paths relative to the folder.
         folders: The folders of the images.
         folder_of: `(rows,)` index of the folder of each image; by default the first folder.
+        boxes: `(rows, 4)` x, y, width and height of the box to crop each image to, as fractions of the upright image;
+            NaN for whole images. By default all images are whole.
 
     Example:
         >>> Image.new("RGB", (4, 3)).save("bird.png")
@@ -85,17 +88,25 @@ class FileReader:
         paths: Sequence[str],
         folders: Sequence[str | Path] = ("",),
         folder_of: NDArray[np.uint8] | None = None,
+        boxes: NDArray[np.float64] | None = None,
     ) -> None:
         self.paths = PathColumn(paths)
         self.folders = tuple(os.fspath(folder) for folder in folders)
         self.folder_of = np.zeros(len(self.paths), np.uint8) if folder_of is None else folder_of
+        self.boxes = boxes
 
     def file(self, row: int) -> str:
         """The image file of a row."""
         return os.path.join(self.folders[self.folder_of[row]], self.paths[row])
 
+    def box(self, row: int) -> Box | None:
+        """The box to crop the image of a row to; None for a whole image."""
+        if self.boxes is None or np.isnan(self.boxes[row, 0]):
+            return None
+        return Box(*self.boxes[row].tolist())
+
     def read(self, row: int) -> Pixels:
-        """Reads the image in full size."""
+        """Reads the image, or its crop, in full size."""
         return self.decode(row, None).pixels
 
     def decode(self, row: int, shorter_side: int | None) -> DecodedImage:
@@ -105,7 +116,7 @@ class FileReader:
             OSError: If the file is unreadable; the message names the file.
         """
         _check_regular_file(self.file(row))
-        return decode_file(self.file(row), shorter_side)
+        return decode_file(self.file(row), shorter_side, self.box(row))
 
     def fingerprint(self) -> list[str]:
         """Size and modification time of each file, or ``MISSING``."""
@@ -150,15 +161,16 @@ def try_decode_row(reader: ImageReader, row: int, shorter_side: int) -> DecodedI
         return error_reason(error)
 
 
-def decode_file(file: str, shorter_side: int | None) -> DecodedImage:
+def decode_file(file: str, shorter_side: int | None, box: Box | None = None) -> DecodedImage:
     """Decodes an image file with :func:`decode_image`; raises OSError naming the file if it is unreadable."""
-    return _decode(file, lambda data: decode_image(data, shorter_side))
+    return _decode(file, lambda data: decode_image(data, shorter_side, box))
 
 
-def try_decode_file(file: str, shorter_side: int, full_size_pixels: int = 0) -> Pixels | str:
-    """Decodes an image file with :func:`decode_pixels`, or returns the reason why it is unreadable."""
+def try_decode_file(photo: Photo, shorter_side: int, full_size_pixels: int = 0) -> Pixels | str:
+    """Decodes an image file, or a crop of it, with :func:`decode_pixels`, or returns why it is unreadable."""
+    box = None if isinstance(photo, str) else photo.box
     try:
-        return _decode(file, lambda data: decode_pixels(data, shorter_side, full_size_pixels)[0])
+        return _decode(photo_file(photo), lambda data: decode_pixels(data, shorter_side, full_size_pixels, box)[0])
     except (OSError, ValueError) as error:  # ValueError: an invalid file name, such as one with a null character
         return error_reason(error)
 
@@ -202,6 +214,16 @@ def read_size(file: str) -> tuple[int, int] | None:
     return _read_header(file, lambda image: image.size)
 
 
+def read_upright_size(file: str) -> tuple[int, int] | None:
+    """Reads the width and height of an image after its EXIF rotation; None if the file is unreadable."""
+    return _read_header(file, _unloaded_upright_size)
+
+
+def _unloaded_upright_size(image: Image.Image) -> tuple[int, int]:
+    # Before Pillow loads a TIFF, its size is upright and its orientation tag is still set.
+    return image.size if image.format == "TIFF" else _upright_size(image.size, exif_orientation(image))
+
+
 def _read_header(file: str, read: Callable[[Image.Image], ResultT]) -> ResultT | None:
     """Returns None for an unreadable file; decoding its pixels reports the reason."""
     try:
@@ -229,24 +251,31 @@ def _register_heif() -> None:
     register_heif_opener()
 
 
-def decode_image(data: bytes, shorter_side: int | None) -> DecodedImage:
+def decode_image(data: bytes, shorter_side: int | None, box: Box | None = None) -> DecodedImage:
     """Decodes the bytes of an image file.
 
     Args:
         data: The content of the file.
         shorter_side: Larger images are shrunk to this shorter side; None keeps the full size.
+        box: Crops the upright image to the square around this box before it is shrunk.
 
     Example:
         >>> file = io.BytesIO()
         >>> Image.new("L", (40, 30)).save(file, "PNG")
         >>> decode_image(file.getvalue(), shorter_side=15).pixels.shape
         (15, 20, 3)
+        >>> decode_image(file.getvalue(), None, Box(0.5, 0.5, 0.2, 0.2)).pixels.shape
+        (11, 11, 3)
     """
-    pixels, height, width = decode_pixels(data, shorter_side)
-    return DecodedImage(pixels, height, width, compute_digest(data))
+    pixels, height, width = decode_pixels(data, shorter_side, box=box)
+    # Crops of one file differ, so that neither checks nor caches confuse them.
+    content = data if box is None else data + np.array(box[:4]).tobytes()
+    return DecodedImage(pixels, height, width, compute_digest(content))
 
 
-def decode_pixels(data: bytes, shorter_side: int | None, full_size_pixels: int = 0) -> tuple[Pixels, int, int]:
+def decode_pixels(
+    data: bytes, shorter_side: int | None, full_size_pixels: int = 0, box: Box | None = None
+) -> tuple[Pixels, int, int]:
     """Decodes the bytes of an image file to upright RGB pixels.
 
     Pillow refuses decompression bombs (``DecompressionBombError``).
@@ -255,22 +284,40 @@ def decode_pixels(data: bytes, shorter_side: int | None, full_size_pixels: int =
         data: The content of the file.
         shorter_side: Larger images are shrunk to this shorter side; None keeps the full size.
         full_size_pixels: Images with at most this many pixels keep their full size if the caller can shrink them with
-            equal results, by a bicubic resize by a factor of less than six.
+            equal results, by a bicubic resize by a factor of less than six. Crops are always shrunk.
+        box: Crops the upright image to the square around this box before it is shrunk.
 
     Returns:
         The pixels (read-only), and the height and width before shrinking.
     """
     with Image.open(io.BytesIO(data)) as image:
+        if box is not None:
+            return _decode_crop(image, shorter_side, box)
         width, height = image.size
         if shorter_side is not None:
-            image.draft(None, _draft_size(image.size, shorter_side))
+            image.draft(None, _draft_size(image.size, min(image.size), shorter_side))
         rgb = to_rgb(image)
         orientation = exif_orientation(image)  # after loading, because Pillow rotates a TIFF while it loads
     if not _may_keep_full_size(rgb.size, shorter_side, full_size_pixels):
         rgb = shrink(rgb, shorter_side)
-    if orientation >= 5:
-        width, height = height, width
+    width, height = _upright_size((width, height), orientation)
     return np.asarray(apply_orientation(rgb, orientation)), height, width
+
+
+def _decode_crop(image: Image.Image, shorter_side: int | None, box: Box) -> tuple[Pixels, int, int]:
+    left, upper, right, lower = crop_around(box, _unloaded_upright_size(image))
+    width, height = right - left, lower - upper
+    if shorter_side is not None:
+        image.draft(None, _draft_size(image.size, min(width, height), shorter_side))
+    rgb = to_rgb(image)
+    upright = apply_orientation(rgb, exif_orientation(image))
+    # The size of the upright image differs from the file's if the JPEG was decoded at a fraction of its size.
+    crop = upright.crop(crop_around(box, upright.size))
+    return np.asarray(shrink(crop, shorter_side)), height, width
+
+
+def _upright_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    return (size[1], size[0]) if orientation >= 5 else size
 
 
 def _may_keep_full_size(size: tuple[int, int], shorter_side: int | None, full_size_pixels: int) -> bool:
@@ -280,9 +327,10 @@ def _may_keep_full_size(size: tuple[int, int], shorter_side: int | None, full_si
     return longer <= MAX_ASPECT * shorter and shorter < 2 * REDUCING_GAP * shorter_side
 
 
-def _draft_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
-    """Twice the final size: JPEG decodes at 1/2, 1/4 or 1/8, and the antialiased resize shrinks the rest."""
-    scale = 2 * shorter_side / min(size)
+def _draft_size(size: tuple[int, int], used: int, shorter_side: int) -> tuple[int, int]:
+    """The size to decode a JPEG at, which is possible at 1/2, 1/4 or 1/8: the part of ``used`` pixels gets twice its
+    final size, and the antialiased resize shrinks the rest."""
+    scale = 2 * shorter_side / used
     return max(1, int(size[0] * scale)), max(1, int(size[1] * scale))
 
 

@@ -2,7 +2,7 @@
 
 :func:`decode_in_processes` starts this module as a program. The program imports NumPy and Pillow but not PyTorch, so
 it starts fast, and forks into the workers. It is not forked from the calling process, so it shares no locks and no GPU
-with it, only a block of memory and a socket per worker. A worker reads JSON lists of files from the socket, writes the
+with it, only a block of memory and a socket per worker. A worker reads JSON lists of photos from the socket, writes the
 pixels to the memory, and answers with their shapes, their order and the reasons of unreadable files.
 """
 
@@ -20,12 +20,13 @@ from io import FileIO
 from itertools import chain
 from queue import SimpleQueue
 from socket import socket, socketpair
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from semifine.data.boxes import Box, Crop, Photo
 from semifine.data.decode import MAX_ASPECT, Pixels, try_decode_file
 from semifine.data.parallel import map_in_order
 from semifine.errors import UserError
@@ -92,7 +93,7 @@ def supports_processes() -> bool:
 
 
 def decode_in_processes(
-    groups: Iterable[Sequence[str]],
+    groups: Iterable[Sequence[Photo]],
     collate: Callable[[PackedImages, Reasons], ResultT],
     *,
     shorter_side: int,
@@ -103,7 +104,7 @@ def decode_in_processes(
     """Decodes groups of files as :func:`~semifine.data.decode.try_decode_file` does, and keeps their order.
 
     Args:
-        groups: Lists of at most ``group_size`` files.
+        groups: Lists of at most ``group_size`` files or crops.
         collate: Called with the readable images of a group and the reasons of the unreadable ones. It must copy the
             pixels, because their memory is reused.
         shorter_side: Larger images are shrunk to this shorter side.
@@ -119,10 +120,10 @@ def decode_in_processes(
     memory_bytes = group_size * max(full_size_pixels, MAX_ASPECT * shorter_side**2) * 3
     idle: SimpleQueue[_Worker] = SimpleQueue()
 
-    def decode(files: Sequence[str]) -> ResultT:
+    def decode(photos: Sequence[Photo]) -> ResultT:
         worker = idle.get()
         try:
-            return collate(*worker.decode(files))
+            return collate(*worker.decode(photos))
         finally:
             idle.put(worker)
 
@@ -148,9 +149,9 @@ class _Worker:
         self._socket = socket
         self._responses = socket.makefile("rb")
 
-    def decode(self, files: Sequence[str]) -> tuple[PackedImages, Reasons]:
+    def decode(self, photos: Sequence[Photo]) -> tuple[PackedImages, Reasons]:
         try:
-            self._socket.sendall(json.dumps(files).encode() + b"\n")
+            self._socket.sendall(json.dumps(photos).encode() + b"\n")
             shapes, order, reasons = json.loads(self._responses.readline())
         except (OSError, ValueError) as error:
             raise UserError(
@@ -231,10 +232,15 @@ def _serve(memory: int, connection: int, shorter_side: int, full_size_pixels: in
         open(connection, "w", encoding="utf-8", closefd=False) as responses,
     ):
         for line in requests:
-            decoded = [try_decode_file(file, shorter_side, full_size_pixels) for file in json.loads(line)]
+            decoded = [try_decode_file(_photo(sent), shorter_side, full_size_pixels) for sent in json.loads(line)]
             packed = pack_images([image for image in decoded if not isinstance(image, str)], out=pixels)
             reasons = [image if isinstance(image, str) else None for image in decoded]
             print(json.dumps([packed.shapes, packed.order, reasons]), file=responses, flush=True)
+
+
+def _photo(sent: str | list[Any]) -> Photo:
+    """The file or crop that JSON represents as text or as a list."""
+    return sent if isinstance(sent, str) else Crop(sent[0], Box(*sent[1]))
 
 
 if __name__ == "__main__":

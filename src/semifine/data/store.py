@@ -296,8 +296,8 @@ Opened = tuple[ImageIndex, torch.Tensor]
 class StoreFolder:
     """The cache folder with the decoded images of one catalog at one size.
 
-    The name of the folder is a hash of the paths, the size and the format. Changed image files are detected by their
-    fingerprints.
+    The name of the folder is a hash of the paths, the boxes of crops, the size and the format. Changed image files are
+    detected by their fingerprints.
     """
 
     def __init__(self, cache: Path, catalog: Catalog, size: int) -> None:
@@ -462,6 +462,8 @@ def _store_key(catalog: Catalog, size: int) -> str:
     digest = hashlib.blake2b(repr(header).encode(), digest_size=12)
     for path in catalog.paths:
         digest.update(path.encode() + b"\0")
+    if (boxes := getattr(reader, "boxes", None)) is not None:
+        digest.update(boxes.tobytes())
     return digest.hexdigest()
 
 

@@ -16,6 +16,7 @@ from torch.nn.functional import interpolate
 from semifine.augment.crops import center_crop, crop_and_resize
 from semifine.augment.image_batch import CHANNELS, ImageTable, create_image_batch
 from semifine.augment.settings import oversampling
+from semifine.data.boxes import Photo
 from semifine.data.decode import Pixels, shrunk_size, try_decode_file
 from semifine.data.decode_pool import PackedImages, Reasons, decode_in_processes, pack_images, supports_processes
 from semifine.data.store import ImageStore
@@ -51,19 +52,19 @@ class GpuPreprocessor:
         self._store: ImageStore | None = None
         self._table: ImageTable | None = None
 
-    def decode_file(self, file: str) -> Pixels | str:
-        """Shrinks only images that are too large to upload."""
-        return try_decode_file(file, self.stored_side, MAX_PIXELS)
+    def decode_file(self, photo: Photo) -> Pixels | str:
+        """Shrinks only crops, and images that are too large to upload."""
+        return try_decode_file(photo, self.stored_side, MAX_PIXELS)
 
-    def decode_files(self, files: Iterable[str], workers: int) -> Iterator[DecodedGroup]:
+    def decode_files(self, photos: Iterable[Photo], workers: int) -> Iterator[DecodedGroup]:
         """Decodes many files in processes, because threads would compete with the threads that feed the GPU."""
-        rest = iter(files)
+        rest = iter(photos)
         first = list(islice(rest, MIN_FILES_FOR_PROCESSES))
-        all_files = chain(first, rest)
+        all_photos = chain(first, rest)
         if len(first) < MIN_FILES_FOR_PROCESSES or not supports_processes():
-            return decode_batches(all_files, self.decode_file, self, workers)
+            return decode_batches(all_photos, self.decode_file, self, workers)
         return decode_in_processes(
-            batched(all_files, self.group_size),
+            batched(all_photos, self.group_size),
             self._upload_group,
             shorter_side=self.stored_side,
             full_size_pixels=MAX_PIXELS,

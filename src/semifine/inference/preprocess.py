@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from semifine.augment.settings import oversampling
+from semifine.data.boxes import Photo
 from semifine.data.decode import Pixels, try_decode_file
 from semifine.data.parallel import map_in_order, usable_cores
 
@@ -37,12 +38,12 @@ class Preprocessor(Protocol):
     stored_side: int
     """Larger images are first shrunk to this shorter side."""
 
-    def decode_file(self, file: str) -> Pixels | str:
-        """Returns the pixels of a file, or the reason why it cannot be read."""
+    def decode_file(self, photo: Photo) -> Pixels | str:
+        """Returns the pixels of a file or of a crop, or the reason why it cannot be read."""
         ...
 
-    def decode_files(self, files: Iterable[str], workers: int) -> Iterator[DecodedGroup]:
-        """Decodes any number of files in order."""
+    def decode_files(self, photos: Iterable[Photo], workers: int) -> Iterator[DecodedGroup]:
+        """Decodes any number of files or crops in order."""
         ...
 
     def collate(self, images: Sequence[Pixels]) -> Any:
@@ -149,11 +150,11 @@ class CpuPreprocessor:
         self.image_size = image_size
         self.stored_side = stored_side
 
-    def decode_file(self, file: str) -> Pixels | str:
-        return try_decode_file(file, self.stored_side)
+    def decode_file(self, photo: Photo) -> Pixels | str:
+        return try_decode_file(photo, self.stored_side)
 
-    def decode_files(self, files: Iterable[str], workers: int) -> Iterator[DecodedGroup]:
-        return decode_batches(files, self.decode_file, self, workers)
+    def decode_files(self, photos: Iterable[Photo], workers: int) -> Iterator[DecodedGroup]:
+        return decode_batches(photos, self.decode_file, self, workers)
 
     def collate(self, images: Sequence[Pixels]) -> Sequence[Pixels]:
         return [center_crop_array(image, self.image_size) for image in images]

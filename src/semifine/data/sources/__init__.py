@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from semifine.data.catalog import Catalog
+from semifine.data.crops import CropSettings, crop_catalog
 from semifine.errors import UserError
 from semifine.fields import build
 
@@ -91,7 +92,7 @@ def build_settings(spec: str, values: Mapping[str, Any]) -> Any:
 
 
 def load_catalog(spec: str, settings: Any = None) -> Catalog:
-    """Reads the catalog that ``spec`` names, see :func:`resolve`.
+    """Reads the catalog that ``spec`` names, see :func:`resolve`, and crops its images if the settings contain boxes.
 
     Args:
         spec: A folder, a table, ``name`` or ``name:path``.
@@ -107,7 +108,8 @@ def load_catalog(spec: str, settings: Any = None) -> Catalog:
     if not isinstance(settings, source.settings_class):
         wanted, given = source.settings_class.__qualname__, type(settings).__qualname__
         raise TypeError(f"the settings of '{name}' must be {wanted}, not {given}")
-    return source.load(root, settings)
+    catalog = source.load(root, settings)
+    return crop_catalog(catalog, settings) if isinstance(settings, CropSettings) else catalog
 
 
 def resolve(spec: str) -> tuple[str, Path | None]:

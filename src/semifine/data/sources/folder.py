@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split, case_variant_notes, normalize_class_name, readable_rows
+from semifine.data.crops import CropSettings
 from semifine.data.decode import FileReader, error_reason
 from semifine.data.image_files import (
     SkippedFiles,
@@ -44,7 +45,7 @@ or one folder per class:
 
 
 @dataclass(frozen=True)
-class Settings(SplitSettings):
+class Settings(CropSettings, SplitSettings):
     """Settings of a folder of photos."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split, case_variant_notes, normalize_class_name
+from semifine.data.crops import CropSettings
 from semifine.data.csv_table import CsvTable, backslash_hint, get_cell, read_csv
 from semifine.data.decode import FileReader
 from semifine.data.image_files import check_path, find_image_folder
@@ -34,7 +35,7 @@ GROUP = "\0group"
 
 
 @dataclass(frozen=True)
-class Settings(SplitSettings):
+class Settings(CropSettings, SplitSettings):
     """Settings of a table of images."""
 
     root: str | None = setting(
