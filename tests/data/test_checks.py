@@ -10,6 +10,7 @@ import pytest
 
 from semifine.data.catalog import Catalog, Split
 from semifine.data.checks import DataReport, inspect
+from semifine.data.selection import select_images
 from semifine.data.store import open_store
 
 from .conftest import MakeCatalog, SaveImage
@@ -27,7 +28,7 @@ def catalog(save_image: SaveImage, make_catalog: MakeCatalog) -> Catalog:
 
 
 def report(catalog: Catalog, tmp_path: Path) -> DataReport:
-    return inspect(catalog, open_store(catalog, 8, tmp_path / "cache"))
+    return inspect(select_images(catalog, open_store(catalog, 8, tmp_path / "cache")))
 
 
 def test_good_data(catalog: Catalog, tmp_path: Path) -> None:
@@ -43,17 +44,21 @@ def test_good_data(catalog: Catalog, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("train", ["l0.png", "u0.png"])
 @pytest.mark.parametrize("held_out", ["v.png", "t.png"])
-def test_an_image_for_training_and_test_is_an_error(
-    catalog: Catalog, tmp_path: Path, train: str, held_out: str
-) -> None:
+def test_copies_in_published_splits_are_warnings(catalog: Catalog, tmp_path: Path, train: str, held_out: str) -> None:
     shutil.copy(tmp_path / train, tmp_path / held_out)
-    found = report(catalog, tmp_path)
-    assert len(found.errors) == 1
-    assert f"{train} = {held_out}" in found.errors[0]
+    found = report(replace(catalog, official_splits=True), tmp_path)
+    if (train, held_out) == ("l0.png", "t.png"):  # the only labeled image of its class
+        assert found.errors == ["Class 'class 0' has no labeled image: add at least one."]
+        assert [item.path for item in found.left_out] == ["l0.png"]
+        return
+    split = {"l": "labeled", "u": "unlabeled"}[train[0]], {"v": "val", "t": "test"}[held_out[0]]
+    sentence = f"1 image is in {' and '.join(split)} of the published splits, which are kept as they are ({train} = "
+    assert found.warnings[0].startswith(sentence)
     assert found.overlaps == [[train, held_out]]
+    assert (found.errors, found.left_out) == ([], [])
 
 
-def test_the_same_path_twice_is_found(catalog: Catalog, tmp_path: Path) -> None:
+def test_the_same_path_twice_is_a_copy(catalog: Catalog, tmp_path: Path) -> None:
     twice = catalog.take(np.array([0, 1, 2, 3, 4, 5, 6, 2]))
     split = twice.split.copy()
     split[7] = T
@@ -61,9 +66,25 @@ def test_the_same_path_twice_is_found(catalog: Catalog, tmp_path: Path) -> None:
     label[7] = 0
     truth = np.where(label >= 0, label, twice.truth)
     twice = replace(twice, split=split, label=label, truth=truth)
-    assert "u0.png" in report(twice, tmp_path).errors[0]
-    (tmp_path / "u0.png").write_bytes(b"rubbish")  # its path is still the same
-    assert "u0.png" in report(twice, tmp_path).errors[0]
+    (item,) = report(twice, tmp_path).left_out
+    assert (item.path, item.split, item.copy_of) == ("u0.png", "unlabeled", "u0.png")
+
+
+def test_numbers_are_those_of_used_images(catalog: Catalog, tmp_path: Path) -> None:
+    shutil.copy(tmp_path / "t.png", tmp_path / "u0.png")
+    found = report(catalog, tmp_path)
+    assert found.splits == {"labeled": 2, "unlabeled": 2, "val": 1, "test": 1}
+    assert found.unlabeled_truth == {"known_class": 1, "other_class": 1, "unknown": 0}
+    assert (found.num_images, found.errors, found.warnings, found.overlaps) == (6, [], [], [])
+    assert found.describe_left_out() == "1 unlabeled image (copies of test images)"
+    (item,) = json.loads(json.dumps(found.as_dict()))["left_out"]
+    assert item == {
+        "path": "u0.png",
+        "split": "unlabeled",
+        "kind": "copy",
+        "reason": "copy of a test image",
+        "copy_of": "t.png",
+    }
 
 
 def test_copies_within_training_are_warnings(catalog: Catalog, tmp_path: Path) -> None:
@@ -74,25 +95,18 @@ def test_copies_within_training_are_warnings(catalog: Catalog, tmp_path: Path) -
     assert found.duplicates == [["u0.png", "u1.png"]]
 
 
-def test_copies_with_two_labels(catalog: Catalog, tmp_path: Path) -> None:
+def test_kept_copies_with_two_labels(catalog: Catalog, tmp_path: Path) -> None:
     shutil.copy(tmp_path / "l0.png", tmp_path / "l1.png")
-    assert any("different labels (l0.png = l1.png)" in warning for warning in report(catalog, tmp_path).warnings)
+    warnings = report(replace(catalog, keep_conflicting=True), tmp_path).warnings
+    assert any("different labels (l0.png = l1.png)" in warning for warning in warnings)
 
 
-def test_unreadable_images_are_listed_and_are_not_copies(catalog: Catalog, tmp_path: Path) -> None:
-    for name in ("u0.png", "t.png"):
-        (tmp_path / name).write_bytes(b"rubbish")
+def test_unreadable_images_are_listed(catalog: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "u0.png").write_bytes(b"rubbish")
     found = report(catalog, tmp_path)
-    assert [path for path, _ in found.unreadable] == ["u0.png", "t.png"]
-    assert found.errors == []
-    assert found.warnings == ["2 images cannot be read (u0.png, t.png)."]
-    assert found.height.max == 15
-
-
-def test_a_class_without_labeled_image_is_an_error(catalog: Catalog, tmp_path: Path) -> None:
-    names = ("class 0", "class 1", "rare")
-    found = report(replace(catalog, class_names=names, truth=catalog.label), tmp_path)
-    assert found.errors == ["Class 'rare' has no labeled image: add at least one."]
+    assert [path for path, _ in found.unreadable] == ["u0.png"]
+    assert (found.errors, found.warnings) == ([], [])
+    assert (found.num_images, found.height.min) == (6, 10)
 
 
 def test_imbalance_and_empty_splits(save_image: SaveImage, make_catalog: MakeCatalog, tmp_path: Path) -> None:

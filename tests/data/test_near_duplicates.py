@@ -10,6 +10,7 @@ from PIL import Image, ImageEnhance
 
 from semifine.data.catalog import Split
 from semifine.data.checks import MAX_CANDIDATES, MAX_DISTANCE, _close_pairs, find_near_duplicates, inspect
+from semifine.data.selection import select_images
 from semifine.data.store import open_store
 
 from .conftest import MakeCatalog
@@ -35,7 +36,7 @@ def test_changed_copies_across_splits_are_found(tmp_path: Path, make_catalog: Ma
     test = ["recompressed.jpg", "smaller.png", "brighter.png", "mirrored.png", "gray.png"]
     catalog = make_catalog([*train, *test], split=[Split.LABELED] * len(train) + [Split.TEST] * len(test))
     store = open_store(catalog, 64, tmp_path / "cache")
-    report = inspect(catalog, store, near_duplicates=True)
+    report = inspect(select_images(catalog, store), near_duplicates=True)
     found = {("3.png", "recompressed.jpg"), ("4.png", "smaller.png"), ("5.png", "brighter.png")}
     assert set(report.near_duplicates) == found
     assert any("3 validation or test images look the same" in warning for warning in report.warnings)

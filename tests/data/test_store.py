@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import logging
 import multiprocessing
 import os
 import threading
@@ -24,7 +23,6 @@ from semifine.data.store import (
     ImageStore,
     StoreFolder,
     default_cache_dir,
-    drop_unreadable,
     open_store,
     unreadable_images,
 )
@@ -309,8 +307,7 @@ def test_images_in_memory_need_no_cache(tmp_path: Path) -> None:
     assert [tuple(store.image(row).shape) for row in range(3)] == [(4, 4, 3), (4, 4, 3), (4, 5, 3)]
     assert store.image(2).unique().tolist() == [2]
     assert unreadable_images(catalog, store) == [("d", "not drawn")]
-    smaller, part = drop_unreadable(catalog, store)
-    assert len(smaller) == len(part) == 3
+    smaller = catalog.take(np.arange(3))
     assert len(open_store(smaller, 4, tmp_path / "cache")) == 3  # a subset is also in memory
     assert not (tmp_path / "cache").exists()
 
@@ -326,45 +323,18 @@ def broken(save_image: SaveImage, make_catalog: MakeCatalog, tmp_path: Path) -> 
     return make_catalog(paths, label=[0, -1, -1, 1, 1, 0], split=split)
 
 
-def test_unreadable_unlabeled_images_are_dropped(
-    broken: Catalog, cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
+def test_selected_rows_share_the_pixels(broken: Catalog, cache: Path) -> None:
     store = open_store(broken, 8, cache)
-    catalog, part = drop_unreadable(broken, store)
-    assert list(catalog.paths) == ["l0.png", "u1.png", "l1.png", "l2.png", "t.png"]
-    assert catalog.split.tolist() == [0, 1, 0, 0, 3]
-    for row in range(5):
-        original = list(broken.paths).index(catalog.paths[row])
+    assert store.reasons.keys() == {1}
+    kept = np.flatnonzero(store.readable)
+    part = store.take(kept)
+    assert len(part) == 5
+    for row, original in enumerate(kept.tolist()):
         assert torch.equal(part.image(row), store.image(original))
     assert part.readable.all()
     assert not part.reasons
     assert part.pixels is store.pixels
-    assert "u0.png" in caplog.text
     assert "taken from" in open_store(broken, 8, cache).note  # broken files do not invalidate the cache
-
-
-@pytest.mark.parametrize("name", ["l1.png", "t.png"])
-def test_unreadable_labeled_and_test_images_raise(broken: Catalog, cache: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"rubbish")
-    store = open_store(broken, 8, cache)
-    with pytest.raises(UserError, match=rf"{name}.*skip_unreadable"):
-        drop_unreadable(broken, store)
-    catalog, part = drop_unreadable(broken, store, skip_unreadable=True)
-    assert len(catalog) == len(part) == 4
-    assert name not in list(catalog.paths)
-
-
-def test_a_class_must_keep_an_image(broken: Catalog, cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "l0.png").write_bytes(b"rubbish")
-    store = open_store(broken, 8, cache)
-    with pytest.raises(UserError, match="class 'class 0'"):
-        drop_unreadable(broken, store, skip_unreadable=True)
-
-
-def test_readable_images_are_all_kept(catalog: Catalog, cache: Path) -> None:
-    store = open_store(catalog, 8, cache)
-    assert drop_unreadable(catalog, store) == (catalog, store)
 
 
 def test_size_must_be_positive(catalog: Catalog, cache: Path) -> None:

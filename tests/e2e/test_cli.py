@@ -207,12 +207,14 @@ def test_errors_are_one_sentence_with_exit_code_2(
     assert len(error.strip().splitlines()) == 1
 
 
-def test_test_image_in_the_training_set_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_test_image_in_the_training_set_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos = make_photos(tmp_path / "photos")
     leaked = next((photos / "test").rglob("*.jpg"))
     (photos / "unlabeled" / "leaked.jpg").write_bytes(leaked.read_bytes())
-    assert main(["prepare", str(photos), "--cache", str(tmp_path / "cache"), "--image-size", "32"]) == 2
-    assert "leaked.jpg" in capsys.readouterr().err
+    assert main(["prepare", str(photos), "--cache", str(tmp_path / "cache"), "--image-size", "32"]) == 0
+    printed = capsys.readouterr().out
+    assert f"left out: unlabeled/leaked.jpg: copy of a test image (= {leaked.relative_to(photos)})" in printed
+    assert "note: training leaves out 1 unlabeled image (copies of test images)" in printed
 
 
 def test_misspelled_backbone_is_refused_before_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,27 +224,43 @@ def test_misspelled_backbone_is_refused_before_decoding(tmp_path: Path, capsys: 
     assert not cache.exists()
 
 
-def test_unreadable_images_are_skipped_or_stop_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_images_are_left_out_unless_they_are_the_majority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     photos = make_photos(tmp_path / "photos")
     common = [str(photos), "--cache", str(tmp_path / "cache"), "--image-size", "32", "--device", "cpu"]
     (photos / "unlabeled" / "broken.jpg").write_bytes(b"not an image")
     assert main(["prepare", *common]) == 0
     assert "broken.jpg" in capsys.readouterr().out
     (photos / "labeled" / "Mésange bleue" / "torn.jpg").write_bytes(b"not an image")
+    assert main(["prepare", *common]) == 0
+    printed = capsys.readouterr().out
+    assert "torn.jpg" in printed
+    assert "note: training leaves out 1 unlabeled image and 1 val image (unreadable)" in printed
+    for file in (photos / "test").rglob("test [123].jpg"):
+        file.write_bytes(b"not an image")
     assert main(["prepare", *common]) == 2
-    assert "torn.jpg" in capsys.readouterr().err
-    assert main(["prepare", *common, "--skip-unreadable"]) == 0
+    printed, error = capsys.readouterr()
+    assert all(f"left out: {file.relative_to(photos)}: " in printed for file in (photos / "test").rglob("test 1.jpg"))
+    assert "6 of 8 test images of photos cannot be read (test/" in error
+    assert len(error.strip().splitlines()[-1:]) == 1
 
 
 def test_written_folder_is_complete_or_absent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos, out = make_photos(tmp_path / "photos"), tmp_path / "out"
     (photos / "unlabeled" / "broken.jpg").write_bytes(b"not an image")
     (photos / "labeled" / "Mésange bleue" / "torn.jpg").write_bytes(b"no image either")
+    torn = list((photos / "labeled" / "Red-tailed hawk ").iterdir())
+    contents = [file.read_bytes() for file in torn]
+    for file in torn:
+        file.write_bytes(b"no image either")
     writing = ["prepare", str(photos), "--write-folder", str(out)]
     assert main(writing) == 2
-    assert "torn.jpg" in capsys.readouterr().err
+    assert "5 of 9 labeled images of photos cannot be read (labeled/" in capsys.readouterr().err
     assert not out.exists()
-    assert main([*writing, "--skip-unreadable"]) == 0
+    for file, content in zip(torn, contents, strict=True):
+        file.write_bytes(content)
+    assert main(writing) == 0
     said = capsys.readouterr().out
     assert "left out unlabeled/broken.jpg" in said
     assert "32 images of photos written" in said

@@ -103,7 +103,8 @@ def test_labeled_photos_may_be_copies_of_unlabeled_ones(
     for file in (photos / "labeled").rglob("*.png"):
         shutil.copy(file, photos / "unlabeled" / f"copy {file.name}")
     assert main(["prepare", str(photos), "--cache", str(tmp_path / "cache")]) == 0
-    assert "unlabeled copies of held-out images are left out: 16" in capsys.readouterr().err
+    printed = capsys.readouterr().out
+    assert "16 unlabeled images (copies of val images)" in printed
 
 
 def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,14 @@ def add_conditions(parser: argparse.ArgumentParser) -> None:
             help="for your own photos, see 'semifine train --help'",
         )
     parser.add_argument(
+        "--keep-conflicting",
+        dest="data.keep_conflicting",
+        action="store_const",
+        const="true",
+        default=argparse.SUPPRESS,
+        help="for your own photos, see 'semifine train --help'",
+    )
+    parser.add_argument(
         "--profile",
         metavar="NAME",
         help=f"network and image size: one of {', '.join(profile_names())} (default: depends on the data set)",
@@ -109,6 +117,38 @@ def check_settings(jobs: Sequence[Job]) -> None:
         resolve([job.stage.settings])
 
 
+def check_data(jobs: Sequence[Job]) -> None:
+    """Decodes and checks the data of all unfinished runs once, so that the runs take the images from the cache.
+
+    Raises:
+        UserError: If the data cannot be used, before any run has started.
+    """
+    # Slow, and --help does not need them.
+    from semifine.config import resolve
+    from semifine.data.dataset import Dataset
+    from semifine.experiments.scheduler import State, mark_finished
+    from semifine.training.progress import Display
+
+    mark_finished(jobs)
+    display, checked = Display(), set()
+    for job in jobs:
+        settings = resolve([job.stage.settings])
+        images = settings.data, settings.data_settings, settings.train.stored_side
+        if job.state is State.DONE or images in checked:
+            continue
+        checked.add(images)
+        dataset = Dataset.open(settings.data, settings.data_settings)
+        if getattr(dataset.catalog.reader, "in_memory", False):
+            continue  # drawn images are always valid, and each run draws them again
+        with display.bar("decoding images", len(dataset.catalog)):
+            dataset.open_store(
+                settings.train.stored_side,
+                cache_dir=settings.train.cache,
+                progress=lambda done, _: display.advance(done),
+                log=display.log,
+            )
+
+
 def run(arguments: Sequence[str]) -> int:
     options = parse_options(_create_parser(), arguments)
 
@@ -119,6 +159,7 @@ def run(arguments: Sequence[str]) -> int:
     name, stages = _plan(options)
     jobs = [Job(stage, options.out.absolute()) for stage in stages]
     check_settings(jobs)
+    check_data(jobs)
     printed: set[str] = set()
 
     def print_changes() -> None:

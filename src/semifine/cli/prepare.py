@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     options, settings, dataset = parse_settings(parser, arguments)
     if options.write_folder:
-        return _write_folder(dataset.catalog, options.write_folder, settings.train.skip_unreadable)
+        return _write_folder(dataset.catalog, options.write_folder)
 
     # Slow imports, after the options have been checked
     from rich.console import Console
@@ -48,7 +48,6 @@ def run(arguments: Sequence[str]) -> int:
         report = dataset.inspect(
             settings.train.stored_side,
             cache_dir=settings.train.cache,
-            skip_unreadable=settings.train.skip_unreadable,
             progress=lambda done, _: display.advance(done),
             log=display.log,
         )
@@ -61,10 +60,10 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool) -> int:
+def _write_folder(catalog: Catalog, folder: Path) -> int:
     from semifine.data.sources.folder import write_folder  # only for this option
 
-    unreadable = write_folder(catalog, folder, skip_unreadable=skip_unreadable)
+    unreadable = write_folder(catalog, folder)
     for note in catalog.notes:
         print(f"note: {note}")
     for path, reason in unreadable:
@@ -87,11 +86,15 @@ def _print_report(report: DataReport, console: Console) -> None:
     console.print(table, markup=False)
     if len(report.classes) > MAX_CLASSES:
         console.print(f"and {len(report.classes) - MAX_CLASSES} more classes; --json shows all", highlight=False)
-    for path, reason in report.unreadable:
-        console.print(f"unreadable: {path}: {reason}", markup=False, highlight=False, soft_wrap=True)
-    for group in report.duplicates:
+    for item in report.left_out:
+        equal = f" (= {item.copy_of})" if item.copy_of else ""
+        console.print(f"left out: {item.path}: {item.reason}{equal}", markup=False, highlight=False, soft_wrap=True)
+    for group in (*report.overlaps, *report.duplicates):
         console.print(f"exact copies: {', '.join(group)}", markup=False, highlight=False, soft_wrap=True)
     for pair in report.near_duplicates[:MAX_PAIRS]:
         console.print(f"near-duplicates: {', '.join(pair)}", markup=False, highlight=False, soft_wrap=True)
+    if left_out := report.describe_left_out():
+        text = f"note: training leaves out {left_out}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     for text in report.warnings:
         console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.experiment import add_conditions, check_settings, create_conditions, parse_options, runtime_options
+from semifine.cli.experiment import (
+    add_conditions,
+    check_data,
+    check_settings,
+    create_conditions,
+    parse_options,
+    runtime_options,
+)
 from semifine.cli.main import Parser
 from semifine.errors import Interrupted, UserError
 
@@ -52,6 +59,7 @@ def run(arguments: Sequence[str]) -> int:
         if options.show:
             mark_finished(jobs)
         else:
+            check_data(jobs)
             with GridProgress(jobs, cells, Console(stderr=True)) as progress:
                 at_once = options.jobs or _runs_at_once(conditions.profile, options.device)
                 run_jobs(jobs, at_once, runtime_options(options), progress.update, progress.log)

@@ -76,6 +76,13 @@ def create_parser(verb: str = "train") -> Parser:
         "its most confident box",
     )
     parser.add_argument(
+        "--keep-conflicting",
+        dest="data.keep_conflicting",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="own photos: train on copies of a photo that are labeled as different classes (default: leave them out)",
+    )
+    parser.add_argument(
         "--preset",
         action="append",
         default=[],

@@ -123,9 +123,6 @@ class TrainSettings(AugmentOptions):
         "evaluation if that costs little",
         may_change=True,
     )
-    skip_unreadable: bool = setting(
-        False, "leave out unreadable labeled, validation and test images instead of stopping", may_change=True
-    )
     cache: str | None = setting(
         None,
         "folder of decoded images; default: $SEMIFINE_CACHE or ~/.cache/semifine",
@@ -203,8 +200,7 @@ def seed_for(purpose: str, settings: TrainSettings, part: str = "") -> int:
 def may_change_on_resume(key: str) -> bool:
     """Whether a run may be resumed with another value of this setting.
 
-    Such settings say where a run computes and what it writes. ``skip_unreadable`` and ``on_nonfinite`` change results
-    only for broken images and losses.
+    Such settings say where a run computes and what it writes. ``on_nonfinite`` changes results only for broken losses.
 
     Example:
         >>> may_change_on_resume("log_every"), may_change_on_resume("lr"), may_change_on_resume("method.alpha")

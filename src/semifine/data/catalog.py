@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from semifine.data.left_out import LeftOut
 from semifine.errors import UserError, first_few
 
 StringArray: TypeAlias = np.ndarray[Any, Any]
@@ -112,6 +113,10 @@ class Catalog:
         class_groups: The group of each class, such as its genus; for analysis only.
         root: The folder that paths are relative to.
         notes: Remarks for the user on how the splits were made.
+        left_out: Classes and images that the source has left out already.
+        held_out: Whether the val rows were held out from the labeled images.
+        official_splits: Whether the splits are published, so that they are kept as they are.
+        keep_conflicting: Whether to train on copies of an image that are labeled as different classes.
 
     Raises:
         AssertionError: If the columns contradict each other, for example if an unlabeled image has a label.
@@ -135,6 +140,10 @@ class Catalog:
     class_groups: tuple[str, ...] | None = None
     root: Path | None = None
     notes: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    held_out: bool = False
+    official_splits: bool = False
+    keep_conflicting: bool = False
 
     def __post_init__(self) -> None:
         for name, column in (
@@ -190,6 +199,36 @@ class Catalog:
             split=self.split[rows],
             truth=self.truth[rows],
             reader=SubsetReader(self.reader, rows),
+        )
+
+    def without(self, left_out: Iterable[LeftOut]) -> Catalog:
+        """Removes images and classes. Unlabeled images of a removed class stay, as images of another class."""
+        items = list(left_out)
+        classes = {item.path for item in items if item.kind == "class"}
+        images = {(item.path, item.split) for item in items if item.kind != "class"}
+        split_names = [split.name.lower() for split in Split]
+        if images:
+            keys = zip(self.paths, self.split.tolist(), strict=True)
+            kept = [row for row, (path, split) in enumerate(keys) if (path, split_names[split]) not in images]
+            return self.take(np.array(kept, np.int64)).without_classes(classes)
+        return self.without_classes(classes)
+
+    def without_classes(self, names: Collection[str]) -> Catalog:
+        """Removes classes with their labeled, val and test images, and renumbers the others."""
+        removed = np.array([name in names for name in self.class_names], np.bool_)
+        if not removed.any():
+            return self
+        kept = self.take(np.flatnonzero(~np.append(removed, False)[self.label]))
+        # Removed classes become classes outside the label set, whose ids do not change.
+        new_id = np.append(np.argsort(np.argsort(removed, kind="stable"), kind="stable"), UNKNOWN)
+        is_known = kept.truth < self.num_classes
+        groups = self.class_groups
+        return replace(
+            kept,
+            class_names=tuple(name for name in self.class_names if name not in names),
+            class_groups=groups and tuple(group for group, gone in zip(groups, removed, strict=True) if not gone),
+            label=new_id[kept.label],
+            truth=np.where(is_known, new_id[np.where(is_known, kept.truth, UNKNOWN)], kept.truth),
         )
 
     def with_truth_revealed(self) -> Catalog:
@@ -264,36 +303,25 @@ class SubsetReader:
         return [fingerprints[row] for row in self.rows]
 
 
-def readable_rows(catalog: Catalog, reasons: Mapping[int, str], skip_unreadable: bool) -> NDArray[np.int64]:
-    """Selects the rows without unreadable images.
-
-    Unreadable unlabeled images are always left out. Leaving out others would change what is learned or measured, so it
-    requires ``skip_unreadable``.
+def unreadable_errors(catalog: Catalog, reasons: Mapping[int, str]) -> list[str]:
+    """Describes unreadable images that make a data set unusable.
 
     Args:
         catalog: All images.
         reasons: Why an image is unreadable, by row.
-        skip_unreadable: Leave out unreadable labeled, validation and test images too.
 
     Returns:
-        `(kept rows,)` row numbers.
-
-    Raises:
-        UserError: If a labeled, validation or test image is unreadable and ``skip_unreadable`` is not set, or if no
-            readable labeled image of a class remains.
+        One sentence per split of which more than half of the images are unreadable. In published splits, one unreadable
+        labeled, validation or test image suffices, because results would not be comparable without it.
     """
-    unreadable = np.array(sorted(reasons), np.int64)
-    needed = unreadable[catalog.split[unreadable] != Split.UNLABELED]
-    if len(needed) and not skip_unreadable:
-        row = int(needed[0])
-        more = f" (and {len(needed) - 1} more)" if len(needed) > 1 else ""
-        raise UserError(
-            f"The {Split(catalog.split[row]).name.lower()} image {catalog.paths[row]}{more} cannot be read "
-            f"({reasons[row]}): replace it, or set skip_unreadable to leave it out."
-        )
-    kept = np.delete(np.arange(len(catalog)), unreadable)
-    labeled = catalog.label[kept][catalog.split[kept] == Split.LABELED]
-    empty = np.flatnonzero(np.bincount(labeled, minlength=catalog.num_classes) == 0)
-    if len(unreadable) and len(empty):
-        raise UserError(f"All labeled images of class '{catalog.class_names[empty[0]]}' are unreadable: replace them.")
-    return kept
+    split = np.where(catalog.held_out & (catalog.split == Split.VAL), np.uint8(Split.LABELED), catalog.split)
+    errors = []
+    for part in Split:
+        rows = [row for row in sorted(reasons) if split[row] == part]
+        total = int((split == part).sum())
+        if 2 * len(rows) > total or (rows and catalog.official_splits and part != Split.UNLABELED):
+            errors.append(
+                f"{len(rows)} of {total} {part.name.lower()} images of {catalog.name} cannot be read "
+                f"({catalog.paths[rows[0]]}: {reasons[rows[0]]}): restore them."
+            )
+    return errors

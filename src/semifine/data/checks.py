@@ -1,4 +1,4 @@
-"""Checks of a data set before training: class counts, duplicates, leaks between splits, unreadable images."""
+"""Checks of a data set before training: class counts, images that are left out, duplicates, leaks between splits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.decode import compute_digest
-from semifine.data.store import HASH_SIDE, Hashes, ImageStore, unreadable_images
+from semifine.data.left_out import LeftOut, describe_left_out
+from semifine.data.selection import Selection, find_exact_copies
+from semifine.data.store import HASH_SIDE, Hashes, ImageStore
 
 MIN_IMBALANCE = 10
 """A warning is shown if a class has this many times the labeled images of another."""
@@ -40,7 +41,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class DataReport:
-    """Findings of the checks. ``errors`` make results meaningless, ``warnings`` should be looked at."""
+    """Findings of the checks. ``errors`` make results meaningless, ``warnings`` should be looked at.
+
+    All numbers are those of the images that are used, without ``left_out``.
+    """
 
     name: str
     num_images: int
@@ -55,44 +59,53 @@ class DataReport:
     """Height of the original images."""
     width: Spread
     """Width of the original images."""
-    unreadable: list[tuple[str, str]] = field(default_factory=list)
-    """Path and reason."""
+    left_out: list[LeftOut] = field(default_factory=list)
+    """Images and classes that are not used."""
     duplicates: list[list[str]] = field(default_factory=list)
     """Groups of exact copies within the training images, or within the validation and test images."""
     overlaps: list[list[str]] = field(default_factory=list)
-    """Groups of exact copies that contain both training images and validation or test images."""
+    """Groups of exact copies that contain both training images and validation or test images of published splits."""
     near_duplicates: list[tuple[str, str]] = field(default_factory=list)
     """Pairs of a training image and a validation or test image that look the same."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def unreadable(self) -> list[tuple[str, str]]:
+        """Path and reason of the unreadable images."""
+        return [(item.path, item.reason) for item in self.left_out if item.kind == "unreadable"]
+
+    def describe_left_out(self) -> str:
+        """Number of images and classes that are left out, by reason; "" if there are none."""
+        return describe_left_out(self.left_out)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return asdict(self)
 
 
-def inspect(catalog: Catalog, store: ImageStore, *, near_duplicates: bool = False) -> DataReport:
-    """Checks labels, sizes and contents of all images.
+def inspect(selection: Selection, *, near_duplicates: bool = False) -> DataReport:
+    """Checks labels, sizes and contents of the images that are used.
 
     Args:
-        catalog: The images and their labels.
-        store: The decoded images.
+        selection: The images that are used, and the others.
         near_duplicates: Also find near-duplicates, which takes about a second per 100,000 images.
 
     Example:
+        >>> from semifine.data.selection import select_images
         >>> from semifine.data.sources import load_catalog
         >>> from semifine.data.store import open_store
         >>> catalog = load_catalog("synthetic")
-        >>> inspect(catalog, open_store(catalog, size=32)).labeled_per_class
+        >>> inspect(select_images(catalog, open_store(catalog, size=32))).labeled_per_class
         Spread(min=5, median=5.0, max=5)
     """
+    catalog, store = selection.catalog, selection.store
     similar = find_near_duplicates(catalog, store) if near_duplicates else []
     counts = _class_counts(catalog)
-    copies = _exact_copies(catalog, store)
+    copies = find_exact_copies(store)
     overlaps = [rows for rows in copies if _is_overlap(catalog.split[rows])]
     duplicates = [rows for rows in copies if not _is_overlap(catalog.split[rows])]
-    unreadable = unreadable_images(catalog, store)
-    sizes = store.original_size[store.readable]
+    sizes = store.original_size
     return DataReport(
         name=catalog.name,
         num_images=len(catalog),
@@ -105,18 +118,18 @@ def inspect(catalog: Catalog, store: ImageStore, *, near_duplicates: bool = Fals
         unlabeled_truth=_truth_counts(catalog),
         height=Spread.of(sizes[:, 0]),
         width=Spread.of(sizes[:, 1]),
-        unreadable=unreadable,
+        left_out=list(selection.left_out),
         duplicates=[[catalog.paths[row] for row in rows] for rows in duplicates],
         overlaps=[[catalog.paths[row] for row in rows] for rows in overlaps],
         near_duplicates=[(catalog.paths[train], catalog.paths[test]) for train, test, _ in similar],
-        errors=[*_missing_classes(catalog, counts), *_overlap_errors(catalog, overlaps)],
+        errors=list(selection.errors),
         warnings=[
             *_empty_splits(catalog),
             *_imbalance(catalog, counts[Split.LABELED]),
+            *_overlap_warnings(catalog, overlaps),
             *_duplicate_warnings(catalog, duplicates),
             *_label_conflicts(catalog, copies),
             *_near_duplicate_warning(catalog, similar),
-            *_unreadable_warning(unreadable),
         ],
     )
 
@@ -138,20 +151,6 @@ def _truth_counts(catalog: Catalog) -> dict[str, int]:
     }
 
 
-def _exact_copies(catalog: Catalog, store: ImageStore) -> list[list[int]]:
-    """Groups of rows with equal content; unreadable images are compared by path."""
-    keys = store.digest.copy()
-    for row in np.flatnonzero(~store.readable).tolist():
-        keys[row] = np.frombuffer(compute_digest(b"path" + catalog.paths[row].encode()), np.uint8)
-    _, group, size = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    group = group.reshape(-1)
-    repeated = np.flatnonzero(size[group] > 1)
-    groups: dict[int, list[int]] = {}
-    for row in repeated.tolist():
-        groups.setdefault(int(group[row]), []).append(row)
-    return list(groups.values())
-
-
 def _is_overlap(splits: NDArray[np.uint8]) -> bool:
     """Whether copies are both in the training images and in the validation or test images."""
     present = {Split(split) for split in splits}
@@ -167,10 +166,10 @@ def _by_splits(catalog: Catalog, groups: list[list[int]]) -> dict[str, list[list
     return by_splits
 
 
-def _overlap_errors(catalog: Catalog, overlaps: list[list[int]]) -> list[str]:
+def _overlap_warnings(catalog: Catalog, overlaps: list[list[int]]) -> list[str]:
     return [
-        f"{len(groups)} image{'s are' if len(groups) > 1 else ' is'} both in {splits}, so the measured accuracy "
-        f"would be too high: remove the copies from one ({_show_paths(catalog, groups)})."
+        f"{len(groups)} image{'s are' if len(groups) > 1 else ' is'} in {splits} of the published splits, which are "
+        f"kept as they are ({_show_paths(catalog, groups)})."
         for splits, groups in _by_splits(catalog, overlaps).items()
     ]
 
@@ -206,13 +205,6 @@ def _show_paths(catalog: Catalog, groups: list[list[int]]) -> str:
     return "; ".join(pairs) + ("; …" if len(groups) > _SHOWN else "")
 
 
-def _missing_classes(catalog: Catalog, counts: dict[Split, NDArray[np.int64]]) -> list[str]:
-    return [
-        f"Class '{catalog.class_names[class_id]}' has no labeled image: add at least one."
-        for class_id in np.flatnonzero(counts[Split.LABELED] == 0)
-    ]
-
-
 def _empty_splits(catalog: Catalog) -> list[str]:
     consequences = {
         Split.UNLABELED: "training uses the labeled images only",
@@ -233,13 +225,6 @@ def _imbalance(catalog: Catalog, labeled: NDArray[np.int64]) -> list[str]:
         f"Class '{catalog.class_names[most]}' has {labeled[most]} labeled images, "
         f"class '{catalog.class_names[fewest]}' only {labeled[fewest]}."
     ]
-
-
-def _unreadable_warning(unreadable: list[tuple[str, str]]) -> list[str]:
-    if not unreadable:
-        return []
-    names = ", ".join(path for path, _ in unreadable[:_SHOWN]) + (", …" if len(unreadable) > _SHOWN else "")
-    return [f"{len(unreadable)} image{'s' if len(unreadable) > 1 else ''} cannot be read ({names})."]
 
 
 # Near-duplicates

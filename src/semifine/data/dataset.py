@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from semifine.data import sources
 from semifine.data.catalog import Catalog
 from semifine.data.checks import DataReport, inspect
 from semifine.data.extra_labels import ExtraLabels, add_labels, with_catalog_paths
-from semifine.data.store import ImageStore, Progress, drop_unreadable, open_store, unreadable_images
+from semifine.data.selection import select_images
+from semifine.data.store import ImageStore, Progress, open_store
 from semifine.errors import UserError
 
 Log = Callable[[str], object]
@@ -45,15 +47,12 @@ class Dataset:
     """Findings of the checks; set by ``open_store``."""
     labels: ExtraLabels | None
     """Labels that ``open_store`` added to the catalog."""
-    unreadable: list[tuple[str, str]]
-    """Path and reason of the images that ``open_store`` left out."""
 
     def __init__(self, read: Callable[[], Catalog]) -> None:
         self._read = read
         self._store: ImageStore | None = None
         self.report = None
         self.labels = None
-        self.unreadable = []
 
     @classmethod
     def open(cls, source: str, settings: Any = None) -> Dataset:
@@ -88,6 +87,11 @@ class Dataset:
         return self.catalog.notes
 
     @property
+    def unreadable(self) -> list[tuple[str, str]]:
+        """Path and reason of the unreadable images, which ``open_store`` leaves out."""
+        return self.report.unreadable if self.report else []
+
+    @property
     def is_decoded(self) -> bool:
         """Whether ``open_store`` has been called."""
         return self._store is not None
@@ -103,42 +107,41 @@ class Dataset:
         shorter_side: int,
         *,
         cache_dir: Path | str | None = None,
-        skip_unreadable: bool = False,
         labels: ExtraLabels | None = None,
         near_duplicates: bool = False,
         progress: Progress | None = None,
         log: Log = _no_log,
     ) -> ImageStore:
-        """Decodes the images, runs the checks, removes unreadable images and adds labels.
+        """Decodes the images, leaves out those that cannot be used, runs the checks and adds labels.
 
-        A second call returns the same store.
+        :func:`~semifine.data.selection.select_images` decides which images are left out. A second call returns the same
+        store.
 
         Args:
             shorter_side: Larger images are shrunk to this shorter side.
             cache_dir: Folder of the cache; None uses ``$SEMIFINE_CACHE`` or ``~/.cache/semifine``.
-            skip_unreadable: Leave out unreadable labeled, validation and test images too, instead of raising.
             labels: Labels for unlabeled images. Each becomes a labeled copy of its image.
             near_duplicates: Also find validation and test images that look like training images.
             progress: Called with the number of decoded images and the number of all images.
-            log: Receives one line per note, for example about decoding or unreadable images.
+            log: Receives one line per note, for example about decoding or images that are left out.
 
         Raises:
-            UserError: If a labeled, validation or test image is unreadable, or the checks find an error.
+            UserError: If the data set cannot be used, for example because most of its images are unreadable.
         """
         if self._store is not None:
             return self._store
-        catalog, store = self.catalog, self._decode(shorter_side, cache_dir, progress, log)
-        self.unreadable = unreadable_images(catalog, store)
-        catalog, store = drop_unreadable(catalog, store, skip_unreadable)
-        for path, reason in self.unreadable:
-            log(f"left out {path}: {reason}")
-        self.report = inspect(catalog, store, near_duplicates=near_duplicates)
+        every_image = self.catalog
+        selection = select_images(every_image, self._decode(shorter_side, cache_dir, progress, log))
+        catalog, store = selection.catalog, selection.store
+        self.report = inspect(selection, near_duplicates=near_duplicates)
         if self.report.errors:
             raise UserError(f"{self.report.errors[0]} 'semifine prepare' shows all problems of the data.")
+        if left_out := self.report.describe_left_out():
+            log(f"left out: {left_out}; data.json and the report list them")
         for warning in self.report.warnings:
             log(f"note: {warning}")
         if labels:
-            self.labels = with_catalog_paths(catalog, labels)
+            self.labels = _labels_of_used(with_catalog_paths(every_image, labels), self.report, log)
             catalog, store, note = add_labels(catalog, store, self.labels)
             log(note)
         self.catalog, self._store = catalog, store
@@ -149,19 +152,12 @@ class Dataset:
         shorter_side: int,
         *,
         cache_dir: Path | str | None = None,
-        skip_unreadable: bool = False,
         progress: Progress | None = None,
         log: Log = _no_log,
     ) -> DataReport:
-        """Decodes the images and runs all checks, including unreadable images and near-duplicates.
-
-        Raises:
-            UserError: If a labeled, validation or test image is unreadable and ``skip_unreadable`` is not set.
-        """
+        """Decodes the images and returns the report of the checks, with near-duplicates and with errors."""
         store = self._decode(shorter_side, cache_dir, progress, log)
-        report = inspect(self.catalog, store, near_duplicates=True)
-        drop_unreadable(self.catalog, store, skip_unreadable)
-        return report
+        return inspect(select_images(self.catalog, store), near_duplicates=True)
 
     def _decode(
         self, shorter_side: int, cache_dir: Path | str | None, progress: Progress | None, log: Log
@@ -170,3 +166,12 @@ class Dataset:
         for note in (store.note, *self.catalog.notes):
             log(note)
         return store
+
+
+def _labels_of_used(labels: ExtraLabels, report: DataReport, log: Log) -> ExtraLabels:
+    """Removes the labels of unlabeled images that are left out."""
+    left_out = {item.path for item in report.left_out if item.split == "unlabeled"}
+    pairs = [(path, name) for path, name in labels.pairs if path not in left_out]
+    if len(pairs) < len(labels.pairs):
+        log(f"labels from {labels.file} for images that are left out: {len(labels.pairs) - len(pairs)}, not used")
+    return replace(labels, pairs=pairs)

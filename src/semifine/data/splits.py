@@ -46,6 +46,9 @@ class SplitSettings:
     )
     burst_seconds: float = setting(60.0, "exif-burst: largest gap between the photos of a group", low=0)
     seed: int = setting(0, "seed for the choice of labels and held-out images", low=0)
+    keep_conflicting: bool = setting(
+        False, "train on copies of a photo that are labeled as different classes, instead of leaving them out"
+    )
 
 
 GroupKeys = Callable[[str], tuple[Sequence[Hashable | None], str]]
@@ -63,14 +66,15 @@ def make_splits(catalog: Catalog, settings: SplitSettings, group_keys: GroupKeys
         group_keys: The groups of values of ``group_by`` that depend on the source, such as ``FOLDER``.
 
     Returns:
-        The catalog with new splits and with notes on them. Unlabeled images of groups with held-out images, and
-        unlabeled copies of held-out images, are removed.
+        The catalog with new splits and with notes on them. Unlabeled images of groups with held-out images are
+        removed. Unlabeled copies are left out later, see :func:`~semifine.data.selection.select_images`.
     """
     grouping = _group_images(catalog, settings, group_keys)
     random = np.random.default_rng(settings.seed)
     if settings.labels_per_class is not None:
         catalog = hide_labels(catalog, settings.labels_per_class, random)
-    catalog = replace(catalog, notes=(*catalog.notes, *grouping.notes))
+    notes = (*catalog.notes, *grouping.notes)
+    catalog = replace(catalog, notes=notes, keep_conflicting=settings.keep_conflicting)
     if settings.val_share == 0 or (catalog.split == Split.VAL).any():
         return catalog
     targets = validation_counts(catalog, settings.val_share)
@@ -81,7 +85,9 @@ def make_splits(catalog: Catalog, settings: SplitSettings, group_keys: GroupKeys
     split = hold_out_validation(catalog.label, catalog.split, groups, targets, random)
     if not (split == Split.VAL).any():
         return _without_validation(catalog, "no group of images is small enough for --data.val_share")
-    return _remove_leaks(replace(catalog, split=split), grouping.groups, groups)
+    note = f"validation: {(split == Split.VAL).sum()} labeled images are held out (--data.val_share)"
+    catalog = replace(catalog, split=split, held_out=True, notes=(*catalog.notes, note))
+    return catalog if settings.group_by is None else _remove_leaks(catalog, groups)
 
 
 def _group_images(catalog: Catalog, settings: SplitSettings, group_keys: GroupKeys) -> Grouping:
@@ -99,17 +105,13 @@ def _without_validation(catalog: Catalog, reason: str) -> Catalog:
     return replace(catalog, notes=(*catalog.notes, note))
 
 
-def _remove_leaks(catalog: Catalog, groups: Groups, groups_with_copies: Groups) -> Catalog:
-    """Removes unlabeled images that share a group with a held-out image or are a copy of one."""
-    held_out, unlabeled = catalog.split == Split.VAL, catalog.split == Split.UNLABELED
-    leaking = np.isin(groups_with_copies, groups_with_copies[held_out]) & unlabeled
-    in_group = np.isin(groups, groups[held_out]) & unlabeled
-    notes = [f"validation: {held_out.sum()} labeled images are held out (--data.val_share)"]
-    if in_group.any():
-        notes.append(f"{in_group.sum()} unlabeled images of the same groups as held-out ones are left out")
-    if (leaking & ~in_group).any():
-        notes.append(f"unlabeled copies of held-out images are left out: {(leaking & ~in_group).sum()}")
-    return replace(catalog, notes=(*catalog.notes, *notes)).take(np.flatnonzero(~leaking))
+def _remove_leaks(catalog: Catalog, groups: Groups) -> Catalog:
+    """Removes unlabeled images that share a group with a held-out image."""
+    leaking = np.isin(groups, groups[catalog.split == Split.VAL]) & (catalog.split == Split.UNLABELED)
+    if not leaking.any():
+        return catalog
+    note = f"{leaking.sum()} unlabeled images of the same groups as held-out ones are left out"
+    return replace(catalog, notes=(*catalog.notes, note)).take(np.flatnonzero(~leaking))
 
 
 def _merge_copies(catalog: Catalog, groups: Groups) -> Groups:

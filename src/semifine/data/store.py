@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data.catalog import Catalog, SubsetReader, readable_rows
+from semifine.data.catalog import Catalog, SubsetReader
 from semifine.data.decode import DIGEST_BYTES, MISSING, DecodedImage, Pixels, compute_digest, try_decode_row
 from semifine.data.parallel import map_in_order, usable_cores
 from semifine.errors import UserError
@@ -169,20 +169,11 @@ def open_store(
 
 def unreadable_images(catalog: Catalog, store: ImageStore) -> list[tuple[str, str]]:
     """Path and reason of each unreadable image."""
-    return [(catalog.paths[row], reason) for row, reason in _unreadable_reasons(store).items()]
+    return [(catalog.paths[row], reason) for row, reason in unreadable_reasons(store).items()]
 
 
-def drop_unreadable(catalog: Catalog, store: ImageStore, skip_unreadable: bool = False) -> tuple[Catalog, ImageStore]:
-    """Removes the unreadable images from catalog and store, see :func:`~semifine.data.catalog.readable_rows`."""
-    if store.readable.all():
-        return catalog, store
-    kept = readable_rows(catalog, _unreadable_reasons(store), skip_unreadable)
-    for path, reason in unreadable_images(catalog, store):
-        _log.info("left out %s: %s", path, reason)
-    return catalog.take(kept), store.take(kept)
-
-
-def _unreadable_reasons(store: ImageStore) -> dict[int, str]:
+def unreadable_reasons(store: ImageStore) -> dict[int, str]:
+    """Why images are unreadable, by row."""
     return {row: store.reasons.get(row, "unreadable") for row in np.flatnonzero(~store.readable).tolist()}
 
 

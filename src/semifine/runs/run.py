@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 
 from semifine.config import TrainSettings, read_train_settings
 from semifine.data.catalog import Catalog
+from semifine.data.left_out import LeftOut
 from semifine.data.sources import build_settings, load_catalog
 from semifine.errors import UserError
 from semifine.files import damage_as_user_error, read_json
@@ -286,10 +287,19 @@ class Run:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The images and labels of the run's data set, read again from its source.
+        """The images and labels that the run used, read again from their source.
 
-        Unreadable images are listed, too. Raises ``UserError`` if the data set has other classes now.
+        Raises ``UserError`` if the data set has other classes now.
         """
+        with damage_as_user_error(self.folder.data):
+            left_out = [LeftOut(**item) for item in self.data_report.get("left_out", ())]
+        catalog = self._full_catalog.without(left_out)
+        self.folder.check_classes(catalog.class_names)
+        return catalog
+
+    @cached_property
+    def _full_catalog(self) -> Catalog:
+        """The catalog of the data set, with the images that the run left out."""
         data = self.settings.get("data")
         if not isinstance(data, Mapping) or "source" not in data:
             raise UserError("The settings of the run do not name its data.")
@@ -299,9 +309,7 @@ class Run:
             settings = build_settings(source, values)
         except UserError as error:
             raise UserError(f"{self.folder.settings}: {error}") from error
-        catalog = load_catalog(source, settings)
-        self.folder.check_classes(catalog.class_names)
-        return catalog
+        return load_catalog(source, settings)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -311,13 +319,12 @@ class Run:
         from semifine.data.extra_labels import read_frozen_labels
 
         settings = self.train_settings
-        dataset = Dataset(lambda: self.catalog)
+        _ = self.catalog  # raises for other classes, before images are decoded
+        dataset = Dataset(lambda: self._full_catalog)
         dataset.open_store(
-            settings.stored_side,
-            cache_dir=settings.cache,
-            skip_unreadable=settings.skip_unreadable,
-            labels=read_frozen_labels(self.folder.labels),
+            settings.stored_side, cache_dir=settings.cache, labels=read_frozen_labels(self.folder.labels)
         )
+        self.folder.check_classes(dataset.catalog.class_names)
         return dataset
 
     @property

@@ -193,7 +193,6 @@ def _decode_images(
         dataset.open_store(
             settings.train.stored_side,
             cache_dir=settings.train.cache,
-            skip_unreadable=settings.train.skip_unreadable,
             labels=labels,
             near_duplicates=near_duplicates,
             progress=lambda done, _: display.advance(done),

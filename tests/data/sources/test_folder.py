@@ -9,6 +9,8 @@ import pytest
 from PIL import Image
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
+from semifine.data.left_out import LeftOut, describe_left_out
+from semifine.data.selection import select_images
 from semifine.data.sources.folder import Settings, load
 from semifine.data.store import open_store, unreadable_images
 from semifine.errors import UserError
@@ -180,10 +182,37 @@ def test_files_of_other_formats_are_counted(tmp_path: Path) -> None:
     notes = load(tmp_path, Settings()).notes
     assert "2 files are skipped, because the suffix is not of a supported image format: .nef 2" in notes
     touch(tmp_path, "labeled/c/3.NEF")
-    with pytest.raises(
-        UserError, match=r"labeled/c contains no image in a supported format, only other files \(\.nef 1\): add one"
-    ):
-        load(tmp_path, Settings())
+    catalog = load(tmp_path, Settings())
+    assert catalog.class_names == ("a", "b")
+    reason = "labeled/c contains no image in a supported format, only other files (.nef 1)"
+    assert catalog.left_out == (LeftOut("c", "labeled", "class", reason),)
+
+
+@pytest.mark.parametrize("inside", ["", "labeled/"])
+def test_empty_class_folders_are_left_out(tmp_path: Path, inside: str) -> None:
+    touch(tmp_path, *(f"{inside}{name}/{number}.jpg" for name in "bd" for number in range(3)), "test/c/1.jpg")
+    touch(tmp_path, "test/d/2.jpg", "val/a/3.jpg", "unlabeled/c/4.jpg")
+    for name in "ac":
+        (tmp_path / inside / name).mkdir()
+    catalog = load(tmp_path, Settings())
+    assert catalog.class_names == ("b", "d")
+    assert rows(catalog, Split.TEST) == {"test/d/2.jpg": 1}
+    assert rows(catalog, Split.UNLABELED) == {"unlabeled/c/4.jpg": UNKNOWN}
+    assert [(item.path, item.split, item.kind, item.reason) for item in catalog.left_out] == [
+        ("a", "labeled", "class", f"{inside}a contains no image"),
+        ("c", "labeled", "class", f"{inside}c contains no image"),
+        ("val/a/3.jpg", "val", "no_class", "class 'a' has no labeled image"),
+        ("test/c/1.jpg", "test", "no_class", "class 'c' has no labeled image"),
+    ]
+
+
+def test_a_class_in_two_folders_needs_one_image(tmp_path: Path) -> None:
+    """A file system can contain one name in two Unicode forms."""
+    composed, decomposed = (unicodedata.normalize(form, "fée") for form in ("NFC", "NFD"))
+    touch(tmp_path, f"labeled/{decomposed}/1.jpg", "labeled/b/1.jpg")
+    (tmp_path / "labeled" / composed).mkdir(exist_ok=True)
+    catalog = load(tmp_path, Settings())
+    assert (catalog.class_names, catalog.left_out) == (("b", "fée"), ())
 
 
 def test_one_folder_per_class_with_some_labels(tmp_path: Path) -> None:
@@ -298,12 +327,16 @@ def test_unlabeled_copies_of_held_out_photos_are_left_out(tmp_path: Path, save_i
         folder = tmp_path / "labeled" / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(unlabeled[number], folder)
-    catalog = load(tmp_path, Settings())
-    names = {split: {Path(path).name for path in rows(catalog, split)} for split in Split}
+    every_photo = load(tmp_path, Settings())
+    selection = select_images(every_photo, open_store(every_photo, 8, tmp_path / "cache"))
+    names = {split: {Path(path).name for path in rows(selection.catalog, split)} for split in Split}
     assert len(names[Split.VAL]) == 4
     assert names[Split.VAL].isdisjoint(names[Split.LABELED] | names[Split.UNLABELED])
-    assert len(names[Split.UNLABELED]) == 26
-    assert catalog.notes[1] == "unlabeled copies of held-out images are left out: 4"
+    assert len(names[Split.UNLABELED]) == 10
+    assert describe_left_out(selection.left_out) in (
+        "4 unlabeled images (copies of val images), 16 unlabeled images (copies of labeled images)",
+        "16 unlabeled images (copies of labeled images), 4 unlabeled images (copies of val images)",
+    )
     for copied in unlabeled:
         copied.unlink()
     assert names[Split.VAL] == {Path(path).name for path in rows(load(tmp_path, Settings()), Split.VAL)}

@@ -57,24 +57,29 @@ def test_unreadable_unlabeled_images_are_left_out(broken: Catalog, tmp_path: Pat
     ]
 
 
-@pytest.mark.parametrize("was_there", [False, True])
-def test_an_unreadable_labeled_image_leaves_nothing_behind_unless_it_is_skipped(
-    broken: Catalog, tmp_path: Path, was_there: bool
-) -> None:
+def test_unreadable_labeled_images_are_left_out(broken: Catalog, tmp_path: Path) -> None:
     (tmp_path / "1.png").write_bytes(b"rubbish")
+    assert [path for path, _ in write_folder(broken, tmp_path / "out")] == ["1.png", "5.png"]
+    assert len(files_in(tmp_path / "out")) == 4
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+@pytest.mark.parametrize(
+    ("unreadable", "message"),
+    [
+        ([2, 3], "All labeled images of class 'class 1' are unreadable"),
+        ([0, 1, 2], r"3 of 4 labeled images of test cannot be read \(0\.png"),
+        ([4], r"2 of 2 unlabeled images of test cannot be read \(4\.png"),
+    ],
+)
+def test_nothing_is_written_if_too_many_images_are_unreadable(
+    broken: Catalog, tmp_path: Path, was_there: bool, unreadable: list[int], message: str
+) -> None:
+    for number in unreadable:
+        (tmp_path / f"{number}.png").write_bytes(b"rubbish")
     out = tmp_path / "out"
     if was_there:
         out.mkdir()
-    with pytest.raises(UserError, match=r"labeled image 1\.png cannot be read.*skip_unreadable"):
+    with pytest.raises(UserError, match=message):
         write_folder(broken, out)
     assert list(out.iterdir()) == [] if was_there else not out.exists()
-    assert [path for path, _ in write_folder(broken, out, skip_unreadable=True)] == ["1.png", "5.png"]
-    assert len(files_in(out)) == 4
-
-
-def test_a_class_without_readable_images_is_named(broken: Catalog, tmp_path: Path) -> None:
-    for number in (2, 3):
-        (tmp_path / f"{number}.png").write_bytes(b"rubbish")
-    with pytest.raises(UserError, match="All labeled images of class 'class 1' are unreadable"):
-        write_folder(broken, tmp_path / "out", skip_unreadable=True)
-    assert not (tmp_path / "out").exists()

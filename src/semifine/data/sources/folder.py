@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from semifine.data.catalog import UNKNOWN, Catalog, Split, case_variant_notes, normalize_class_name, readable_rows
+from semifine.data.catalog import (
+    UNKNOWN,
+    Catalog,
+    Split,
+    case_variant_notes,
+    normalize_class_name,
+    unreadable_errors,
+)
 from semifine.data.crops import CropSettings
 from semifine.data.decode import FileReader, error_reason
 from semifine.data.image_files import (
@@ -21,6 +28,7 @@ from semifine.data.image_files import (
     list_folder,
     skipped_notes,
 )
+from semifine.data.left_out import LeftOut
 from semifine.data.sources import Source
 from semifine.data.splits import BURST, FOLDER, SplitSettings, make_splits
 from semifine.errors import UserError, first_few
@@ -50,20 +58,27 @@ class Settings(CropSettings, SplitSettings):
 
 
 def load(root: Path, settings: Settings) -> Catalog:
-    """Reads the catalog of a folder. Class ids follow the sorted names of the folders with labeled images."""
+    """Reads the catalog of a folder. Class ids follow the sorted names of the folders with labeled images.
+
+    Empty class folders are left out, together with the val and test images of these classes.
+    """
     folder_of = _split_folders(root)
     labeled = folder_of.get(Split.LABELED, ".")
-    class_names = _class_names(root, labeled)
+    all_names = _class_names(root, labeled)
     skipped: SkippedFiles = Counter()
-    rows = _class_rows(root, labeled, class_names, Split.LABELED, skipped)
+    rows = _class_rows(root, labeled, all_names, Split.LABELED, skipped)
+    class_names, left_out = _leave_out_empty_classes(root, labeled, all_names, {name for _, name, _ in rows})
     if (unlabeled := folder_of.get(Split.UNLABELED)) is not None:
-        rows += [(path, UNKNOWN, Split.UNLABELED) for path in find_images(root, unlabeled, skipped=skipped)]
+        rows += [(path, "", Split.UNLABELED) for path in find_images(root, unlabeled, skipped=skipped)]
     for split in (Split.VAL, Split.TEST):
         if (name := folder_of.get(split)) is not None:
-            rows += _class_rows(root, name, class_names, split, skipped)
+            rows += _class_rows(root, name, all_names, split, skipped)
 
+    class_ids = {"": UNKNOWN} | {name: class_id for class_id, name in enumerate(class_names)}
+    left_out += [_without_class(path, name, split) for path, name, split in rows if name not in class_ids]
+    rows = [row for row in rows if row[1] in class_ids]
     paths = [path for path, _, _ in rows]
-    label = np.array([label for _, label, _ in rows], np.int64)
+    label = np.array([class_ids[name] for _, name, _ in rows], np.int64)
     catalog = Catalog(
         name=root.name,
         class_names=class_names,
@@ -78,6 +93,7 @@ def load(root: Path, settings: Settings) -> Catalog:
             *skipped_notes(skipped),
             *case_variant_notes(class_names),
         ),
+        left_out=tuple(left_out),
     )
     return make_splits(catalog, settings, lambda group_by: _group_keys(paths, group_by))
 
@@ -140,35 +156,55 @@ def _class_folders(root: Path, inside: str) -> list[str]:
 
 def _class_rows(
     root: Path, inside: str, class_names: tuple[str, ...], split: Split, skipped: SkippedFiles
-) -> list[tuple[str, int, Split]]:
-    """Path, label and split of the images in ``inside/<class>/``; other files are added to ``skipped``."""
+) -> list[tuple[str, str, Split]]:
+    """Path, class and split of the images in ``inside/<class>/``; other files are added to ``skipped``."""
     stray = list_folder(root / inside).images
     if stray:
         raise UserError(f"{root / inside / stray[0]} is not in a class folder: move it into the folder of its class.")
-    class_ids = {name: class_id for class_id, name in enumerate(class_names)}
     rows = []
     for folder in _class_folders(root, inside):
-        class_id = class_ids.get(normalize_class_name(folder))
-        if class_id is None:
+        name = normalize_class_name(folder)
+        if name not in class_names:
             raise UserError(
                 f"{root / inside / folder} is a class without labeled images: "
                 f"add some in labeled/{folder}, or remove the folder."
             )
-        others: SkippedFiles = Counter()
-        images = find_images(root, folder if inside == "." else f"{inside}/{folder}", skipped=others)
-        if not images and split == Split.LABELED:
-            found = f" in a supported format, only other files ({describe_skipped(others)})" if others else ""
-            raise UserError(f"{root / inside / folder} contains no image{found}: add one, or remove the folder.")
-        rows += [(path, class_id, split) for path in images]
-        skipped.update(others)
+        rows += [(path, name, split) for path in find_images(root, _join(inside, folder), skipped=skipped)]
     return rows
+
+
+def _join(inside: str, folder: str) -> str:
+    return folder if inside == "." else f"{inside}/{folder}"
+
+
+def _leave_out_empty_classes(
+    root: Path, inside: str, names: tuple[str, ...], with_images: set[str]
+) -> tuple[tuple[str, ...], list[LeftOut]]:
+    """The classes with labeled images, and the others with the reason."""
+    left_out: dict[str, LeftOut] = {}
+    for folder in _class_folders(root, inside):
+        name = normalize_class_name(folder)
+        if name not in with_images:
+            others: SkippedFiles = Counter()
+            find_images(root, _join(inside, folder), skipped=others)
+            only = f" in a supported format, only other files ({describe_skipped(others)})" if others else ""
+            left_out[name] = LeftOut(name, "labeled", "class", f"{_join(inside, folder)} contains no image{only}")
+    if len(names) - len(left_out) < 2:
+        raise UserError(
+            f"{root} needs labeled images of at least two classes ({next(iter(left_out.values())).reason}): add some."
+        )
+    return tuple(name for name in names if name in with_images), list(left_out.values())
+
+
+def _without_class(path: str, name: str, split: Split) -> LeftOut:
+    return LeftOut(path, split.name.lower(), "no_class", f"class '{name}' has no labeled image")
 
 
 PARTIAL = ".partial"
 """Folder for incomplete data; it is hidden, so that ``load`` ignores it."""
 
 
-def write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool = False) -> list[tuple[str, str]]:
+def write_folder(catalog: Catalog, folder: Path) -> list[tuple[str, str]]:
     """Writes all images as PNG files in the layout that ``load`` reads; hidden classes are not written.
 
     If it fails, the folder stays as it was.
@@ -176,13 +212,13 @@ def write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool = False) 
     Args:
         catalog: The images.
         folder: A new or empty folder.
-        skip_unreadable: Leave out unreadable labeled, validation and test images too, instead of raising.
 
     Returns:
         Path and reason of the unreadable images that were left out.
 
     Raises:
-        UserError: If the folder is not empty, a class name is no valid folder name, or an image is unreadable.
+        UserError: If the folder is not empty, a class name is no valid folder name, or so many images are unreadable
+            that the folder could not be read again.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already; choose another folder.")
@@ -193,7 +229,7 @@ def write_folder(catalog: Catalog, folder: Path, skip_unreadable: bool = False) 
     partial.mkdir(parents=True)
     try:
         reasons = _write_images(catalog, partial)
-        readable_rows(catalog, reasons, skip_unreadable)
+        _check_readable(catalog, reasons)
         for part in list(partial.iterdir()):
             part.rename(folder / part.name)
         partial.rmdir()
@@ -219,6 +255,19 @@ def _write_images(catalog: Catalog, folder: Path) -> dict[int, str]:
         target.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(target / f"{row:06d}.png")
     return reasons
+
+
+def _check_readable(catalog: Catalog, reasons: dict[int, str]) -> None:
+    is_written = np.ones(len(catalog), np.bool_)
+    is_written[list(reasons)] = False
+    written = np.bincount(catalog.label[(catalog.split == Split.LABELED) & is_written], minlength=catalog.num_classes)
+    errors = unreadable_errors(catalog, reasons)
+    errors += [
+        f"All labeled images of class '{catalog.class_names[class_id]}' are unreadable: replace them."
+        for class_id in np.flatnonzero(written == 0)
+    ]
+    if errors:
+        raise UserError(errors[0])
 
 
 SOURCE = Source(

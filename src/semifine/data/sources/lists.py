@@ -271,6 +271,7 @@ def to_catalog(name: str, listed: Listed, root: Path, settings: Settings) -> Cat
         reader=FileReader(paths, folders, np.repeat(np.arange(len(parts), dtype=np.uint8), sizes)),
         class_groups=listed.class_groups,
         root=root,
+        official_splits=True,
     )
 
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from semifine.data.left_out import LeftOut, describe_left_out
 from semifine.report.formatting import count, join_words
 from semifine.report.names import data_labels, group_by_data
 from semifine.report.section import ReportData, Section
 from semifine.runs.run import Run
 
 MAX_FILES = 10
+MAX_LEFT_OUT = 100
 SPLIT_NAMES = {"val": "validation"}
 
 TEMPLATE = """
@@ -24,6 +26,14 @@ TEMPLATE = """
 <div class="note" role="note"><ul>{% for problem in data.problems %}<li>{{ problem }}</li>{% endfor %}</ul></div>
 {% else %}
 <p class="small">No problems found: all images are readable, and no image is in both training and test set.</p>
+{% endif %}
+{% if data.left_out %}
+<details><summary>Left out</summary><ul class="plain-list">
+{% for line in data.left_out %}
+<li>{{ line }}</li>
+{% endfor %}
+{% if data.more_left_out %}<li>and {{ data.more_left_out }} more; data.json lists all</li>{% endif %}
+</ul></details>
 {% endif %}
 {% if data.copies %}
 <details><summary>Exact copies</summary><ul class="plain-list">
@@ -48,6 +58,9 @@ class DataView:
     name: str
     counts: str
     problems: list[str]
+    left_out: list[str]
+    """One line per image or class that is left out."""
+    more_left_out: int
     copies: list[str]
     """One line per group of exact copies."""
     more_copies: int
@@ -82,9 +95,16 @@ def _view(run: Run, name: str) -> DataView:
         counts += f"; {count(truth['other_class'], 'unlabeled image')} of other classes"
     copies = [" = ".join(map(str, group)) for group in report.get("duplicates") or []]
     problems = [*map(str, report.get("errors") or []), *map(str, report.get("warnings") or [])]
-    unreadable = [str(path) for path in run.result.get("unreadable") or []]
-    if unreadable:
-        files = ", ".join(unreadable[:MAX_FILES]) + (", …" if len(unreadable) > MAX_FILES else "")
-        verb = "was" if len(unreadable) == 1 else "were"
-        problems.append(f"{count(len(unreadable), 'image')} could not be read and {verb} left out: {files}.")
-    return DataView(name, counts, problems, copies[:MAX_FILES], max(0, len(copies) - MAX_FILES))
+    items = [LeftOut(**item) for item in report.get("left_out") or []]
+    if items:
+        problems.insert(0, f"Left out: {describe_left_out(items)}.")
+    left_out = [f"{item.path}: {item.reason}" + (f" = {item.copy_of}" if item.copy_of else "") for item in items]
+    return DataView(
+        name,
+        counts,
+        problems,
+        left_out[:MAX_LEFT_OUT],
+        max(0, len(left_out) - MAX_LEFT_OUT),
+        copies[:MAX_FILES],
+        max(0, len(copies) - MAX_FILES),
+    )
