@@ -84,8 +84,9 @@ def command_line() -> str:
     sections = [
         "# Command line\n\n"
         "```\nsemifine COMMAND [OPTIONS]\n```\n\n"
-        "`semifine COMMAND --help` prints the options of a command. Messages and progress go to standard error. With\n"
-        "`--json`, standard output is exactly one JSON object.\n\n"
+        "`semifine COMMAND --help` prints the options of a command. For `train` and `prepare` it prints the most\n"
+        "important ones, and `--help-all` prints all. Messages and progress go to standard error. With `--json`,\n"
+        "standard output is exactly one JSON object.\n\n"
         "| exit code | meaning |\n|---|---|\n"
         "| 0 | success |\n"
         "| 1 | `reproduce`: some runs failed; the table names them with their reasons |\n"

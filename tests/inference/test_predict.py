@@ -19,9 +19,9 @@ from semifine.data.catalog import Split
 from semifine.errors import UserError
 from semifine.inference.model import TrainedModel
 from semifine.inference.pipeline import find_files
-from semifine.inference.predict import predict_to_table, printable
+from semifine.inference.predict import predict_to_table
 from semifine.inference.prediction import PredictOptions
-from semifine.inference.tables import Record
+from semifine.inference.tables import Record, printable
 from tests.inference.prediction_jobs import predict, read_csv
 
 OPTIONS = PredictOptions()

@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from semifine.cli.hints import check_options, unknown_command
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.version import __version__
 
@@ -37,8 +38,46 @@ VERBS = {
 }
 
 
+class _HelpAll(argparse._HelpAction):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> NoReturn:
+        assert isinstance(parser, Parser)
+        parser.short_help = {}
+        parser.print_help()
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
-    """An ``ArgumentParser`` that raises ``UserError`` instead of exiting."""
+    """An ``ArgumentParser`` that raises ``UserError`` with a hint instead of exiting."""
+
+    short_help: Mapping[str, Sequence[str]] = {}
+    """Options and positional arguments that ``--help`` shows, by group; all if empty."""
+
+    def set_short_help(self, groups: Mapping[str, Sequence[str]]) -> None:
+        """Limits ``--help`` to a few options, and adds ``--help-all``, which shows all.
+
+        Args:
+            groups: Names of options and positional arguments, by the title of their group.
+        """
+        self.short_help = groups
+        self.add_argument("--help-all", action=_HelpAll, help="show all settings and exit")
+
+    def format_help(self) -> str:
+        if not self.short_help:
+            return super().format_help()
+        arguments = {action.dest: action for action in self._get_positional_actions()} | self._option_string_actions
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for title, names in self.short_help.items():
+            formatter.start_section(title)
+            formatter.add_arguments([arguments[name] for name in names])
+            formatter.end_section()
+        formatter.add_text(f"'{self.prog} --help-all' shows all settings.")
+        return formatter.format_help()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        check_options(self, args)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         sentence = message[0].upper() + message[1:]
@@ -107,7 +146,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     verb = arguments[0]
     if verb not in VERBS:
-        raise UserError(f"Unknown command '{verb}'. Valid commands: {', '.join(VERBS)}.")
+        raise unknown_command(verb, list(VERBS))
     module = import_module(f"semifine.cli.{verb}")
     return int(module.run(arguments[1:]) or 0)
 

@@ -147,7 +147,9 @@ def _report_finished(given: argparse.Namespace) -> int:
 
 
 def _print_lines(model: Model, files: Iterable[str], options: PredictOptions, given: argparse.Namespace) -> int:
-    from semifine.inference.predict import predict_files, printable  # slow to import
+    # Slow to import: 'semifine --help' does not need them.
+    from semifine.inference.predict import predict_files
+    from semifine.inference.tables import printable
 
     num_readable = 0
     for file, result in predict_files(model, files, options, given.batch_size, given.workers):

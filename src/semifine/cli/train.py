@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import json
 import shlex
 from collections.abc import Sequence
@@ -33,6 +32,20 @@ DATA_HELP = (
     "a folder with labeled/<class>/ and unlabeled/ or with one folder per class, a CSV or TSV file with the columns "
     f"path and label, or a known source: {describe_sources()} (default: synthetic)"
 )
+
+SHORT_HELP = {
+    "train": {
+        "data": ("data", "--labels-per-class", "--labels"),
+        "training": ("--method", "--backbone", "--image-size", "--iterations", "--preset"),
+        "run": ("--out", "--resume", "--device"),
+    },
+    "prepare": {
+        "data": ("data", "--labels-per-class", "--group-by", "--labels", "--crops"),
+        "images": ("--image-size", "--cache"),
+        "output": ("--write-folder", "--json"),
+    },
+}
+"""Options that ``--help`` shows."""
 
 
 def create_parser(verb: str = "train") -> Parser:
@@ -93,6 +106,7 @@ def create_parser(verb: str = "train") -> Parser:
         "--config", type=Path, metavar="FILE", help="settings in a YAML file, such as the settings.yaml of a run"
     )
     add_settings(parser)
+    parser.set_short_help(SHORT_HELP[verb])
     return parser
 
 
@@ -124,7 +138,6 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
     Options override ``--config``, which overrides ``--preset``, which overrides the settings of a resumed run.
     """
     dotted, rest = split_dotted(arguments)
-    _check_options(parser, rest)
     options = parser.parse_args(rest)
     known = type_hints(TrainSettings)
     overrides = {name: value for name, value in vars(options).items() if name in known or name.startswith("data.")}
@@ -173,17 +186,6 @@ def split_dotted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             value = queue.pop(0)
         dotted[key.replace("-", "_")] = value
     return dotted, rest
-
-
-def _check_options(parser: Parser, arguments: Sequence[str]) -> None:
-    """Raises for unknown options. argparse would report the value of a misspelled option instead."""
-    known = list(parser._option_string_actions)
-    for argument in arguments:
-        name = argument.partition("=")[0]
-        if name.startswith("--") and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise UserError(f"Unknown option '{name}'.{hint} '{parser.prog} --help' lists all options.")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -30,7 +30,8 @@ from semifine.inference.calibration import (
     calibrate,
     candidates,
 )
-from semifine.inference.evaluate import Evaluator, accuracy, create_preprocessor
+from semifine.inference.evaluate import Evaluator, create_preprocessor
+from semifine.inference.evaluate_files import evaluate
 from semifine.inference.gpu import GpuNetwork
 from semifine.inference.network import DivergedError, ImageClassifier, InferenceNetwork, check_finite, check_network
 from semifine.inference.pipeline import BATCH_SIZE, ImageInput, decode_inputs, run_inference
@@ -164,18 +165,14 @@ class TrainedModel:
             check_finite(output.logits.cpu().numpy(), self.run.folder.path)
             yield Output(output.logits.cpu(), output.features.cpu())
 
-    def evaluate(self, split: str = "test") -> dict[str, Any]:
-        """Returns top-1 and top-5 accuracy in percent on a split of the data set of the run.
+    def evaluate(self, split_or_path: str | Path = "test") -> dict[str, Any]:
+        """Returns accuracies with 95 % intervals, calibration error and conformal coverage, in percent.
 
         Args:
-            split: ``"test"`` or ``"val"``.
+            split_or_path: ``"test"`` or ``"val"`` for images of the data set of the run. Else the path of labeled
+                photos: a folder with one folder per class, or a table with the columns ``path`` and ``label``.
         """
-        catalog = self.run.dataset.catalog
-        rows = catalog.rows(Split[split.upper()])
-        if not len(rows):
-            raise UserError(f"{catalog.name} has no {split} images.")
-        probs = torch.cat([torch.softmax(output.logits, dim=1) for output in self.outputs(rows)])
-        return {"split": split, "images": len(rows), **accuracy(probs, torch.from_numpy(catalog.label[rows]))}
+        return evaluate(self, split_or_path).as_dict()
 
     def predict(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +27,15 @@ from semifine.inference.prediction import (
     predict_from_logits,
 )
 from semifine.inference.preprocess import Preprocessor, batched
-from semifine.inference.tables import ROW_GROUP_SIZE, Journal, Record, as_record, check_output, create_table
+from semifine.inference.tables import (
+    ROW_GROUP_SIZE,
+    Journal,
+    Record,
+    as_record,
+    check_output,
+    create_table,
+    printable,
+)
 
 
 class Model(Protocol):
@@ -216,11 +223,6 @@ def unreadable_list(out: Path) -> Path:
         'birds.csv.unreadable.csv'
     """
     return out.with_name(out.name + ".unreadable.csv")
-
-
-def printable(path: str) -> str:
-    """Returns a file name as valid text: bytes that are not UTF-8 become \\xNN."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _record(file: str, result: Prediction | str) -> Record:

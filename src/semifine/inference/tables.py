@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -128,22 +128,33 @@ def check_output(out: Path) -> None:
         raise UserError(f"{out.absolute().parent}, the folder of --out, does not exist.")
 
 
+def printable(path: str) -> str:
+    """Returns a file name as valid text: bytes that are not UTF-8 become \\xNN."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def as_record(path: str, prediction: Prediction) -> Record:
     """Returns the columns of one image."""
     return {"path": path, **{column.name: column.value(prediction) for column in COLUMNS}}
 
 
-def create_table(path: Path, suffix: str) -> AbstractContextManager[AddRows]:
-    """Returns a context manager that creates a table and yields a function that adds rows to it."""
-    return {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}[suffix.lower()](path)
+def create_table(path: Path, suffix: str, schema: Mapping[str, str] = SCHEMA) -> AbstractContextManager[AddRows]:
+    """Returns a context manager that creates a table and yields a function that adds rows to it.
+
+    Args:
+        path: The file to write.
+        suffix: Selects the format, one of ``SUFFIXES``.
+        schema: Columns of the table and their kinds.
+    """
+    return {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}[suffix.lower()](path, schema)
 
 
 @contextmanager
-def _csv_rows(path: Path) -> Iterator[AddRows]:
-    formats = [(name, _FORMATS.get(kind)) for name, kind in SCHEMA.items()]
+def _csv_rows(path: Path, schema: Mapping[str, str]) -> Iterator[AddRows]:
+    formats = [(name, _FORMATS.get(kind)) for name, kind in schema.items()]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(SCHEMA)
+        writer.writerow(schema)
         yield lambda records: writer.writerows(
             [format(record[name]) if format and record[name] is not None else record[name] for name, format in formats]
             for record in records
@@ -159,24 +170,26 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 @contextmanager
-def _jsonl_rows(path: Path) -> Iterator[AddRows]:
+def _jsonl_rows(path: Path, schema: Mapping[str, str]) -> Iterator[AddRows]:
     with path.open("w", encoding="utf-8") as file:
-        yield lambda records: file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        yield lambda records: file.writelines(
+            json.dumps({name: record[name] for name in schema}, ensure_ascii=False) + "\n" for record in records
+        )
 
 
 @contextmanager
-def _parquet_rows(path: Path) -> Iterator[AddRows]:
+def _parquet_rows(path: Path, schema: Mapping[str, str]) -> Iterator[AddRows]:
     # Slow to import, and only needed for Parquet.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     kinds = {"text": pa.string(), "texts": pa.list_(pa.string()), "number": pa.float64(), "flag": pa.bool_()}
     kinds["numbers"] = pa.list_(pa.float64())
-    schema = pa.schema([(name, kinds[kind]) for name, kind in SCHEMA.items()])
+    arrow_schema = pa.schema([(name, kinds[kind]) for name, kind in schema.items()])
     pending: list[Record] = []
 
     def write_group() -> None:
-        writer.write_table(pa.Table.from_pylist(pending, schema=schema))
+        writer.write_table(pa.Table.from_pylist(pending, schema=arrow_schema))
         pending.clear()
 
     def add(records: Sequence[Record]) -> None:
@@ -184,7 +197,7 @@ def _parquet_rows(path: Path) -> Iterator[AddRows]:
         if len(pending) >= ROW_GROUP_SIZE:
             write_group()
 
-    with pq.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(path, arrow_schema) as writer:
         yield add
         if pending:
             write_group()
