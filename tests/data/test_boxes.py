@@ -17,7 +17,7 @@ from PIL import Image
 from semifine.data import decode
 from semifine.data.boxes import MARGIN, Box, Crop, crop_around, read_boxes
 from semifine.data.catalog import Split
-from semifine.data.crops import CropSettings, crop_catalog, crop_files
+from semifine.data.crops import CropSettings, FileCrops, crop_catalog
 from semifine.data.dataset import Dataset
 from semifine.data.decode import FileReader, decode_image, try_decode_file
 from semifine.data.decode_pool import PackedImages, Reasons, decode_in_processes, supports_processes
@@ -244,11 +244,11 @@ def test_photos_are_cropped_to_their_most_confident_box(
     boxes = write(tmp_path / "md.json", MEGADETECTOR)
     settings = CropSettings(crops=str(boxes))
     catalog = crop_catalog(make_catalog(paths), settings)
-    assert catalog.notes == ("crops: 1 of 4 photos are cropped to a box; 3 have no box and are used whole",)
+    assert catalog.notes == ("crops: 1 of 4 photos have a box; the others are used whole",)
     assert [catalog.reader.read(row).shape for row in range(4)] == [(65, 65, 3), *[(100, 100, 3)] * 3]
     subset = crop_catalog(make_catalog(paths).take(np.array([1, 0])), settings)
     assert [subset.reader.read(row).shape for row in range(2)] == [(100, 100, 3), (65, 65, 3)]
-    assert subset.notes == ("crops: 1 of 2 photos are cropped to a box; 1 have no box and are used whole",)
+    assert subset.notes == ("crops: 1 of 2 photos have a box; the others are used whole",)
 
 
 def test_paths_of_boxes_may_be_absolute(save_image: SaveImage, make_catalog: MakeCatalog, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_folder_of_photos_takes_crops_as_a_setting(save_image: SaveImage, tmp_pa
     dataset = Dataset.open(str(tmp_path / "photos"), settings)
     notes: list[str] = []
     store = dataset.open_store(64, cache_dir=tmp_path / "cache", log=notes.append)
-    assert "crops: 6 of 7 photos are cropped to a box; 1 have no box and are used whole" in notes
+    assert "crops: 6 of 7 photos have a box; the others are used whole" in notes
     labeled = dataset.catalog.rows(Split.LABELED)
     assert {(int(store.height[row]), int(store.width[row])) for row in labeled} == {(13, 13)}
     plain = load_catalog(str(tmp_path / "photos"), Settings())
@@ -306,11 +306,13 @@ def test_folder_of_photos_takes_crops_as_a_setting(save_image: SaveImage, tmp_pa
 def test_crops_of_files_follow_the_order_of_files_and_boxes(tmp_path: Path) -> None:
     table = read_boxes(write(tmp_path / "md.json", MEGADETECTOR))
     files = ["photos/d.jpg", "photos/site 1/a.jpg", "photos/b.jpg"]
-    d, first, second, b = crop_files(files, table, ["photos/"])
+    photos = FileCrops(files, table, ["photos/"])
+    d, first, second, b = photos
+    assert photos.describe() == "crops: 1 of 3 photos have a box; the others are used whole"
     assert (d, b) == ("photos/d.jpg", "photos/b.jpg")
     assert isinstance(first, Crop)
     assert isinstance(second, Crop)
     assert (first.file, first.box.confidence, second.box.confidence) == ("photos/site 1/a.jpg", 0.8, 0.3)
-    assert next(crop_files(["./site 1/a.jpg"], table)) == ("./site 1/a.jpg", first.box)
+    assert next(FileCrops(["./site 1/a.jpg"], table)) == ("./site 1/a.jpg", first.box)
     with pytest.raises(UserError, match=r"md\.json contains none of the photos .* the folder given as PATH"):
-        crop_files(files, table, ["photos/site 1"])
+        FileCrops(files, table, ["photos/site 1"])

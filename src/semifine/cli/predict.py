@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semifine.cli.main import Parser, add_checkpoint, add_device
+from semifine.data.boxes import MIN_CONFIDENCE
 from semifine.errors import Interrupted, UserError
 from semifine.version import __version__
 
 if TYPE_CHECKING:
     import argparse
 
+    from semifine.data.boxes import Photo
     from semifine.inference.predict import Model
     from semifine.inference.prediction import Prediction, PredictOptions
     from semifine.inference.tables import Record
@@ -75,6 +77,7 @@ def create_parser() -> Parser:
     parser.add_argument(
         "--null", action="store_true", help="names on standard input end with NUL, as written by find -print0"
     )
+    _add_crops(parser)
     add_checkpoint(parser)
     parser.set_defaults(checkpoint=None)  # to reject the option for an exported file, which has no checkpoints
     add_device(parser, "compute")
@@ -87,6 +90,21 @@ def create_parser() -> Parser:
     return parser
 
 
+def _add_crops(parser: Parser) -> None:
+    parser.add_argument(
+        "--crops",
+        type=Path,
+        metavar="FILE",
+        help="boxes of animals in MegaDetector's JSON, COCO JSON or a CSV table: predict each box",
+    )
+    parser.add_argument(
+        "--crop-confidence",
+        type=float,
+        metavar="P",
+        help=f"with --crops: confidence from which boxes are used (default: {MIN_CONFIDENCE})",
+    )
+
+
 def run(arguments: Sequence[str]) -> int:
     parser = create_parser()
     given = parser.parse_args(arguments)
@@ -94,13 +112,13 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--json, --resume and --camtrap-dp need --out")
     if given.taxon_threshold is not None and given.taxonomy is None:
         parser.error("--taxon-threshold applies to the taxa of a taxonomy: it needs --taxonomy")
+    _check_crop_confidence(parser, given)
     sizes = [size for size in (given.batch_size, given.workers) if size is not None]
     if not all(1 <= size <= MAX_BATCH_SIZE for size in sizes):
         parser.error(f"--batch-size and --workers must lie between 1 and {MAX_BATCH_SIZE}")
 
     # Slow to import: 'semifine --help' does not need them.
     from semifine.inference.camtrap import check_folder
-    from semifine.inference.pipeline import list_files
     from semifine.inference.predict import Terminated, open_model, termination_as_interrupt
     from semifine.inference.prediction import PredictOptions
     from semifine.inference.tables import check_output
@@ -114,7 +132,7 @@ def run(arguments: Sequence[str]) -> int:
             return _report_finished(given)
     if given.camtrap_dp:
         check_folder(given.camtrap_dp)
-    files = list_files(given.paths, b"\0" if given.null else b"\n")
+    photos = _open_photos(given)
     model = open_model(given.model, given.checkpoint, given.device)
     options = PredictOptions(
         top=given.top,
@@ -125,13 +143,35 @@ def run(arguments: Sequence[str]) -> int:
     )
     display.log(model.calibration_note)
     if given.out is None:
-        return _print_lines(model, files, options, given)
+        return _print_lines(model, photos, options, given)
     try:
         with termination_as_interrupt():
-            return _write_table(model, files, options, given, display)
+            return _write_table(model, photos, options, given, display)
     except KeyboardInterrupt as stop:
         display.log("Stopped; finished images are kept: repeat the command with --resume.")
         raise Interrupted(signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT) from stop
+
+
+def _check_crop_confidence(parser: Parser, given: argparse.Namespace) -> None:
+    if given.crop_confidence is None:
+        given.crop_confidence = MIN_CONFIDENCE
+    elif given.crops is None:
+        parser.error("--crop-confidence applies to boxes: it needs --crops")
+    elif not 0 <= given.crop_confidence <= 1:
+        parser.error("--crop-confidence must lie between 0 and 1")
+
+
+def _open_photos(given: argparse.Namespace) -> Iterable[Photo]:
+    """The files of the command line, or the crops of these files."""
+    # Slow to import: 'semifine --help' does not need them.
+    from semifine.data.boxes import read_boxes
+    from semifine.data.crops import FileCrops
+    from semifine.inference.pipeline import list_files
+
+    files = list_files(given.paths, b"\0" if given.null else b"\n")
+    if given.crops is None:
+        return files
+    return FileCrops(files, read_boxes(given.crops, given.crop_confidence), given.paths)
 
 
 def _report_finished(given: argparse.Namespace) -> int:
@@ -146,13 +186,13 @@ def _report_finished(given: argparse.Namespace) -> int:
     return 0
 
 
-def _print_lines(model: Model, files: Iterable[str], options: PredictOptions, given: argparse.Namespace) -> int:
+def _print_lines(model: Model, photos: Iterable[Photo], options: PredictOptions, given: argparse.Namespace) -> int:
     # Slow to import: 'semifine --help' does not need them.
     from semifine.inference.predict import predict_files
     from semifine.inference.tables import printable
 
     num_readable = 0
-    for file, result in predict_files(model, files, options, given.batch_size, given.workers):
+    for file, result in predict_files(model, photos, options, given.batch_size, given.workers):
         if isinstance(result, str):
             print(f"semifine: {printable(result)}", file=sys.stderr)
             continue
@@ -168,13 +208,16 @@ def _format_prediction(prediction: Prediction) -> str:
         text += " [unknown]"
     if prediction.taxon:
         text += f" [taxon: {prediction.taxon.name} ({prediction.taxon.rank})]"
+    if prediction.box:
+        text += f" [box: {', '.join(f'{number:.3f}' for number in prediction.box[:4])}]"
     return text
 
 
 def _write_table(
-    model: Model, files: Iterable[str], options: PredictOptions, given: argparse.Namespace, display: Display
+    model: Model, photos: Iterable[Photo], options: PredictOptions, given: argparse.Namespace, display: Display
 ) -> int:
     # Slow to import: 'semifine --help' does not need them.
+    from semifine.data.crops import FileCrops
     from semifine.inference.camtrap import write_package
     from semifine.inference.predict import predict_to_table, unreadable_list
 
@@ -189,14 +232,17 @@ def _write_table(
         summary = predict_to_table(
             given.out,
             model,
-            files,
+            photos,
             options,
+            crops=photos.identity if isinstance(photos, FileCrops) else None,
             resume=given.resume,
             batch_size=given.batch_size,
             workers=given.workers,
             progress=display.advance,
             write_also=write_camtrap if given.camtrap_dp else None,
         )
+    if isinstance(photos, FileCrops):
+        display.log(photos.describe())
     for note in missing_fields:
         print(note, file=sys.stderr)  # even with --quiet, because the user has to act
     if summary.unreadable:
@@ -212,7 +258,7 @@ def _write_table(
         is_fitted = model.metadata.calibration.is_fitted
         flags = f"{summary.unknown} of them flagged as unknown" if is_fitted else "no flags"
         print(
-            f"{summary.predicted} images predicted, {flags}, "
+            f"{summary.predicted} {'crops and photos' if given.crops else 'images'} predicted, {flags}, "
             f"{summary.unreadable} unreadable; {speed:.0f} images/s. Table: {given.out}"
         )
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -91,6 +92,12 @@ class BoxTable:
     file: Path
     boxes: Mapping[str, list[Box]]
     in_pixels: bool = False
+
+    @property
+    def identity(self) -> str:
+        """Hash of all boxes."""
+        content = json.dumps([self.in_pixels, self.boxes])
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def find(self, names: Iterable[str]) -> tuple[str, list[Box]] | None:
         """The path and the boxes of the first of several names of a photo; None if the file contains none of them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -65,28 +64,29 @@ def crop_catalog(catalog: Catalog, settings: CropSettings) -> Catalog:
     for row, boxes in enumerate(found):
         if boxes:
             columns[row] = boxes[0][:4]
-    cropped = FileReader(reader.paths, reader.folders, reader.folder_of, columns)
+    with_boxes = FileReader(reader.paths, reader.folders, reader.folder_of, columns)
     rows = catalog.reader.rows if isinstance(catalog.reader, SubsetReader) else np.arange(len(found))
-    whole = int(np.isnan(columns[rows, 0]).sum())
+    cropped = int((~np.isnan(columns[rows, 0])).sum())
     return replace(
         catalog,
-        reader=SubsetReader(cropped, rows) if is_subset else cropped,
-        notes=(*catalog.notes, describe_crops(len(rows) - whole, whole)),
+        reader=SubsetReader(with_boxes, rows) if is_subset else with_boxes,
+        notes=(*catalog.notes, describe_crops(cropped, len(rows))),
     )
 
 
-def describe_crops(cropped: int, whole: int) -> str:
-    """A note on how many photos are cropped and how many have no box.
+def describe_crops(cropped: int, photos: int) -> str:
+    """A note on the number of photos with a box.
 
     Example:
-        >>> describe_crops(cropped=18, whole=2)
-        'crops: 18 of 20 photos are cropped to a box; 2 have no box and are used whole'
+        >>> describe_crops(cropped=18, photos=20)
+        'crops: 18 of 20 photos have a box; the others are used whole'
     """
-    return f"crops: {cropped} of {cropped + whole} photos are cropped to a box; {whole} have no box and are used whole"
+    others = "" if cropped == photos else "; the others are used whole"
+    return f"crops: {cropped} of {photos} photos have a box{others}"
 
 
-def crop_files(files: Iterable[str], table: BoxTable, folders: Sequence[str] = ()) -> Iterator[Photo]:
-    """Yields one crop per box of each file, the most confident first; a file without a box is yielded whole.
+class FileCrops(Iterator[Photo]):
+    """One crop per box of each file, the most confident first; a file without a box is used whole.
 
     Args:
         files: Image files.
@@ -95,24 +95,43 @@ def crop_files(files: Iterable[str], table: BoxTable, folders: Sequence[str] = (
             paths, are found as well.
 
     Raises:
-        UserError: If no path of the table belongs to a file.
+        UserError: If no path in the table belongs to a file.
     """
-    prefixes = [os.path.join(folder, "") for folder in folders]
-    rest, waiting = iter(files), list[str]()
-    # Boxes whose paths are relative to another folder are detected before the first prediction.
-    for file in rest:
-        waiting.append(file)
-        if table.find(_names(file, prefixes)) is not None:
-            break
-    else:
+
+    def __init__(self, files: Iterable[str], table: BoxTable, folders: Sequence[str] = ()) -> None:
+        self._table = table
+        self._prefixes = [os.path.join(folder, "") for folder in folders]
+        self._photos = chain.from_iterable(map(self._crops, self._check(iter(files))))
+        self._num_files = self._num_cropped = 0
+
+    def __next__(self) -> Photo:
+        return next(self._photos)
+
+    @property
+    def identity(self) -> str:
+        """Hash of all boxes."""
+        return self._table.identity
+
+    def describe(self) -> str:
+        """A note on the files so far."""
+        return describe_crops(self._num_cropped, self._num_files)
+
+    def _check(self, files: Iterator[str]) -> Iterator[str]:
+        """Reads files until one is in the table, so that wrong paths are reported before the first prediction."""
+        waiting = []
+        for file in files:
+            waiting.append(file)
+            if self._table.find(_names(file, self._prefixes)) is not None:
+                return chain(waiting, files)
         if waiting:
-            raise _no_photo_error(table, waiting[0], "the folder given as PATH")
-    return chain.from_iterable(map(partial(_crops, table, prefixes), chain(waiting, rest)))
+            raise _no_photo_error(self._table, waiting[0], "the folder given as PATH")
+        return iter(())
 
-
-def _crops(table: BoxTable, prefixes: list[str], file: str) -> list[Photo]:
-    boxes = _find_boxes(table, file, _names(file, prefixes))
-    return [Crop(file, box) for box in boxes] if boxes else [file]
+    def _crops(self, file: str) -> list[Photo]:
+        boxes = _find_boxes(self._table, file, _names(file, self._prefixes))
+        self._num_files += 1
+        self._num_cropped += bool(boxes)
+        return [Crop(file, box) for box in boxes] if boxes else [file]
 
 
 def _names(file: str, prefixes: list[str]) -> list[str]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +113,8 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
         partial = {name: package.enter_context(atomic_file(folder / name, exclusive=True)) for name in FILES}
         media = _writer(files, partial["media.csv"], MEDIA)
         observations = _writer(files, partial["observations.csv"], OBSERVATIONS)
-        for number, record in enumerate(records, start=1):
-            path = record["path"]
+        observation_number = count(1)
+        for number, (path, photo_records) in enumerate(groupby(records, itemgetter("path")), start=1):
             metadata = read_photo_metadata(path)
             deployment = os.path.dirname(_relative_to_cwd(path)) or CURRENT_FOLDER
             deployments.setdefault(deployment, Deployment()).add(metadata)
@@ -120,23 +122,25 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
             relative = _relative_to(folder, path)
             num_outside += relative is None
             media.writerow({**row, **_media(path, relative or _file_url(path), metadata)})
-            observation = _observation(record, bool(ranks))
-            rank_of.setdefault(observation["scientificName"], observation.pop("rank"))
             time = _format_time(metadata.time)
-            observations.writerow(
-                {
-                    **row,
-                    **observation,
-                    "observationID": f"o{number}",
-                    "eventID": f"m{number}",
-                    "eventStart": time,
-                    "eventEnd": time,
-                    "observationLevel": "media",
-                    "classificationMethod": "machine",
-                    "classifiedBy": classified_by,
-                    "classificationTimestamp": _format_time(now),
-                }
-            )
+            for record in photo_records:  # several if the photo was cropped to several boxes
+                observation = _observation(record, bool(ranks))
+                rank_of.setdefault(observation["scientificName"], observation.pop("rank"))
+                observations.writerow(
+                    {
+                        **row,
+                        **observation,
+                        **_bounding_box(record),
+                        "observationID": f"o{next(observation_number)}",
+                        "eventID": f"m{number}",
+                        "eventStart": time,
+                        "eventEnd": time,
+                        "observationLevel": "media",
+                        "classificationMethod": "machine",
+                        "classifiedBy": classified_by,
+                        "classificationTimestamp": _format_time(now),
+                    }
+                )
         _writer(files, partial["deployments.csv"], DEPLOYMENTS).writerows(_deployments(deployments))
         write_json(partial["datapackage.json"], _description(folder, deployments, list(_taxa(rank_of, ranks)), now))
     return _missing_fields(deployments, num_outside)
@@ -208,6 +212,11 @@ def _observation(record: Record, has_taxonomy: bool) -> Record:
         "classificationProbability": probability,
         "observationComments": "candidates: " + " | ".join(record["candidates"][:10]),
     }
+
+
+def _bounding_box(record: Record) -> Record:
+    columns = {"bboxX": "box_x", "bboxY": "box_y", "bboxWidth": "box_width", "bboxHeight": "box_height"}
+    return {name: record.get(column) for name, column in columns.items()}
 
 
 def _taxa(rank_of: dict[str, str], ranks: Sequence[str]) -> Iterator[dict[str, str]]:

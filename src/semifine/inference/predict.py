@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any, NoReturn, Protocol
 
+from semifine.data.boxes import Photo, photo_file
 from semifine.data.parallel import usable_cores
 from semifine.errors import UserError
 from semifine.files import atomic_file
@@ -121,58 +122,63 @@ class PredictSummary:
     """Predicted images that are flagged as out of distribution."""
     seconds: float = 0.0
 
-    def add(self, records: Sequence[Record]) -> None:
-        """Counts a batch of records."""
-        errors = sum("error" in record for record in records)
-        self.predicted += len(records) - errors
-        self.unreadable += errors
+    def add(self, records: Sequence[Record], unreadable: int) -> None:
+        """Counts a batch of records; ``unreadable`` is the number of unreadable files so far."""
+        self.predicted += sum("error" not in record for record in records)
+        self.unreadable = unreadable
         self.unknown += sum(bool(record.get("is_ood")) for record in records)
 
 
 def predict_files(
     model: Model,
-    files: Iterable[str],
+    photos: Iterable[Photo],
     options: PredictOptions,
     batch_size: int | None = None,
     workers: int | None = None,
 ) -> Iterator[tuple[str, Prediction | str]]:
-    """Yields each file with its prediction, or with the reason why it cannot be read, in order."""
-    names: list[str] = []
+    """Yields the file of each photo or crop with its prediction, or why it cannot be read, in order."""
+    waiting: list[Photo] = []
 
-    def record_names() -> Iterator[str]:
-        for file in files:
-            names.append(file)
-            yield file
+    def remember() -> Iterator[Photo]:
+        for photo in photos:
+            waiting.append(photo)
+            yield photo
 
-    groups = model.preprocessor.decode_files(record_names(), workers or usable_cores())
+    groups = model.preprocessor.decode_files(remember(), workers or usable_cores())
     num_classes = len(model.metadata.class_names)
     for batch in run_inference(model.logits, model.preprocessor, groups, num_classes, batch_size or model.batch_size):
         predictions = iter(predict_from_logits(batch.logits, model.metadata, options))
-        for index in range(batch.size):
+        for index, photo in enumerate(waiting[: batch.size]):
             error = batch.errors.get(index)
-            yield names[index], error if error is not None else next(predictions)
-        del names[: batch.size]
+            yield photo_file(photo), error if error is not None else _with_box(next(predictions), photo)
+        del waiting[: batch.size]
+
+
+def _with_box(prediction: Prediction, photo: Photo) -> Prediction:
+    return prediction if isinstance(photo, str) else replace(prediction, box=photo.box)
 
 
 def predict_to_table(
     out: Path,
     model: Model,
-    files: Iterable[str],
+    photos: Iterable[Photo],
     options: PredictOptions,
     *,
+    crops: str | None = None,
     resume: bool = False,
     batch_size: int | None = None,
     workers: int | None = None,
     progress: Callable[[int], object] | None = None,
     write_also: Callable[[Iterator[Record]], object] | None = None,
 ) -> PredictSummary:
-    """Predicts files into a table and lists unreadable files beside it. If no file is readable, only writes the list.
+    """Predicts photos into a table and lists unreadable files beside it. If no file is readable, only writes the list.
 
     Args:
         out: The table, ``.csv``, ``.jsonl`` or ``.parquet``; must not exist.
         model: The model.
-        files: Image files.
+        photos: Image files, or crops of them.
         options: Options of the predictions.
+        crops: Hash of the boxes of crops, without which an interrupted job is not continued.
         resume: Continues an interrupted job.
         batch_size: Number of images in a batch.
         workers: Number of threads or processes that decode.
@@ -182,17 +188,16 @@ def predict_to_table(
     check_output(out)
     started = time.perf_counter()
     with closing(Journal(out)) as journal:
-        is_resumed, list_path = journal.begin(_job_header(model, options), resume), unreadable_list(out)
-        if list_path.exists() and not is_resumed:  # a resumed job replaces its own list
-            raise UserError(f"{list_path} exists already: move it away, or choose another --out.")
-        summary, unreadable, rest = PredictSummary(), list[Record](), iter(files)
+        is_resumed, list_path = journal.begin(_job_header(model, options, crops), resume), unreadable_list(out)
+        _check_unreadable_list(list_path, is_resumed)
+        summary, unreadable, rest = PredictSummary(), dict[str, Record](), iter(photos)
         with atomic_file(out, exclusive=True) as partial:
             with create_table(partial, out.suffix) as add_rows:
 
                 def add(records: Sequence[Record]) -> None:
                     add_rows([record for record in records if "error" not in record])
-                    unreadable.extend(record for record in records if "error" in record)
-                    summary.add(records)
+                    unreadable.update((record["path"], record) for record in records if "error" in record)
+                    summary.add(records, len(unreadable))
                     if progress is not None:
                         progress(summary.predicted + summary.unreadable)
 
@@ -204,10 +209,10 @@ def predict_to_table(
                     journal.append(records)
                     add(records)
             if unreadable:
-                _write_unreadable(unreadable, list_path)
+                _write_unreadable(unreadable.values(), list_path)
                 if not summary.predicted:
                     journal.finish()
-                    raise _nothing_readable(unreadable, list_path)
+                    raise _nothing_readable(list(unreadable.values()), list_path)
             if write_also is not None:
                 write_also(record for record in journal.records() if "error" not in record)
         journal.finish()
@@ -225,18 +230,23 @@ def unreadable_list(out: Path) -> Path:
     return out.with_name(out.name + ".unreadable.csv")
 
 
+def _check_unreadable_list(path: Path, is_resumed: bool) -> None:
+    if path.exists() and not is_resumed:  # a resumed job replaces its own list
+        raise UserError(f"{path} exists already: move it away, or choose another --out.")
+
+
 def _record(file: str, result: Prediction | str) -> Record:
     if isinstance(result, str):
         return {"path": printable(file), "error": result}
     return as_record(printable(file), result)
 
 
-def _finished_records(journal: Journal, files: Iterator[str]) -> Iterator[Record]:
+def _finished_records(journal: Journal, photos: Iterator[Photo]) -> Iterator[Record]:
     """Yields the records of an interrupted job and skips their files, which must come first and in the same order."""
     for record in journal.records():
-        file = next(files, None)
-        if file is None or printable(file) != record["path"]:
-            current = "no file" if file is None else printable(file)
+        photo = next(photos, None)
+        if photo is None or printable(photo_file(photo)) != record["path"]:
+            current = "no file" if photo is None else printable(photo_file(photo))
             raise UserError(
                 f"{journal.path} was started with other files: it has {record['path']} in the place of {current}; "
                 "give the same files, or remove it."
@@ -244,7 +254,7 @@ def _finished_records(journal: Journal, files: Iterator[str]) -> Iterator[Record
         yield record
 
 
-def _job_header(model: Model, options: PredictOptions) -> Record:
+def _job_header(model: Model, options: PredictOptions, crops: str | None) -> Record:
     """Returns everything except the images that the predictions depend on."""
     calibration, taxonomy = model.metadata.calibration, options.taxonomy
     return {
@@ -252,6 +262,7 @@ def _job_header(model: Model, options: PredictOptions) -> Record:
         "calibration": [calibration.images, round(calibration.temperature, 2)],
         **asdict(replace(options, taxonomy=None)),
         "taxonomy": taxonomy and taxonomy.identity,
+        "crops": crops,
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from semifine.data.boxes import Box
 from semifine.errors import UserError
 from semifine.inference.calibration import Calibration, ClassClusters, Logits, Mask, candidates, energy_score, softmax
 from semifine.inference.taxonomy import Taxon, Taxonomy
@@ -112,6 +113,8 @@ class Prediction:
     """Whether the score is higher than for nearly all validation images; None without validation images."""
     taxon: Taxon | None = None
     """The lowest taxon that reaches the threshold; None without a taxonomy."""
+    box: Box | None = None
+    """The box that the photo was cropped to; None for a whole photo."""
 
     @property
     def name(self) -> str:
@@ -148,6 +151,11 @@ COLUMNS = (
     Column(
         "taxon_probability", "number", lambda prediction: prediction.taxon and round(prediction.taxon.probability, 6)
     ),
+    Column("box_x", "number", lambda prediction: prediction.box and round(prediction.box.x, 6)),
+    Column("box_y", "number", lambda prediction: prediction.box and round(prediction.box.y, 6)),
+    Column("box_width", "number", lambda prediction: prediction.box and round(prediction.box.width, 6)),
+    Column("box_height", "number", lambda prediction: prediction.box and round(prediction.box.height, 6)),
+    Column("box_confidence", "number", lambda prediction: prediction.box and prediction.box.confidence),
 )
 """The columns of prediction tables after ``path``, in CSV, JSON lines and Parquet."""
 
