@@ -76,7 +76,7 @@ def test_numbers_are_those_of_used_images(catalog: Catalog, tmp_path: Path) -> N
     assert found.splits == {"labeled": 2, "unlabeled": 2, "val": 1, "test": 1}
     assert found.unlabeled_truth == {"known_class": 1, "other_class": 1, "unknown": 0}
     assert (found.num_images, found.errors, found.warnings, found.overlaps) == (6, [], [], [])
-    assert found.describe_left_out() == "1 unlabeled image (copies of test images)"
+    assert found.describe_left_out() == "1 unlabeled image (also in test)"
     (item,) = json.loads(json.dumps(found.as_dict()))["left_out"]
     assert item == {
         "path": "u0.png",

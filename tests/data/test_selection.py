@@ -223,8 +223,7 @@ def test_summary_has_plain_numbers() -> None:
         *[LeftOut(name, "labeled", "class", "contains no image") for name in "ef"],
     ]
     assert describe_left_out(items) == (
-        "1 labeled image and 5 unlabeled images (copies of test images), "
-        "1 labeled image (copies of test images with another label), 4 labeled images (copies with different labels), "
-        "1 labeled image (unreadable), 1 test image (of classes that are left out), "
-        "2 classes (no usable labeled image)"
+        "1 labeled image and 5 unlabeled images (also in test), 1 labeled image (also in test with another label), "
+        "4 labeled images (labeled as different classes), 1 labeled image (unreadable), "
+        "1 test image (class without usable labeled images), 2 classes (no usable labeled image)"
     )

@@ -214,7 +214,7 @@ def test_test_image_in_the_training_set_is_left_out(tmp_path: Path, capsys: pyte
     assert main(["prepare", str(photos), "--cache", str(tmp_path / "cache"), "--image-size", "32"]) == 0
     printed = capsys.readouterr().out
     assert f"left out: unlabeled/leaked.jpg: copy of a test image (= {leaked.relative_to(photos)})" in printed
-    assert "note: training leaves out 1 unlabeled image (copies of test images)" in printed
+    assert "note: training leaves out 1 unlabeled image (also in test)" in printed
 
 
 def test_misspelled_backbone_is_refused_before_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from semifine.cli import reproduce
+from semifine.cli import experiment, reproduce
 from semifine.cli.main import main
 from semifine.config import loading, read_settings_file
 from semifine.data import parallel
@@ -149,6 +150,58 @@ def test_unavailable_row_is_no_failure(photos: Path, tmp_path: Path, capsys: pyt
 
     assert main([*command, "--profile", "small", "--methods", "oracle"]) == 2
     assert f"No row can be run with this data set: {reason}" in capsys.readouterr().err
+
+
+def never_start(*_: Any, **__: Any) -> None:
+    raise AssertionError("no run may start")
+
+
+@pytest.mark.parametrize("command", ["reproduce table1 --methods soc", "experiment soc"])
+def test_unusable_data_stop_before_the_first_run(
+    photos: Path,
+    tmp_path: Path,
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    damaged, out = Path(shutil.copytree(photos, tmp_path / "photos")), tmp_path / "out"
+    for file in sorted((damaged / "unlabeled").iterdir())[1:]:
+        file.write_bytes(b"torn")
+    monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=never_start, STDOUT=subprocess.STDOUT))
+    options = ["--dataset", str(damaged), "--profile", "small", "--out", str(out), *TINY]
+    assert main([*command.split(), *options]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "53 of 54 unlabeled images of photos cannot be read (unlabeled/" in error
+    assert not list(out.rglob("*"))
+
+
+@pytest.mark.usefixtures("_runs_here")
+def test_images_are_decoded_and_noted_once(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, out = Path(shutil.copytree(photos, tmp_path / "photos")), tmp_path / "out"
+    test_photo = min((copied / "test").rglob("*.png"))
+    shutil.copy(test_photo, copied / "unlabeled" / "copy.png")
+    monkeypatch.setenv("SEMIFINE_CACHE", str(tmp_path / "cache"))
+    command = ["reproduce", "table1", "--dataset", str(copied), "--out", str(out), *TINY, "--profile", "small"]
+    command += ["--methods", "fixmatch", "soc", "--seeds", "2"]
+    assert main(command) == 0
+    printed = " ".join(capsys.readouterr().err.split())
+    assert printed.count("left out: 1 unlabeled image (also in test)") == 1
+    logs = [folder.read_text() for folder in out.rglob("log.jsonl")]
+    assert len(logs) == 4
+    assert all("decoded images taken from" in log for log in logs)
+    for image in copied.rglob("*.png"):
+        image.write_bytes(b"torn")
+    assert main(command) == 0, "finished runs need no images"
+
+
+@pytest.mark.parametrize("command", ["reproduce table1", "experiment soc --out out"])
+def test_keep_conflicting_is_an_option_of_the_data(command: str) -> None:
+    name, *arguments = command.split()
+    parser = {"reproduce": reproduce, "experiment": experiment}[name]._create_parser()
+    options = experiment.parse_options(parser, [*arguments, "--keep-conflicting"])
+    assert options.data_settings == (("keep_conflicting", "true"),)
 
 
 @pytest.mark.usefixtures("_runs_here")

@@ -104,7 +104,7 @@ def test_labeled_photos_may_be_copies_of_unlabeled_ones(
         shutil.copy(file, photos / "unlabeled" / f"copy {file.name}")
     assert main(["prepare", str(photos), "--cache", str(tmp_path / "cache")]) == 0
     printed = capsys.readouterr().out
-    assert "16 unlabeled images (copies of val images)" in printed
+    assert "16 unlabeled images (also in val)" in printed
 
 
 def test_there_must_be_a_run_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

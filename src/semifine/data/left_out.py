@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 NO_LABELS = "no usable labeled image"
-LeftOutKind: TypeAlias = Literal["unreadable", "copy", "conflict", "no_class", "class"]
+LeftOutKind: TypeAlias = Literal["copy", "conflict", "unreadable", "no_class", "class"]
+KINDS = get_args(LeftOutKind)
 
 
 @dataclass(frozen=True)
@@ -37,26 +38,26 @@ def describe_left_out(left_out: Iterable[LeftOut]) -> str:
     Example:
         >>> copy = LeftOut("unlabeled/1.jpg", "unlabeled", "copy", "copy of a test image", "test/robin/1.jpg")
         >>> describe_left_out([copy, copy])
-        '2 unlabeled images (copies of test images)'
+        '2 unlabeled images (also in test)'
     """
     counts: dict[str, Counter[str]] = {}
-    for item in left_out:
-        counts.setdefault(_plural_reason(item), Counter())[_noun(item)] += 1
+    for item in sorted(left_out, key=lambda item: KINDS.index(item.kind)):
+        counts.setdefault(_short_reason(item), Counter())[_noun(item)] += 1
     return ", ".join(
         f"{' and '.join(_count(number, noun) for noun, number in sorted(of_noun.items()))} ({reason})"
         for reason, of_noun in counts.items()
     )
 
 
-def _plural_reason(item: LeftOut) -> str:
-    plurals = {
+def _short_reason(item: LeftOut) -> str:
+    reasons = {
+        "copy": item.reason.replace("copy of a ", "also in ").replace(" image", ""),
+        "conflict": "labeled as different classes",
         "unreadable": "unreadable",
-        "copy": item.reason.replace("copy of a", "copies of").replace("image", "images"),
-        "conflict": "copies with different labels",
-        "no_class": "of classes that are left out",
+        "no_class": "class without usable labeled images",
         "class": NO_LABELS,
     }
-    return plurals[item.kind]
+    return reasons[item.kind]
 
 
 def _noun(item: LeftOut) -> str:
