@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from semifine.config.autotune import median_side
 from semifine.data import decode
 from semifine.data.boxes import MARGIN, Box, Crop, crop_around, read_boxes
 from semifine.data.catalog import Split
@@ -192,7 +193,7 @@ def test_boxes_refer_to_the_upright_photo(tmp_path: Path, orientation: int, kind
     assert (found.original_height, found.original_width) == (lower - upper, right - left) == found.pixels.shape[:2]
     difference = np.abs(found.pixels.astype(int) - scene()[upper:lower, left:right])
     assert difference.mean() < (12 if kind == "JPEG" else 1e-9)
-    assert decode.read_upright_size(str(file)) == (400, 300)
+    assert decode.read_size(str(file)) == (400, 300)
 
 
 def test_jpeg_is_decoded_at_the_size_that_the_crop_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +250,18 @@ def test_photos_are_cropped_to_their_most_confident_box(
     subset = crop_catalog(make_catalog(paths).take(np.array([1, 0])), settings)
     assert [subset.reader.read(row).shape for row in range(2)] == [(100, 100, 3), (65, 65, 3)]
     assert subset.notes == ("crops: 1 of 2 photos have a box; the others are used whole",)
+
+
+def test_sizes_are_those_of_the_crops(save_image: SaveImage, make_catalog: MakeCatalog, tmp_path: Path) -> None:
+    """Image size is chosen from them."""
+    for name in ("a.png", "b.png"):
+        save_image(name, width=300, height=200)
+    boxes = write(tmp_path / "b.csv", "path,x,y,width,height\na.png,50,50,40,20\n")
+    catalog = crop_catalog(
+        make_catalog(["b.png", "a.png", "none.png"]).take(np.array([1, 0, 2])), CropSettings(str(boxes))
+    )
+    assert [decode.read_row_size(catalog.reader, row) for row in range(3)] == [(52, 52), (300, 200), None]
+    assert median_side(catalog.take(np.array([0]))) == 52
 
 
 def test_paths_of_boxes_may_be_absolute(save_image: SaveImage, make_catalog: MakeCatalog, tmp_path: Path) -> None:
@@ -314,5 +327,7 @@ def test_crops_of_files_follow_the_order_of_files_and_boxes(tmp_path: Path) -> N
     assert isinstance(second, Crop)
     assert (first.file, first.box.confidence, second.box.confidence) == ("photos/site 1/a.jpg", 0.8, 0.3)
     assert next(FileCrops(["./site 1/a.jpg"], table)) == ("./site 1/a.jpg", first.box)
+    assert list(FileCrops(files, table, ["photos/site 1"])) == [d, first, second, b], "relative to a parent folder"
+    files = ["photos/d.jpg", "photos/site 2/a.jpg"]
     with pytest.raises(UserError, match=r"md\.json contains none of the photos .* the folder given as PATH"):
         FileCrops(files, table, ["photos/site 1"])

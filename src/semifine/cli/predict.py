@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -171,7 +172,8 @@ def _open_photos(given: argparse.Namespace) -> Iterable[Photo]:
     files = list_files(given.paths, b"\0" if given.null else b"\n")
     if given.crops is None:
         return files
-    return FileCrops(files, read_boxes(given.crops, given.crop_confidence), given.paths)
+    folders = [path if os.path.isdir(path) else os.path.dirname(path) for path in given.paths]
+    return FileCrops(files, read_boxes(given.crops, given.crop_confidence), folders)
 
 
 def _report_finished(given: argparse.Namespace) -> int:

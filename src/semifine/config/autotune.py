@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from semifine.config.train_settings import TrainSettings
 from semifine.data.catalog import Catalog, Split
-from semifine.data.decode import read_size
+from semifine.data.decode import read_row_size
 
 AUTOTUNED = frozenset({"image_size", "batch_size", "iterations", "ema"})
 """The settings that ``autotune`` chooses."""
@@ -77,8 +76,7 @@ def autotune(catalog: Catalog, given: Collection[str], settings: TrainSettings) 
 def median_side(catalog: Catalog) -> int | None:
     """Returns the median of the shorter sides of a sample of images; None if none of them is readable."""
     rows = np.unique(np.linspace(0, len(catalog) - 1, SAMPLED_IMAGES).astype(np.int64)).tolist()
-    root = os.fspath(catalog.root or "")
-    sizes = [read_size(os.path.join(root, catalog.paths[row])) for row in rows]
+    sizes = [read_row_size(catalog.reader, row) for row in rows]
     shorter = [min(size) for size in sizes if size is not None]
     return int(np.median(shorter)) if shorter else None
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from semifine.data.boxes import MIN_CONFIDENCE, Box, BoxTable, Crop, Photo, normalize_path, read_boxes
 from semifine.data.catalog import Catalog, SubsetReader
-from semifine.data.decode import FileReader, read_upright_size
+from semifine.data.decode import FileReader, read_size
 from semifine.data.parallel import map_in_order, usable_cores
 from semifine.errors import UserError
 from semifine.fields import setting
@@ -54,8 +54,8 @@ def crop_catalog(catalog: Catalog, settings: CropSettings) -> Catalog:
     table = read_boxes(Path(settings.crops), settings.crop_confidence)
 
     def find(row: int) -> list[Box] | None:
-        names = [normalize_path(reader.paths[row]), normalize_path(os.path.abspath(reader.file(row)))]
-        return _find_boxes(table, reader.file(row), names, first_only=True)
+        file = reader.file(row)
+        return _find_boxes(table, file, _names(file, [reader.paths[row]]), first_only=True)
 
     found = list(map_in_order(find, range(len(reader.paths)), usable_cores()))
     if all(boxes is None for boxes in found):
@@ -91,8 +91,8 @@ class FileCrops(Iterator[Photo]):
     Args:
         files: Image files.
         table: The boxes.
-        folders: Folders that the paths in the table may be relative to. Paths that are equal to a file's, and absolute
-            paths, are found as well.
+        folders: Folders that the paths in the table are relative to. Paths relative to their parent folders and
+            absolute paths are found as well.
 
     Raises:
         UserError: If no path in the table belongs to a file.
@@ -100,7 +100,7 @@ class FileCrops(Iterator[Photo]):
 
     def __init__(self, files: Iterable[str], table: BoxTable, folders: Sequence[str] = ()) -> None:
         self._table = table
-        self._prefixes = [os.path.join(folder, "") for folder in folders]
+        self._prefixes = [os.path.join(folder, "") for folder in dict.fromkeys(folders)]
         self._photos = chain.from_iterable(map(self._crops, self._check(iter(files))))
         self._num_files = self._num_cropped = 0
 
@@ -121,26 +121,37 @@ class FileCrops(Iterator[Photo]):
         waiting = []
         for file in files:
             waiting.append(file)
-            if self._table.find(_names(file, self._prefixes)) is not None:
+            if self._table.find(self._names(file)) is not None:
                 return chain(waiting, files)
         if waiting:
             raise _no_photo_error(self._table, waiting[0], "the folder given as PATH")
         return iter(())
 
     def _crops(self, file: str) -> list[Photo]:
-        boxes = _find_boxes(self._table, file, _names(file, self._prefixes))
+        boxes = _find_boxes(self._table, file, self._names(file))
         self._num_files += 1
         self._num_cropped += bool(boxes)
         return [Crop(file, box) for box in boxes] if boxes else [file]
 
-
-def _names(file: str, prefixes: list[str]) -> list[str]:
-    """The names under which a table may list a file."""
-    inside = [file.removeprefix(prefix) for prefix in prefixes if file.startswith(prefix)]
-    return [normalize_path(name) for name in (*inside, file, os.path.abspath(file))]
+    def _names(self, file: str) -> Iterator[str]:
+        inside = [file.removeprefix(prefix) for prefix in self._prefixes if file.startswith(prefix)]
+        return _names(file, inside or [file])
 
 
-def _find_boxes(table: BoxTable, file: str, names: Sequence[str], first_only: bool = False) -> list[Box] | None:
+def _names(file: str, inside: Iterable[str]) -> Iterator[str]:
+    """The names under which a table may list a file: in the folder of photos, in its parent folders, and absolute."""
+    depth = 1
+    for name in map(normalize_path, inside):
+        depth = max(depth, name.count("/") + 1)
+        yield name
+    absolute = normalize_path(os.path.abspath(file))
+    parts = absolute.split("/")
+    for start in range(len(parts) - depth - 1, 0, -1):
+        yield "/".join(parts[start:])
+    yield absolute
+
+
+def _find_boxes(table: BoxTable, file: str, names: Iterable[str], first_only: bool = False) -> list[Box] | None:
     """The boxes of a file as fractions; None if the table does not contain the file."""
     found = table.find(names)
     if found is None:
@@ -149,7 +160,7 @@ def _find_boxes(table: BoxTable, file: str, names: Sequence[str], first_only: bo
     boxes = boxes[:1] if first_only else boxes
     if not table.in_pixels or not boxes:
         return boxes
-    size = read_upright_size(file)
+    size = read_size(file)
     return [] if size is None else [table.as_fractions(name, box, size) for box in boxes]
 
 

@@ -161,6 +161,18 @@ def try_decode_row(reader: ImageReader, row: int, shorter_side: int) -> DecodedI
         return error_reason(error)
 
 
+def read_row_size(reader: ImageReader, row: int) -> tuple[int, int] | None:
+    """Reads the width and height of an image, or of its crop, without decoding it; None if it is no readable file."""
+    if isinstance(reader, SubsetReader):
+        return read_row_size(reader.base, int(reader.rows[row]))
+    size = read_size(reader.file(row)) if isinstance(reader, FileReader) else None
+    box = reader.box(row) if isinstance(reader, FileReader) else None
+    if size is None or box is None:
+        return size
+    left, upper, right, lower = crop_around(box, size)
+    return right - left, lower - upper
+
+
 def decode_file(file: str, shorter_side: int | None, box: Box | None = None) -> DecodedImage:
     """Decodes an image file with :func:`decode_image`; raises OSError naming the file if it is unreadable."""
     return _decode(file, lambda data: decode_image(data, shorter_side, box))
@@ -204,18 +216,13 @@ def _load_exif(image: Image.Image) -> Image.Exif:
 
 
 def read_size(file: str) -> tuple[int, int] | None:
-    """Reads the width and height of an image without decoding it; None if the file is unreadable.
+    """Reads the width and height of an upright image without decoding it; None if the file is unreadable.
 
     Example:
         >>> Image.new("RGB", (4, 3)).save("bird.png")
         >>> read_size("bird.png"), read_size("missing.png")
         ((4, 3), None)
     """
-    return _read_header(file, lambda image: image.size)
-
-
-def read_upright_size(file: str) -> tuple[int, int] | None:
-    """Reads the width and height of an image after its EXIF rotation; None if the file is unreadable."""
     return _read_header(file, _unloaded_upright_size)
 
 
