@@ -14,6 +14,7 @@ import torch
 from semifine.config import RunSettings, resolve
 from semifine.data.dataset import Dataset
 from semifine.data.extra_labels import read_labels
+from semifine.methods import method_class, method_names
 from semifine.models.classifier import create_classifier
 from semifine.runs.checkpoint import save_weights
 
@@ -99,3 +100,8 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("real data not found: set SEMIFINE_TEST_DATA to its folder")
     return path
+
+
+def trained_methods() -> list[str]:
+    """Names of the methods that take training steps."""
+    return [name for name in method_names() if method_class(name).takes_steps]

@@ -52,6 +52,17 @@ def resolve_precision(precision: str, device: str) -> str:
     return precision
 
 
+def cpu_has_bfloat16() -> bool:
+    """Whether the CPU has instructions for bfloat16, which makes convolutions about twice as fast.
+
+    Example:
+        >>> cpu_has_bfloat16() in (True, False)
+        True
+    """
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # since PyTorch 2.11
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
 def inference_device(device: str) -> torch.device:
     """Returns the device for a trained network; allows TF32 matrix products on a GPU.
 

@@ -21,11 +21,10 @@ from typing import Any
 import torch
 
 from semifine.errors import Interrupted, UserError
-from semifine.methods import method_names
 from semifine.methods.soc import SoC
 from semifine.training.fit import fit
 from semifine.training.progress import Display
-from tests.conftest import tiny_settings, tiny_teacher
+from tests.conftest import tiny_settings, tiny_teacher, trained_methods
 
 STEPS = 50
 STOP = 20
@@ -128,7 +127,7 @@ def raise_user_error() -> None:
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     tiny_teacher()  # before two processes write it at the same time
-    names = sorted(method_names(), key=lambda name: name == "self_training")  # after its teacher, supervised
+    names = sorted(trained_methods(), key=lambda name: name == "self_training")  # after its teacher, supervised
     outcomes = {
         where: in_processes(count, lambda _, where=where: [train_method(name, folder / where / name) for name in names])
         for where, count in (("one", 1), ("two", 2))

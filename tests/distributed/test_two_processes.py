@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from semifine.cli.main import main
-from semifine.methods import method_names
+from tests.conftest import trained_methods
 from tests.distributed.process_runs import (
     ENVIRONMENT,
     OPTIONS,
@@ -37,13 +37,13 @@ def test_all_methods_train_to_the_end(where: str, processes: int, runs: Path) ->
     assert ended["codes"] == [0] * processes, ended["said"]
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", trained_methods())
 def test_weights_after_50_steps_equal_one_process(name: str, runs: Path) -> None:
     assert state(runs / "two" / name)["step"] == 50
     torch.testing.assert_close(weights(runs / "two" / name), weights(runs / "one" / name), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", trained_methods())
 def test_state_of_the_method_equals_one_process(name: str, runs: Path) -> None:
     two, one = (state(runs / folder / name)["method"] for folder in ("two", "one"))
     torch.testing.assert_close(two, one, rtol=0, atol=1e-5)

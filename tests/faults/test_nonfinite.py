@@ -12,12 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from semifine.errors import UserError
-from semifine.methods import method_names
 from semifine.methods.base import Batch
 from semifine.training.fit import fit
 from semifine.training.loader import BatchLoader
 from semifine.training.step import clone_tensors, restore_unless
-from tests.conftest import tiny_settings
+from tests.conftest import tiny_settings, trained_methods
 from tests.faults.test_damaged_runs import Notes
 
 STEPS = 12
@@ -48,7 +47,7 @@ def skip_messages(notes: Notes) -> list[str]:
     return [text for text in notes.lines if "skipped; the first was step" in text]
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", trained_methods())
 @pytest.mark.parametrize(
     "options",
     [

@@ -19,16 +19,16 @@ from semifine.data import sources
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import load_catalog
 from semifine.errors import Interrupted, UserError
-from semifine.methods import method_class, method_names
+from semifine.methods import method_class
 from semifine.methods.base import Batch, Progress
 from semifine.training.fit import fit
 from semifine.training.loader import LABELED, UNLABELED, BatchLoader
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
-from tests.conftest import tiny_settings
+from tests.conftest import tiny_settings, trained_methods
 from tests.methods.one_step import SingleImageNetwork, make_batch, make_method, make_networks
 
-WITH_CLASSIFIER = [name for name in method_names() if method_class(name).trains_classifier]
+WITH_CLASSIFIER = [name for name in trained_methods() if method_class(name).trains_classifier]
 SEMI_SUPERVISED = [name for name in WITH_CLASSIFIER if method_class(name).unlabeled_views]
 OTHER_STATE: list[tuple[str, dict[str, object]]] = [
     ("soc", {"method__similarity": "labeled_features"}),
@@ -36,7 +36,7 @@ OTHER_STATE: list[tuple[str, dict[str, object]]] = [
     ("simmatch", {"method__first_epoch": "unlabeled", "method__blank_labels": True}),
     ("moco", {"method__version": "v1"}),
 ]
-WITHOUT_HIDDEN_LABELS = [name for name in method_names() if not method_class(name).trains_on_truth]
+WITHOUT_HIDDEN_LABELS = [name for name in trained_methods() if not method_class(name).trains_on_truth]
 
 
 def run(settings: Any, out: Path, *, resume: bool = False) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def assert_same(first: Any, second: Any) -> None:
     torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", trained_methods())
 def test_training_writes_the_run_folder(name: str, tmp_path: Path) -> None:
     result = run(tiny_settings(name), tmp_path / "run")
     assert result["method"] == name
@@ -102,7 +102,7 @@ def test_result_and_sample_statistics_are_written(name: str, tmp_path: Path) -> 
     assert set(samples.column("z_obj2").to_pylist()) <= set(range(1, 7))
 
 
-@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in method_names()), *OTHER_STATE])
+@pytest.mark.parametrize(("name", "more"), [*((name, {}) for name in trained_methods()), *OTHER_STATE])
 def test_resume_within_an_epoch_is_bit_identical(
     name: str, more: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +156,7 @@ def test_hidden_labels_do_not_affect_training(name: str, tmp_path: Path, monkeyp
     assert accuracies[0] != accuracies[1], "the random labels must be in the data, otherwise the test proves nothing"
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", trained_methods())
 def test_training_with_images_of_unknown_classes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of unknown classes are unlabeled training images and never labeled ones."""
     settings = tiny_settings(name, iterations=4, log_every=1, data__unlabeled="inout", data__ood_genera=1)
@@ -191,7 +191,7 @@ def test_training_with_images_of_unknown_classes(name: str, tmp_path: Path, monk
         assert result["unlabeled"]["out_of_class"]["images"] == 2 * 9
 
 
-@pytest.mark.parametrize("name", [name for name in method_names() if not method_class(name).unlabeled_views])
+@pytest.mark.parametrize("name", [name for name in trained_methods() if not method_class(name).unlabeled_views])
 def test_images_of_unknown_classes_do_not_affect_methods_without_unlabeled_views(name: str, tmp_path: Path) -> None:
     for unlabeled in ("in", "inout"):
         run(tiny_settings(name, data__unlabeled=unlabeled, data__ood_genera=1, iterations=4), tmp_path / unlabeled)
@@ -247,7 +247,7 @@ def test_weight_zero_gives_the_supervised_loss(name: str) -> None:
     assert_same(loss, labeled_fraction * make_method("supervised")(networks, batch, progress).loss)
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", trained_methods())
 def test_metrics_are_detached_scalars_and_the_loss_has_a_gradient(name: str) -> None:
     method, networks = make_method(name), make_networks(name, train=True)
     result = method(networks, make_batch(method), Progress(0, 10))
@@ -257,7 +257,7 @@ def test_metrics_are_detached_scalars_and_the_loss_has_a_gradient(name: str) -> 
         assert not result.pseudo_labels.target.requires_grad
 
 
-@pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).cuda_graph_safe])
+@pytest.mark.parametrize("name", [name for name in trained_methods() if method_class(name).cuda_graph_safe])
 def test_cuda_graph_safe_step_does_not_depend_on_progress(name: str) -> None:
     losses = []
     for step in (0, 7):
@@ -266,7 +266,7 @@ def test_cuda_graph_safe_step_does_not_depend_on_progress(name: str) -> None:
     assert_same(*losses)
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", trained_methods())
 def test_training_in_bf16(name: str, tmp_path: Path) -> None:
     result = run(tiny_settings(name, precision="bf16", iterations=4), tmp_path / "run")
     assert all(torch.isfinite(value).all() for value in final_weights(tmp_path / "run").values())
@@ -284,7 +284,7 @@ def test_supervised_warmup_equals_supervised_training(name: str, tmp_path: Path)
         assert_same(final_student(tmp_path / "half"), final_student(tmp_path / "supervised"))
 
 
-@pytest.mark.parametrize("name", [name for name in method_names() if method_class(name).unlabeled_views])
+@pytest.mark.parametrize("name", [name for name in trained_methods() if method_class(name).unlabeled_views])
 def test_missing_unlabeled_images_raise_a_user_error(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,13 +300,13 @@ def test_missing_unlabeled_images_raise_a_user_error(
 
 
 @pytest.mark.parametrize("mode", ["joint", "split", "dp2"])
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", trained_methods())
 def test_runs_in_every_forward_mode(name: str, mode: str, tmp_path: Path) -> None:
     run(tiny_settings(name, forward=mode, iterations=2), tmp_path / "run")
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", trained_methods())
 def test_training_on_a_gpu(name: str, tmp_path: Path) -> None:
     result = run(tiny_settings(name, device="cuda"), tmp_path / "run")
     assert result["environment"]["kind"] == "cuda"

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from semifine.augment.pipeline import AugmentPipeline
 from semifine.augment.settings import AugmentSettings
-from semifine.methods import method_class, method_names
+from semifine.methods import method_class
 from semifine.methods.base import Batch, Progress
 from semifine.models.classifier import create_classifier
 from semifine.runs.folder import RunFolder
@@ -29,10 +29,10 @@ from semifine.training.init_weights import load_frozen
 from semifine.training.loader import Prefetcher, place_store
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
-from tests.conftest import open_dataset, tiny_settings
+from tests.conftest import open_dataset, tiny_settings, trained_methods
 
 pytestmark = pytest.mark.gpu
-CAPTURABLE = [name for name in method_names() if method_class(name).cuda_graph_safe]
+CAPTURABLE = [name for name in trained_methods() if method_class(name).cuda_graph_safe]
 
 
 @pytest.fixture(autouse=True)

@@ -96,9 +96,10 @@ def add_device(parser: argparse.ArgumentParser, verb: str) -> None:
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint",
-        choices=("last", "best_val"),
-        default="last",
-        help="weights of the last step or of the best validation accuracy (default: last)",
+        choices=("auto", "last", "best_val", "probe"),
+        default="auto",
+        help="weights of the last step, of the best validation accuracy, or of the linear probe; auto: the result of "
+        "the run (default: auto)",
     )
 
 

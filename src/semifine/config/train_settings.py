@@ -42,7 +42,14 @@ class TrainSettings(AugmentOptions):
         "labels for unlabeled images: the studio's log, or a CSV file with the columns path and label; default: none",
         is_path=True,
     )
+    probe: bool = setting(
+        False,
+        "first fit a linear classifier on the features of the pretrained network; training starts from it, and the "
+        "better of both is the result",
+    )
     lr: float = setting(0.01, "learning rate", low=0)
+    backbone_lr: float = setting(1.0, "learning rate of the backbone, relative to the heads", low=0)
+    optimizer: Literal["sgd", "adamw"] = setting("sgd", "optimizer")
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     nesterov: bool = setting(True, "Nesterov momentum")
     weight_decay: float = setting(5e-4, "weight decay", low=0)
@@ -63,6 +70,21 @@ class TrainSettings(AugmentOptions):
     )
     ema: float = setting(
         0.999, "decay of the exponential moving average that is evaluated; 0 evaluates the raw model", low=0, high=1
+    )
+    mixup: float = setting(
+        0.0,
+        "mixup: parameter of the Beta distribution of the weights with which images are mixed; 0: none",
+        low=0,
+    )
+    train_stages: int | None = setting(
+        None,
+        "number of stages at the end of the backbone that are trained; the other stages are frozen, and their "
+        "activations are computed once for a few versions of each view; default: the whole backbone is trained",
+        low=1,
+    )
+    labeled_versions: int = setting(6, "with --train-stages: versions of the view of each labeled image", low=1)
+    unlabeled_versions: int = setting(
+        3, "with --train-stages: versions of the strong view of each unlabeled image; of the weak view one less", low=1
     )
     forward: Literal["split", "joint", "dp2"] = setting(
         "split",

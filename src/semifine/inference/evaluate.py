@@ -49,14 +49,21 @@ class Evaluator:
         self._device = device
         self._batch_size = batch_size
 
-    def outputs(self, network: Classifier, rows: NDArray[np.int64]) -> Iterator[Output]:
-        """Yields float32 logits and features batch by batch, in the order of the rows."""
+    def outputs(self, network: Classifier, rows: NDArray[np.int64], *, flip: bool = False) -> Iterator[Output]:
+        """Yields float32 logits and features batch by batch, in the order of the rows.
+
+        Args:
+            network: The network, which is evaluated in evaluation mode.
+            rows: Rows of the store.
+            flip: Mirror the images.
+        """
         was_training = network.training
         network.eval()
         forward = InferenceNetwork(ImageClassifier(network), self._device)
         for start in range(0, len(rows), self._batch_size):
             images = self._preprocessor.transform_stored(self._store, rows[start : start + self._batch_size])
             batch = torch.stack([torch.as_tensor(image) for image in images]).to(self._device)
+            batch = batch.flip(2) if flip else batch
             # A network that is compiled for the batches of training is not compiled again for these.
             with torch.compiler.set_stance("force_eager"):
                 output = forward(batch)

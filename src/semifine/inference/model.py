@@ -58,7 +58,8 @@ class TrainedModel:
 
     Args:
         run: The run, or its folder.
-        checkpoint: ``"last"``, or ``"best_val"`` for the weights with the best validation accuracy.
+        checkpoint: ``"auto"`` for the result of the run, ``"last"``, ``"best_val"`` for the weights with the best
+            validation accuracy, or ``"probe"``.
         device: ``"auto"`` uses a GPU if one is available.
 
     Example:
@@ -67,12 +68,12 @@ class TrainedModel:
         'Parus major'
     """
 
-    def __init__(self, run: Run | str | Path, checkpoint: Checkpoint = "last", device: Device = "auto") -> None:
+    def __init__(self, run: Run | str | Path, checkpoint: Checkpoint = "auto", device: Device = "auto") -> None:
         self.run = run if isinstance(run, Run) else Run(run)
-        self.checkpoint = checkpoint
+        self.checkpoint = self.run.find_checkpoint(checkpoint)
         self.settings = self.run.train_settings
         self.device = inference_device(device)
-        self.network = self.run.load_network(checkpoint).to(self.device)
+        self.network = self.run.load_network(self.checkpoint).to(self.device)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -113,6 +114,10 @@ class TrainedModel:
     def _calibration_and_note(self) -> tuple[Calibration, str]:
         self._check_classifier()
         return _load_or_fit_calibration(self)
+
+    def store_calibration(self, calibration: Calibration) -> None:
+        """Stores a calibration for these weights in the run folder."""
+        _store_calibration(self, calibration)
 
     @cached_property
     def metadata(self) -> ModelMetadata:
@@ -210,12 +215,13 @@ class TrainedModel:
             )
 
 
-def load(path: str | Path, checkpoint: Checkpoint = "last", device: Device = "auto") -> TrainedModel:
+def load(path: str | Path, checkpoint: Checkpoint = "auto", device: Device = "auto") -> TrainedModel:
     """Opens a trained model.
 
     Args:
         path: Folder of a run.
-        checkpoint: ``"last"``, or ``"best_val"`` for the weights with the best validation accuracy.
+        checkpoint: ``"auto"`` for the result of the run, ``"last"``, ``"best_val"`` for the weights with the best
+            validation accuracy, or ``"probe"``.
         device: ``"auto"`` uses a GPU if one is available.
     """
     return TrainedModel(path, checkpoint, device)
@@ -240,12 +246,17 @@ def _load_or_fit_calibration(model: TrainedModel) -> tuple[Calibration, str]:
         calibration, note = Calibration(), f"not calibrated, because the data of the run cannot be used: {error}"
     if calibration.is_fitted:
         with suppress(OSError):  # without permission to write, it is fitted again at each use
-            by_identity = {**stored, model.identity: calibration}
-            text = json.dumps({identity: value.as_dict() for identity, value in by_identity.items()})
-            write_atomically(path, text + "\n")
+            _store_calibration(model, calibration)
     else:
         check_network(model.network, model.settings.image_size, model.run.folder.path)
     return calibration, note
+
+
+def _store_calibration(model: TrainedModel, calibration: Calibration) -> None:
+    path = model.run.folder.calibration
+    by_identity = {**_read_calibrations(path), model.identity: calibration}
+    text = json.dumps({identity: value.as_dict() for identity, value in by_identity.items()})
+    write_atomically(path, text + "\n")
 
 
 def _fit_calibration(model: TrainedModel) -> Calibration:

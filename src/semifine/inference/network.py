@@ -12,6 +12,7 @@ from semifine.data.decode import Pixels
 from semifine.errors import UserError
 from semifine.inference.calibration import Logits
 from semifine.models.classifier import Classifier, normalization
+from semifine.models.folding import fold_batch_norms
 from semifine.models.forward import Output, micro_batch_size
 
 
@@ -52,14 +53,16 @@ class ImageClassifier(nn.Module):
 class InferenceNetwork:
     """Forward passes without gradient, in the precision that all evaluations and predictions share.
 
-    A CPU computes in float32, in micro-batches that fit its caches. A GPU computes in float16, which is closer to
-    float32 than bfloat16 is, and changes to float32 for good at the first logits that are too large for float16.
+    A CPU computes in float32, in micro-batches that fit its caches, with batch norms folded into convolutions. A GPU
+    computes in float16, which is closer to float32 than bfloat16 is, and changes to float32 for good at the first
+    logits that are too large for float16.
     """
 
     def __init__(self, classifier: ImageClassifier, device: torch.device, *, half: bool | None = None) -> None:
         self.half = device.type == "cuda" if half is None else half
-        self._classifier = classifier
+        self._classifier: nn.Module = classifier
         self._device = device
+        self._is_folded = device.type != "cpu" or not isinstance(classifier, nn.Module)
 
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Output:
@@ -72,6 +75,8 @@ class InferenceNetwork:
 
     def forward(self, images: Tensor) -> Output:
         """The forward pass in the current precision, without a look at the result."""
+        if not self._is_folded:
+            self._classifier, self._is_folded = fold_batch_norms(self._classifier, images[:1]), True
         size = micro_batch_size(len(images), images.shape[1], self._device)
         with torch.autocast(self._device.type, torch.float16, enabled=self.half):
             parts = [self._classifier(part)[1:] for part in images.split(size)]

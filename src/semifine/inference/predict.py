@@ -77,7 +77,7 @@ def open_model(path: Path, checkpoint: Checkpoint | None, device: Device) -> Mod
 
     Args:
         path: Run folder or ``.onnx`` file.
-        checkpoint: Checkpoint of the run, by default ``"last"``. ONNX files have none.
+        checkpoint: Checkpoint of the run, by default its result. ONNX files have none.
         device: Device of the network.
     """
     if path.suffix.lower() == ".onnx":
@@ -88,7 +88,7 @@ def open_model(path: Path, checkpoint: Checkpoint | None, device: Device) -> Mod
         raise UserError(f"{path} cannot predict: give a run folder, or an .onnx file of 'semifine export'.")
     from semifine.inference.model import TrainedModel  # slow: imports torch, which an ONNX file does not need
 
-    return TrainedModel(path, checkpoint or "last", device)
+    return TrainedModel(path, checkpoint or "auto", device)
 
 
 class Terminated(KeyboardInterrupt):

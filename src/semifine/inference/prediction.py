@@ -16,7 +16,7 @@ from semifine.inference.calibration import Calibration, ClassClusters, Logits, M
 from semifine.inference.taxonomy import Taxon, Taxonomy
 
 Device = Literal["auto", "cpu", "cuda"]
-Checkpoint = Literal["last", "best_val"]
+Checkpoint = Literal["auto", "last", "best_val", "probe"]
 
 FORMAT_VERSION = 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.models.forward import Networks
 
 
@@ -47,6 +48,29 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Mixing:
+    """Pairs of images of a batch that are mixed, and the weight of the first image of each pair (mixup)."""
+
+    weight: Tensor
+    """() weight of the first image."""
+    index: Tensor
+    """(B,) second image of each pair."""
+
+    def clone(self) -> Mixing:
+        """Returns a copy that shares no memory."""
+        return Mixing(self.weight.clone(), self.index.clone())
+
+    def images(self, images: Tensor) -> Tensor:
+        """Mixes images (B, ...)."""
+        return torch.lerp(images[self.index], images, self.weight)
+
+    def loss(self, function: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor) -> Tensor:
+        """Returns the weighted loss of the logits of mixed images with both targets."""
+        first, second = function(logits, target), function(logits, target[self.index])
+        return torch.lerp(second, first, self.weight)
+
+
+@dataclass(frozen=True)
 class Batch:
     """The data of one training step, on the device."""
 
@@ -60,20 +84,57 @@ class Batch:
     """(B_u,) indices of the unlabeled images in the unlabeled set, 0..M-1."""
     labeled_index: Tensor | None = None
     """(B,) indices of the labeled images in the labeled set, 0..N-1."""
+    labeled_mixing: Mixing | None = None
+    """Pairs of labeled images to mix; None without mixup."""
+    unlabeled_mixing: Mixing | None = None
+    """Pairs of unlabeled images to mix; None without mixup."""
 
     def tensors(self) -> list[Tensor]:
         """Returns all tensors in a fixed order."""
         columns = (self.label, self.index, self.labeled_index)
-        return [*self.labeled.values(), *self.unlabeled.values(), *(c for c in columns if c is not None)]
+        mixings = (mixing for mixing in (self.labeled_mixing, self.unlabeled_mixing) if mixing is not None)
+        return [
+            *self.labeled.values(),
+            *self.unlabeled.values(),
+            *(column for column in columns if column is not None),
+            *(tensor for mixing in mixings for tensor in (mixing.weight, mixing.index)),
+        ]
 
     def clone(self) -> Batch:
         """Returns a copy that shares no memory with this batch."""
+        index, labeled_index = (None if c is None else c.clone() for c in (self.index, self.labeled_index))
+        labeled, unlabeled = (None if m is None else m.clone() for m in (self.labeled_mixing, self.unlabeled_mixing))
         return Batch(
             {name: view.clone() for name, view in self.labeled.items()},
             self.label.clone(),
             {name: view.clone() for name, view in self.unlabeled.items()},
-            *(None if column is None else column.clone() for column in (self.index, self.labeled_index)),
+            index,
+            labeled_index,
+            labeled,
+            unlabeled,
         )
+
+    def labeled_images(self, view: str) -> Tensor:
+        """Returns a view of the labeled images, mixed if the batch has a mixing."""
+        images = self.labeled[view]
+        return images if self.labeled_mixing is None else self.labeled_mixing.images(images)
+
+    def labeled_loss(self, logits: Tensor) -> Tensor:
+        """Returns the cross-entropy of the logits (B, K) of :meth:`labeled_images`."""
+        if self.labeled_mixing is None:
+            return supervised_cross_entropy(logits, self.label)
+        return self.labeled_mixing.loss(supervised_cross_entropy, logits, self.label)
+
+    def unlabeled_images(self, view: str) -> Tensor:
+        """Returns a view of the unlabeled images, mixed if the batch has a mixing."""
+        images = self.unlabeled[view]
+        return images if self.unlabeled_mixing is None else self.unlabeled_mixing.images(images)
+
+    def unlabeled_loss(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Returns the cross-entropy of the logits of :meth:`unlabeled_images` with soft labels (B, K)."""
+        if self.unlabeled_mixing is None:
+            return soft_cross_entropy(logits, target)
+        return self.unlabeled_mixing.loss(soft_cross_entropy, logits, target)
 
 
 @dataclass(frozen=True)
@@ -161,6 +222,12 @@ class Method(nn.Module):
     """Whether the unlabeled images are added to the labeled set with their hidden labels. Only for the oracle."""
     trains_classifier: ClassVar[bool] = True
     """Whether the method trains a classifier. If not, no accuracy is measured."""
+    supports_frozen_stages: ClassVar[bool] = True
+    """Whether the networks may take activations of frozen stages instead of images."""
+    supports_mixup: ClassVar[bool] = False
+    """Whether :meth:`forward` mixes images if the batch has a :class:`Mixing`."""
+    takes_steps: ClassVar[bool] = True
+    """Whether the method trains the network. The probe does not."""
     needs_ema: ClassVar[bool] = False
     """Whether :meth:`forward` uses the averaged network. If so, ``ema=0`` is an error."""
     evaluates_ema: ClassVar[bool] = True

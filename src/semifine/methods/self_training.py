@@ -44,6 +44,7 @@ class SelfTraining(Method):
     title = "Self-Training"
     color = "sky"
     summary = "distillation: learns the predictions of a network that was trained on the labeled images"
+    supports_frozen_stages = False  # the teacher takes images
     Settings = SelfTrainingSettings
     unlabeled_views = ("weak",)
     cuda_graph_safe = True

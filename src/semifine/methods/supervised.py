@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from semifine.losses import supervised_cross_entropy
 from semifine.methods.base import Batch, Group, Method, Progress, StepResult
 from semifine.models.forward import Networks
 
@@ -18,10 +17,11 @@ class Supervised(Method):
     group: ClassVar[Group] = "baseline"
     summary = "cross-entropy on the labeled images only (baseline)"
     cuda_graph_safe = True
+    supports_mixup = True
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
-        (labeled,) = networks(batch.labeled["weak"])
-        loss = supervised_cross_entropy(labeled.logits, batch.label)
+        (labeled,) = networks(batch.labeled_images("weak"))
+        loss = batch.labeled_loss(labeled.logits)
         # During supervised_warmup the network may have heads of another method. DistributedDataParallel needs a
         # gradient of every parameter, so their gradient is zero.
         for output in labeled.heads.values():

@@ -37,6 +37,7 @@ class Networks:
             as the paper's code runs on two GPUs with ``DataParallel``.
         frozen: A trained network that does not change, for :meth:`forward_frozen`.
         autocast: Context manager for mixed precision in passes without gradient.
+        batch_statistics: Whether batch norms of the EMA network use the statistics of the batch.
 
     Example::
 
@@ -53,12 +54,15 @@ class Networks:
         mode: Literal["joint", "split", "dp2"] = "joint",
         frozen: nn.Module | None = None,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        *,
+        batch_statistics: bool = True,
     ) -> None:
         self.student = student
         self.ema = ema
         self.mode = mode
         self.frozen = frozen
         self._autocast = autocast
+        self._batch_statistics = batch_statistics
 
     def __call__(self, *views: Tensor, without_gradient: tuple[int, ...] = ()) -> list[Output]:
         """Runs the student on all views.
@@ -82,7 +86,7 @@ class Networks:
         Batch normalization uses the statistics of these images, as in the student; running statistics do not change.
         """
         assert self.ema is not None, "the method must set needs_ema"
-        with _batch_statistics(self.ema):
+        with _batch_statistics(self.ema) if self._batch_statistics else nullcontext():
             return self._forward_no_grad(self.ema, views)
 
     def forward_frozen(self, *views: Tensor) -> list[Output]:

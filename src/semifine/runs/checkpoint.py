@@ -23,6 +23,7 @@ WEIGHTS = "model.safetensors"
 TRAINING_STATE = "training.pt"
 CHECKSUMS = "checksums.json"
 BEST = "best_val"
+PROBE = "probe"
 NUM_KEPT = 2
 """Number of checkpoints that are kept for resuming."""
 
@@ -51,6 +52,11 @@ def save_best(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
     """Writes the weights ``best-N``, points the link ``best_val`` at them, and removes former best weights."""
     _save(folder, f"best-{step:08d}", BEST, weights, None)
     _remove_former_bests(folder)
+
+
+def save_probe(folder: Path, weights: dict[str, Tensor]) -> None:
+    """Writes the network with the linear probe, and points the link ``probe`` at it."""
+    _save(folder, "linear-probe", PROBE, weights, None)
 
 
 def _remove_former_bests(folder: Path) -> None:

@@ -82,6 +82,7 @@ class RunFolder:
         self.log = path / "log.jsonl"
         self.metrics = path / "metrics.jsonl"
         self.result = path / "result.json"
+        self.probe = path / "probe.json"
         self.classes = path / "classes.json"
         self.weights = path / "weights.json"
         self.labels = path / "labels.csv"
@@ -136,13 +137,18 @@ class RunFolder:
         write_atomically(self.metrics, "".join(line + "\n" for line in kept))
 
     def read_result(self) -> dict[str, Any]:
-        """Reads ``result.json``; raises ``UserError`` if the run is not finished."""
-        if not self.result.is_file():
+        """Reads ``result.json``; before the end of training the result of the probe, if the run has one.
+
+        Raises:
+            UserError: If the run has no result yet.
+        """
+        path = self.result if self.result.is_file() or not self.probe.is_file() else self.probe
+        if not path.is_file():
             raise UserError(f"{self.path} has no result.json yet: the run is not finished; continue it with --resume.")
-        result = read_json(self.result)
+        result = read_json(path)
         missing = {"method", "data", "seed", *(["top5"] if result.get("top1") is not None else [])} - result.keys()
         if missing:
-            raise UserError(f"{self.result} is damaged: the key {min(missing)!r} is missing; restore the file.")
+            raise UserError(f"{path} is damaged: the key {min(missing)!r} is missing; restore the file.")
         return result
 
     def read_class_names(self) -> list[str]:

@@ -332,11 +332,23 @@ class Run:
         """Whether :attr:`dataset` is open, so that using it decodes nothing."""
         return "dataset" in vars(self)
 
-    def load_network(self, checkpoint: str = "last", device: str = "cpu") -> Classifier:
+    def find_checkpoint(self, name: str = "auto") -> str:
+        """Returns the checkpoint with this name; ``"auto"`` is the result of the run.
+
+        The result is the better one of the trained network and the linear probe. Until training is finished, it is the
+        probe, if the run has one.
+        """
+        if name != "auto":
+            return name
+        if self.folder.result.is_file():
+            return "probe" if self.result.get("chosen") == "probe" else "last"
+        return "probe" if (self.folder.checkpoints / "probe").exists() else "last"
+
+    def load_network(self, checkpoint: str = "auto", device: str = "cpu") -> Classifier:
         """Loads the evaluated network in eval mode, without the projection heads that only training needs.
 
         Args:
-            checkpoint: ``"last"`` or ``"best_val"``.
+            checkpoint: ``"auto"``, ``"last"``, ``"best_val"`` or ``"probe"``.
             device: Device of the returned network.
         """
         # Slow to import because of torch and timm, which a report does not need.
@@ -344,6 +356,7 @@ class Run:
         from semifine.runs.checkpoint import load_weights
 
         settings = self.train_settings
+        checkpoint = self.find_checkpoint(checkpoint)
         weights = load_weights(self.folder.checkpoints / checkpoint)
         num_classes = self.num_classes if "head.weight" in weights else 0
         network = create_classifier(settings.backbone, num_classes, settings.image_size)

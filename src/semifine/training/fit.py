@@ -10,6 +10,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from semifine.config import RunSettings, read_run_settings, write_settings
 from semifine.config.loading import first_difference
 from semifine.data.catalog import Split
@@ -17,7 +19,7 @@ from semifine.data.dataset import Dataset
 from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_labels, read_labels
 from semifine.devices import describe_hardware, peak_gpu_bytes, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
-from semifine.files import write_json
+from semifine.files import read_json, write_json
 from semifine.inference.model import TrainedModel
 from semifine.inference.network import DivergedError
 from semifine.methods import method_class
@@ -28,7 +30,9 @@ from semifine.runs.folder import LOCK, RunFolder, locked
 from semifine.runs.run import Run
 from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures
 from semifine.training.init_weights import create_network, load_frozen
+from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
+from semifine.training.probe import RunProbe, fit_run_probe, set_head, write_probe
 from semifine.training.profiling import (
     MIN_STEPS_TO_BENCHMARK,
     benchmark_throughput,
@@ -144,45 +148,161 @@ def _fit(
         display.log(note)
 
     # Networks
-    classifier, report = create_network(settings, folder, class_names)
+    method = method_class(settings.method)
+    has_probe = settings.train.probe or not method.takes_steps
+    classifier, report = create_network(settings, folder, class_names, always_load=has_probe)
     if report:
         display.log(f"weights: {report}")
-    display.log(_memory_estimate(settings, classifier, dataset, fabric.device.type))
-    image_seconds = _benchmark_image_seconds(settings, classifier, fabric)
-    frozen_path = method_class(settings.method).frozen_network(settings.method_settings)
-    frozen = load_frozen(Path(frozen_path), classifier, class_names, settings.train) if frozen_path else None
+    environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
+
+    # Probe
+    probe = None
+    if has_probe and fabric.is_global_zero:
+        check_images(dataset.catalog, method)
+        _check_pretrained(settings)
+        _write_inputs(settings, folder, dataset, environment, report)
+        probe = _fit_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
+        set_head(classifier, probe.start)
+    if not method.takes_steps:
+        fabric.barrier()
+        return _finish_probe(folder) if fabric.is_global_zero else {}
 
     # Training
+    display.log(_memory_estimate(settings, classifier, dataset, fabric.device.type))
+    image_seconds = _benchmark_image_seconds(settings, classifier, fabric)
+    frozen_path = method.frozen_network(settings.method_settings)
+    frozen = load_frozen(Path(frozen_path), classifier, class_names, settings.train) if frozen_path else None
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
-    environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
-    if fabric.is_global_zero:
+    if fabric.is_global_zero and probe is None:
         _write_inputs(settings, folder, dataset, environment, report)
     trainer.resume()
-    names = logger_names if fabric.is_global_zero else []
-    trainer.loggers = Loggers(names, settings, folder, trainer.step, display.log)
-    display.log(
-        f"{trainer.method.name} with {settings.train.backbone} on {environment['device']}, "
-        f"from step {trainer.step} of {settings.train.iterations}"
-    )
-    if image_seconds is not None:
-        display.log(_time_estimate(trainer, image_seconds / fabric.world_size))
-    if frozen is not None:
-        display.log(f"frozen network of the method: {_format_scores(trainer.evaluator.scores(frozen))}")
+    _announce(trainer, settings, logger_names, environment, image_seconds, frozen)
     profiled = profile and fabric.is_global_zero
     with profile_steps(folder.path / "profile", display.log) if profiled else nullcontext() as after_step:
         trainer.run(started, after_step)
 
-    # Result
+    return _finish(trainer, settings, dataset, environment, probe)
+
+
+def _finish(
+    trainer: Trainer, settings: RunSettings, dataset: Dataset, environment: dict[str, Any], probe: RunProbe | None
+) -> dict[str, Any]:
+    """Writes statistics, calibration and result in the first process."""
+    fabric, folder = trainer.fabric, trainer.folder
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes
         return {}
     with trainer.timer.measure("evaluation"):
         unlabeled = trainer.evaluator.write_stats()
-        _calibrate(settings, folder, dataset, display)
+        _calibrate(settings, folder, dataset, trainer.display)
     result = _summarize_run(settings, dataset, trainer, unlabeled, environment)
+    if probe is not None:
+        result = _choose_result(result, folder, dataset, probe, trainer.display)
     write_json(folder.result, result)
     fabric.barrier()
     return result
+
+
+def _announce(
+    trainer: Trainer,
+    settings: RunSettings,
+    logger_names: list[str],
+    environment: dict[str, Any],
+    image_seconds: float | None,
+    frozen: Classifier | None,
+) -> None:
+    """Starts the loggers and prints what is about to be trained."""
+    is_first, display = trainer.fabric.is_global_zero, trainer.display
+    trainer.loggers = Loggers(logger_names if is_first else [], settings, trainer.folder, trainer.step, display.log)
+    display.log(
+        f"{trainer.method.name} with {settings.train.backbone} on {environment['device']}, "
+        f"from step {trainer.step} of {settings.train.iterations}"
+    )
+    if image_seconds is not None:
+        display.log(_time_estimate(trainer, image_seconds / trainer.fabric.world_size))
+    if frozen is not None:
+        display.log(f"frozen network of the method: {_format_scores(trainer.evaluator.scores(frozen))}")
+
+
+# Probe
+
+
+def _check_pretrained(settings: RunSettings) -> None:
+    """Raises ``UserError`` for a probe on random features."""
+    if not settings.train.pretrained and not settings.train.weights:
+        raise UserError(
+            "The probe needs a pretrained network: add --pretrained, or weights with --weights, or --no-probe."
+        )
+
+
+def _fit_probe(
+    settings: RunSettings,
+    folder: RunFolder,
+    dataset: Dataset,
+    classifier: Classifier,
+    device: torch.device,
+    display: Display,
+    environment: dict[str, Any],
+) -> RunProbe:
+    """Fits the probe and writes it to the run folder, which is complete from then on."""
+    start = time.perf_counter()
+    probe = fit_run_probe(settings, dataset, classifier, device, display)
+    display.log(probe.describe())
+    written = write_probe(folder, dataset, probe)
+    seconds = round(time.perf_counter() - start, 2)
+    found = written["probe"]
+    result = {
+        "method": method_class(settings.method).name,
+        "data": settings.data,
+        "seed": settings.train.seed,
+        "iterations": 0,
+        "top1": found["top1"],
+        "top5": found["top5"],
+        **({"val": found["val"]} if "val" in found else {}),
+        "chosen": "probe",
+        **written,
+        **_describe_data(dataset),
+        "seconds": seconds,
+        "time": {"probe": seconds},
+        "peak_gpu_bytes": peak_gpu_bytes(device),
+        "environment": environment,
+    }
+    model = TrainedModel(Run(folder.path, dataset), checkpoint="probe", device=settings.train.device)
+    model.store_calibration(probe.calibration())
+    write_json(folder.probe, result)
+    return probe
+
+
+def _finish_probe(folder: RunFolder) -> dict[str, Any]:
+    """Makes the probe the result of the run."""
+    result = read_json(folder.probe)
+    write_json(folder.result, result)
+    return result
+
+
+def _choose_result(
+    result: dict[str, Any], folder: RunFolder, dataset: Dataset, probe: RunProbe, display: Display
+) -> dict[str, Any]:
+    """Chooses the better one of the trained network and the probe on the validation images.
+
+    Returns:
+        The result of the run, with the accuracies of both.
+    """
+    found = read_json(folder.probe)["probe"]
+    trained: dict[str, Any] = {name: result.get(name) for name in ("top1", "top5", "val")}
+    both = {"probe": found, "trained": trained, "chosen": "trained"}
+    if "val" not in found or trained["val"]["top1"] >= found["val"]["top1"]:
+        return {**result, **both}
+    display.log(
+        f"The probe is the result: {found['val']['top1']:.1f} % of the validation images correct, the trained network "
+        f"{trained['val']['top1']:.1f} %."
+    )
+    unlabeled = write_probe(folder, dataset, probe)["unlabeled"]
+    chosen = {name: found.get(name) for name in ("top1", "top5", "val")}
+    return {**result, **both, "chosen": "probe", **chosen, "unlabeled": unlabeled}
+
+
+# Data and results
 
 
 def _decode_images(
@@ -228,7 +348,7 @@ def _calibrate(settings: RunSettings, folder: RunFolder, dataset: Dataset, displ
     """Fits the calibration to the decoded validation images, because the photos may be gone when the run is used."""
     if not len(dataset.catalog.rows(Split.VAL)) or not method_class(settings.method).trains_classifier:
         return
-    model = TrainedModel(Run(folder.path, dataset), device=settings.train.device)
+    model = TrainedModel(Run(folder.path, dataset), checkpoint="last", device=settings.train.device)
     try:
         display.log(model.calibration_note)
     except DivergedError as error:
@@ -250,13 +370,19 @@ def _summarize_run(
         "iterations": settings.train.iterations,
         **summarize_evaluations(trainer.evaluations()),
         "unlabeled": unlabeled,
-        "num_classes": dataset.catalog.num_classes,
-        "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
-        "unreadable": [path for path, _ in dataset.unreadable],
+        **_describe_data(dataset),
         "seconds": round(trainer.timer.training, 2),
         "time": {phase: round(seconds, 2) for phase, seconds in trainer.timer.seconds.items()},
         "peak_gpu_bytes": peak_gpu_bytes(trainer.fabric.device),
         "environment": environment,
+    }
+
+
+def _describe_data(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "num_classes": dataset.catalog.num_classes,
+        "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
+        "unreadable": [path for path, _ in dataset.unreadable],
     }
 
 
@@ -313,7 +439,7 @@ def _memory_estimate(settings: RunSettings, classifier: Classifier, dataset: Dat
 def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
     """Measures the seconds per image in the first process; returns None in the others and for a short run."""
     train = settings.train
-    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK:
+    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.train_stages:
         return None
     images = -(-_images_per_step(settings) // fabric.world_size)
     return benchmark_throughput(classifier, train.image_size, images, fabric.device, fabric.autocast)

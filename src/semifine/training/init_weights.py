@@ -21,9 +21,15 @@ from semifine.runs.run import Run
 
 
 def create_network(
-    settings: RunSettings, folder: RunFolder, class_names: Sequence[str]
+    settings: RunSettings, folder: RunFolder, class_names: Sequence[str], *, always_load: bool = False
 ) -> tuple[Classifier, LoadReport | None]:
     """Creates the classifier of a run.
+
+    Args:
+        settings: Settings of the run.
+        folder: The run folder.
+        class_names: Names of the classes.
+        always_load: Load the initial weights even if the run has a checkpoint.
 
     Returns:
         The classifier, and a report of the weights that were loaded. The report is None for random weights, and for a
@@ -36,7 +42,7 @@ def create_network(
     heads = partial(method.heads, settings.method_settings)
     classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
     check_image_size(classifier, train.backbone, train.image_size)
-    if newest_checkpoint(folder.checkpoints)[0] is not None:
+    if not always_load and newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None
     return classifier, load_initial_weights(classifier, train, class_names)
 
@@ -62,7 +68,8 @@ def find_weights(path: Path) -> Path:
     """Returns the weights file at a path: a file, a run folder or a checkpoint folder."""
     if not path.is_dir():
         return path
-    for file in (RunFolder(path).checkpoints / "last" / WEIGHTS, path / WEIGHTS):
+    checkpoints = RunFolder(path).checkpoints
+    for file in (checkpoints / "last" / WEIGHTS, checkpoints / "probe" / WEIGHTS, path / WEIGHTS):
         if file.is_file():
             return file
     raise UserError(f"The folder {path} contains no weights: it is neither a run with a checkpoint nor a checkpoint.")

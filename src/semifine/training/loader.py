@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from semifine.augment.image_batch import upload
-from semifine.augment.pipeline import AugmentPipeline
+from semifine.augment.random_numbers import create_generator
 from semifine.config import TrainSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Catalog, Split
@@ -20,7 +20,8 @@ from semifine.data.samplers import IndexSampler
 from semifine.data.store import ImageStore
 from semifine.devices import free_host_memory
 from semifine.errors import UserError
-from semifine.methods.base import Batch, Method
+from semifine.features.activations import Views
+from semifine.methods.base import Batch, Method, Mixing
 from semifine.training.profiling import format_bytes
 
 # Seeds are derived from these names, so another spelling would change every recorded run.
@@ -36,6 +37,20 @@ def check_images(catalog: Catalog, method: type[Method]) -> None:
             f"{catalog.name} has no unlabeled images, which the method '{method.name}' needs; "
             "add some, or choose --method supervised."
         )
+
+
+def check_mixup(settings: TrainSettings, method: type[Method]) -> None:
+    """Raises ``UserError`` if the images are to be mixed and the method does not mix them."""
+    if settings.mixup and not method.supports_mixup:
+        raise UserError(f"The method '{method.name}' does not support mixup; omit --mixup.")
+
+
+def view_versions(settings: TrainSettings, method: Method) -> dict[str, dict[str, int]]:
+    """Returns how many versions of each view are cached, by stream. Views that make labels need fewer versions."""
+    labeled = dict.fromkeys(method.labeled_views, settings.labeled_versions)
+    weak, strong = max(1, settings.unlabeled_versions - 1), settings.unlabeled_versions
+    unlabeled = {view: weak if view == "weak" else strong for view in method.unlabeled_views}
+    return {LABELED: labeled, UNLABELED: unlabeled}
 
 
 class BatchLoader:
@@ -54,7 +69,7 @@ class BatchLoader:
     def __init__(
         self,
         catalog: Catalog,
-        pipeline: AugmentPipeline,
+        pipeline: Views,
         method: Method,
         settings: TrainSettings,
         device: torch.device,
@@ -64,6 +79,8 @@ class BatchLoader:
         self._pipeline = pipeline
         self._method = method
         self._device = device
+        self._mixup = settings.mixup
+        self._mixing_seed = seed_for("views", settings)
         self._share = {"rank": rank, "world_size": world_size}
         self._labeled_rows = catalog.rows(Split.LABELED)
         self._unlabeled_rows = catalog.rows(Split.UNLABELED)
@@ -88,15 +105,33 @@ class BatchLoader:
             self._labeled_rows[labeled_index], self._method.labeled_views, step, LABELED, **self._share
         )
         indices = {"label": self._label[labeled_index], "labeled_index": labeled_index}
+        labeled_mixing = self._draw_mixing(step, LABELED, len(labeled_index))
         if not self._has_unlabeled(step):
             sent = upload(indices, self._device)
-            return Batch(labeled, sent["label"], labeled_index=sent["labeled_index"])
+            return Batch(labeled, sent["label"], labeled_index=sent["labeled_index"], labeled_mixing=labeled_mixing)
         index = self._unlabeled_sampler.batch(step).numpy()
         unlabeled = self._pipeline.augment(
             self._unlabeled_rows[index], self._method.unlabeled_views, step, UNLABELED, **self._share
         )
         sent = upload(indices | {"index": index}, self._device)
-        return Batch(labeled, sent["label"], unlabeled, sent["index"], sent["labeled_index"])
+        return Batch(
+            labeled,
+            sent["label"],
+            unlabeled,
+            sent["index"],
+            sent["labeled_index"],
+            labeled_mixing,
+            self._draw_mixing(step, UNLABELED, len(index)),
+        )
+
+    def _draw_mixing(self, step: int, stream: str, count: int) -> Mixing | None:
+        """Returns the pairs of images to mix, as a function of the seed and the step; None without mixup."""
+        if not self._mixup:
+            return None
+        generator = create_generator(self._mixing_seed, step, f"{stream}/mixup/{self._share['rank']}")
+        weight = np.float32(generator.beta(self._mixup, self._mixup))
+        sent = upload({"weight": np.array([weight]), "index": generator.permutation(count)}, self._device, narrow=False)
+        return Mixing(sent["weight"][0].float(), sent["index"].long())
 
     def rows(self, step: int) -> NDArray[np.int64]:
         """Returns the catalog rows of the batch of a step over all processes, labeled images first."""

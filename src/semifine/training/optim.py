@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD
+from torch.optim import SGD, AdamW
 
 from semifine.config import TrainSettings
 
@@ -48,16 +48,25 @@ def learning_rate_factor(step: int, settings: TrainSettings) -> float:
     return 1.0
 
 
-def create_optimizer(network: nn.Module, settings: TrainSettings, *, fused: bool) -> SGD:
-    """Returns SGD with two parameter groups: with weight decay and, if ``decay_exempt`` selects any, without."""
+def create_optimizer(network: nn.Module, settings: TrainSettings, *, fused: bool) -> SGD | AdamW:
+    """Returns the optimizer of the trainable parameters.
+
+    There are two parameter groups: with weight decay and, if ``decay_exempt`` selects any, without. If the backbone has
+    another learning rate than the heads, each of them is divided into two.
+    """
     exempt_names = EXEMPT_NAMES[settings.decay_exempt]
-    decay: list[nn.Parameter] = []
-    no_decay: list[nn.Parameter] = []
+    found: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
-        (no_decay if any(part in name for part in exempt_names) else decay).append(parameter)
-    groups: list[dict[str, Any]] = [{"params": decay, "weight_decay": settings.weight_decay}]
-    if no_decay:
-        groups.append({"params": no_decay, "weight_decay": 0.0})
+        if parameter.requires_grad:
+            is_exempt = any(part in name for part in exempt_names)
+            scale = 1.0 if name.startswith(("head.", "heads.")) else settings.backbone_lr
+            found.setdefault((is_exempt, scale), []).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": parameters, "weight_decay": 0.0 if is_exempt else settings.weight_decay, "lr_scale": scale}
+        for (is_exempt, scale), parameters in sorted(found.items(), key=lambda item: item[0])
+    ]
+    if settings.optimizer == "adamw":
+        return AdamW(groups, lr=settings.lr, fused=fused, capturable=fused)
     return SGD(
         groups,
         lr=settings.lr,
@@ -74,9 +83,10 @@ def make_learning_rate_tensor(device: torch.device, optimizer: Any) -> None:
 
 
 def set_learning_rate(optimizer: Any, learning_rate: float) -> None:
-    """Sets the learning rate of all parameter groups, in place if it is a tensor."""
+    """Sets the learning rate of all parameter groups, times their ``lr_scale``; in place if it is a tensor."""
     for group in optimizer.param_groups:
+        scaled = learning_rate * group["lr_scale"]
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(learning_rate)
+            group["lr"].fill_(scaled)
         else:
-            group["lr"] = learning_rate
+            group["lr"] = scaled

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from timm.layers.norm_act import convert_sync_batchnorm
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from semifine.config import TrainSettings
 from semifine.config.autotune import ema_decay_for, ema_is_too_slow, ema_steps
@@ -18,6 +19,7 @@ from semifine.methods.base import Method
 from semifine.models.classifier import Classifier
 from semifine.models.ema import create_ema, update_ema
 from semifine.models.forward import Networks
+from semifine.models.trunk import SplitBackbone, TailClassifier, split_backbone
 from semifine.runs.checkpoint import (
     load_training_state,
     load_weights,
@@ -46,6 +48,16 @@ class TrainState:
     networks: Networks
     """The networks as a method calls them; its student is wrapped for mixed precision and several processes."""
     optimizer: Any
+    is_split: bool
+    """Whether the networks take activations of a frozen trunk instead of images."""
+
+    def train_mode(self) -> None:
+        """Sets the student to training mode. Batch norms of a partly frozen backbone keep their statistics."""
+        self.student.train()
+        if self.is_split:
+            for module in self.student.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
 
     def update_ema(self) -> None:
         if self.ema is not None:
@@ -78,6 +90,7 @@ def create_train_state(
     acceleration: Acceleration,
     fabric: Fabric,
     log: Callable[[str], None],
+    split: SplitBackbone | None = None,
 ) -> TrainState:
     """Creates the EMA and the optimizer, and moves everything to the device.
 
@@ -89,6 +102,7 @@ def create_train_state(
         acceleration: Whether to compile the student.
         fabric: Device, precision and processes.
         log: Receives notes for the user.
+        split: Frozen trunk and trained tail of the backbone, if it is not trained as a whole.
     """
     if method.needs_ema and not settings.ema:
         raise UserError(f"The method '{method.name}' needs the EMA of the weights: set --ema above 0.")
@@ -102,12 +116,14 @@ def create_train_state(
             f"--ema {ema_decay_for(settings.iterations)} suits this run."
         )
     student: nn.Module = classifier
+    if split is not None:
+        student = TailClassifier(classifier, split.tail)
     if settings.sync_bn and fabric.world_size > 1:
         student = convert_sync_batchnorm(classifier)  # torch's version drops the activations of timm's layers
     if acceleration.compiled:
         torch.backends.cudnn.benchmark = not settings.deterministic  # its search takes about as long as compiling
         compile_network(student, log)
-    optimizer = create_optimizer(student, settings, fused=fabric.device.type == "cuda")
+    optimizer = create_optimizer(classifier, settings, fused=fabric.device.type == "cuda")
     wrapped, optimizer = fabric.setup(student, optimizer)
     frozen = frozen.to(fabric.device) if frozen is not None else None
     return TrainState(
@@ -115,9 +131,46 @@ def create_train_state(
         ema=ema,
         ema_decay=settings.ema,
         evaluated=evaluated,
-        networks=Networks(wrapped, ema, settings.forward, frozen, fabric.autocast),
+        networks=Networks(
+            wrapped,
+            _tail_of(ema, settings) if split is not None else ema,
+            settings.forward,
+            frozen,
+            fabric.autocast,
+            batch_statistics=split is None,
+        ),
         optimizer=optimizer,
+        is_split=split is not None,
     )
+
+
+def split_for_training(classifier: Classifier, method: type[Method], settings: TrainSettings) -> SplitBackbone | None:
+    """Freezes the first stages of the backbone as the settings say.
+
+    Returns:
+        The frozen and the trained part; None if the whole backbone is trained.
+    """
+    if settings.train_stages is None:
+        return None
+    if settings.devices > 1 or settings.forward != "split" or not method.supports_frozen_stages:
+        raise UserError(
+            f"--train-stages needs one device, --forward split and another method than '{method.name}': omit it to "
+            "train the whole backbone."
+            if not method.supports_frozen_stages
+            else "--train-stages needs --devices 1 and --forward split: omit it to train the whole backbone."
+        )
+    split = split_backbone(classifier.backbone, settings.train_stages, settings.image_size)
+    for module in split.frozen:
+        module.requires_grad_(False)
+    return split
+
+
+def _tail_of(network: Classifier | None, settings: TrainSettings) -> nn.Module | None:
+    if network is None or settings.train_stages is None:
+        return None
+    return TailClassifier(
+        network, split_backbone(network.backbone, settings.train_stages, settings.image_size).tail
+    ).eval()
 
 
 class Checkpointer:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from semifine.augment.pipeline import AugmentPipeline
 from semifine.augment.settings import AugmentSettings
@@ -17,6 +18,7 @@ from semifine.data.dataset import Dataset
 from semifine.data.store import ImageStore
 from semifine.devices import resolve_precision
 from semifine.errors import Interrupted
+from semifine.features.activations import CachedActivations
 from semifine.inference.evaluate import Evaluator, create_preprocessor
 from semifine.methods import method_class
 from semifine.methods.base import DataInfo, Method, NoSettings, Progress
@@ -27,14 +29,23 @@ from semifine.runs.folder import RunFolder
 from semifine.training.acceleration import GraphedStep, StepFunction, choose_acceleration
 from semifine.training.evaluate import ClusterHistory, RunEvaluator
 from semifine.training.fabric import Fabric, StopRequest, agree_to_stop, catch_stop_signals, training_stream
-from semifine.training.loader import BatchLoader, Prefetcher, check_images, place_store
+from semifine.training.loader import (
+    LABELED,
+    UNLABELED,
+    BatchLoader,
+    Prefetcher,
+    check_images,
+    check_mixup,
+    place_store,
+    view_versions,
+)
 from semifine.training.loggers import Loggers
 from semifine.training.meters import AverageMeter, LabelHistory, PseudoLabelMeter
 from semifine.training.optim import learning_rate_factor, make_learning_rate_tensor, set_learning_rate
 from semifine.training.profiling import PhaseTimer, TimeEstimator, relative_step_cost
 from semifine.training.progress import Display, find_warnings
 from semifine.training.sample_stats import keep_sample_stats
-from semifine.training.state import Checkpointer, create_train_state
+from semifine.training.state import Checkpointer, create_train_state, split_for_training
 from semifine.training.step import NonFiniteGuard, TrainStep, nonfinite_error
 
 
@@ -80,11 +91,13 @@ class Trainer:
         check_images(catalog, method)
         info = self._data_info(catalog, classifier)
         self.method = method(settings.method_settings, info).to(device)
+        check_mixup(self.settings, method)
+        self.split = split_for_training(classifier, method, self.settings)
         self.batches = self._create_batches(catalog, store, classifier)
 
         # Networks and optimizer
         self.train_state = create_train_state(
-            classifier, frozen, self.method, self.settings, self.acceleration, fabric, display.log
+            classifier, frozen, self.method, self.settings, self.acceleration, fabric, display.log, self.split
         )
         self._prepare_learning_rate()
 
@@ -114,7 +127,7 @@ class Trainer:
         Raises:
             Interrupted: After SIGINT or SIGTERM, when a checkpoint has been saved.
         """
-        self.train_state.student.train()
+        self.train_state.train_mode()
         self.timer.start_steps(started)
         self._last_logged = self.step
         with (
@@ -209,9 +222,25 @@ class Trainer:
             self.settings, size=self.settings.image_size, mean=channels.mean, std=channels.std
         )
         pipeline = AugmentPipeline(store, augmentation, seed=seed_for("views", self.settings), device=device)
+        views = pipeline if self.split is None else self._cache_activations(catalog, pipeline, self.split.trunk)
         rank, world_size = self.fabric.global_rank, self.fabric.world_size
-        loader = BatchLoader(catalog, pipeline, self.method, self.settings, device, rank, world_size)
+        loader = BatchLoader(catalog, views, self.method, self.settings, device, rank, world_size)
         return Prefetcher(loader, device)
+
+    def _cache_activations(self, catalog: Catalog, pipeline: AugmentPipeline, trunk: nn.Module) -> CachedActivations:
+        """Runs the frozen trunk on a few versions of each view."""
+        rows = {LABELED: catalog.rows(Split.LABELED), UNLABELED: catalog.rows(Split.UNLABELED)}
+        versions = view_versions(self.settings, self.method)
+        total = sum(len(rows[stream]) * sum(views.values()) for stream, views in versions.items())
+        with self.display.bar("computing activations", total):
+            return CachedActivations(
+                pipeline,
+                trunk.to(self.fabric.device),
+                versions,
+                rows,
+                seed_for("views", self.settings),
+                self.display.advance,
+            )
 
     def _data_info(self, catalog: Catalog, classifier: Classifier) -> DataInfo:
         labeled = catalog.rows(Split.LABELED)
@@ -312,7 +341,7 @@ class Trainer:
             save_best(self.folder.checkpoints, self.step, self.train_state.evaluated.state_dict())
         self._write_record(record)
         self.display.log_evaluation(record, self.settings.iterations)
-        self.train_state.student.train()
+        self.train_state.train_mode()
 
     def _write_record(self, record: dict[str, Any]) -> None:
         self.folder.append_metrics(record)

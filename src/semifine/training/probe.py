@@ -1,0 +1,194 @@
+"""The linear probe of a run: fitted in seconds, before the first step, and a complete result by itself."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from semifine.config import RunSettings, TrainSettings
+from semifine.data.catalog import Split
+from semifine.data.dataset import Dataset
+from semifine.features.extract import FeatureCache, FeatureEvaluator, Progress
+from semifine.features.probe import (
+    STRENGTHS,
+    CrossValidation,
+    LabeledFeatures,
+    Linear,
+    Scaling,
+    cross_validate,
+    fit_probe,
+    stratified_folds,
+)
+from semifine.inference.calibration import Calibration, calibrate
+from semifine.inference.evaluate import Evaluator, create_preprocessor
+from semifine.methods.base import DataInfo, NoSettings
+from semifine.methods.probe import Probe
+from semifine.models.classifier import Classifier
+from semifine.runs.analysis import wilson_interval
+from semifine.runs.checkpoint import save_probe
+from semifine.runs.folder import RunFolder
+from semifine.training.evaluate import ClusterHistory, RunEvaluator
+from semifine.training.meters import LabelHistory
+from semifine.training.progress import Display
+
+MAX_UNLABELED = 5000
+"""Unlabeled images whose features a CPU computes for self-training; more of them take minutes and gain little."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunProbe:
+    """The linear probe of a run."""
+
+    network: Classifier
+    """The pretrained backbone with the probe as its head, fitted on all labels."""
+    start: Linear
+    """The head with which training starts: fitted without validation labels."""
+    evaluator: FeatureEvaluator
+    cross_validation: CrossValidation
+    strength: float
+    self_trained: bool
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the cross-validated accuracy and the chosen settings, for ``result.json``."""
+        found: dict[str, Any] = {"strength": self.strength, "self_trained": self.self_trained}
+        correct = self.cross_validation.correct
+        if len(correct):
+            percent = 100 * float(correct.double().mean())
+            interval = wilson_interval(percent, len(correct))
+            found["cross_validation"] = {
+                "top1": percent,
+                "images": len(correct),
+                "low": interval.low,
+                "high": interval.high,
+            }
+        return found
+
+    def describe(self) -> str:
+        """Describes the accuracy in one sentence."""
+        found = self.summary()
+        unlabeled = "labeled and unlabeled" if self.self_trained else "labeled"
+        if "cross_validation" not in found:
+            return f"probe: fitted on {unlabeled} images; too few labels per class to measure its accuracy"
+        cv = found["cross_validation"]
+        return (
+            f"probe: {cv['top1']:.1f} % of labeled images correct in cross-validation (95 % interval {cv['low']:.1f} "
+            f"to {cv['high']:.1f} %, {cv['images']} images), fitted on {unlabeled} images"
+        )
+
+    def calibration(self) -> Calibration:
+        """Returns the calibration of the probe, fitted on the predictions of the cross-validation."""
+        cv = self.cross_validation
+        return calibrate(cv.logits.cpu().numpy(), cv.label.cpu().numpy())
+
+
+def fit_run_probe(
+    settings: RunSettings, dataset: Dataset, classifier: Classifier, device: torch.device, display: Display
+) -> RunProbe:
+    """Computes features of all images with the pretrained network, and fits the probe.
+
+    Regularization and self-training are chosen by cross-validation over the labels.
+
+    Args:
+        settings: Settings of the run.
+        dataset: The images, with an open store.
+        classifier: The network with pretrained weights. It does not change.
+        device: Device of the computations.
+        display: Shows the progress.
+    """
+    catalog = dataset.catalog
+    network = copy.deepcopy(classifier).to(device).eval()
+    splits = [catalog.rows(split) for split in (Split.LABELED, Split.VAL, Split.UNLABELED)]
+    if device.type == "cpu" and len(splits[2]) > MAX_UNLABELED:
+        chosen = np.random.default_rng(settings.train.seed).permutation(len(splits[2]))[:MAX_UNLABELED]
+        splits[2] = splits[2][np.sort(chosen)]
+    num_views = sum(map(len, splits)) + len(splits[0]) + len(splits[1])
+    with display.bar("computing features", num_views):
+        evaluator = _create_evaluator(settings.train, dataset, network, device, display.advance)
+        labeled = np.concatenate(splits[:2])
+        views = [torch.from_numpy(evaluator.features(labeled, flip=flip)).to(device) for flip in (False, True)]
+        unlabeled = torch.from_numpy(evaluator.features(splits[2])).to(device) if len(splits[2]) else None
+    scaling = Scaling.of(torch.cat(views[:1] if unlabeled is None else [views[0], unlabeled]))
+    scaled_unlabeled = None if unlabeled is None else scaling.apply(unlabeled)
+    label = torch.from_numpy(catalog.label[labeled]).to(device)
+    features = LabeledFeatures(tuple(scaling.apply(view) for view in views), label, catalog.num_classes)
+    with display.bar("fitting the probe", None):
+        cv, strength, self_trained = _choose(features, scaled_unlabeled, settings.train.seed)
+        used = scaled_unlabeled if self_trained else None
+        final = scaling.fold_into(fit_probe(features, strength, used))
+        is_train = torch.arange(len(labeled), device=device) < len(splits[0])
+        start = final if len(splits[0]) == len(labeled) else None
+        if start is None:
+            start = scaling.fold_into(fit_probe(features.take(is_train.nonzero().flatten()), strength, used))
+    set_head(network, final)
+    return RunProbe(network, start, evaluator, cv, strength, self_trained)
+
+
+def set_head(network: Classifier, linear: Linear) -> None:
+    """Copies a fitted linear layer into the classification head."""
+    network.head.load_state_dict({"weight": linear.weight, "bias": linear.bias})
+
+
+def _create_evaluator(
+    train: TrainSettings, dataset: Dataset, network: Classifier, device: torch.device, progress: Progress
+) -> FeatureEvaluator:
+    preprocessor = create_preprocessor(train.image_size, train.stored_side, device)
+    evaluator = Evaluator(dataset.store, preprocessor, device)
+    caches = [
+        FeatureCache.of(network, f"{train.backbone} {train.image_size} {train.stored_side} {flip}", train.cache)
+        for flip in (False, True)
+    ]
+    return FeatureEvaluator(evaluator, network, dataset.store, (caches[0], caches[1]), progress)
+
+
+def _choose(features: LabeledFeatures, unlabeled: Tensor | None, seed: int) -> tuple[CrossValidation, float, bool]:
+    """Chooses the regularization by the cross-entropy of held-out labels, then whether to train on unlabeled images.
+
+    Self-training is used unless it has a significantly lower cross-validated accuracy.
+    """
+    folds = stratified_folds(features.label, seed).to(features.label.device)
+    plain = cross_validate(features, folds, STRENGTHS)
+    strength = min(plain, key=lambda value: plain[value].loss) if (folds >= 0).any() else STRENGTHS[1]
+    if unlabeled is None:
+        return plain[strength], strength, False
+    trained = cross_validate(features, folds, [strength], unlabeled)[strength]
+    difference = trained.correct.double() - plain[strength].correct.double()
+    worse = len(difference) > 0 and bool(difference.sum() < -difference.abs().sum().sqrt())
+    return (plain[strength] if worse else trained), strength, not worse
+
+
+def write_probe(folder: RunFolder, dataset: Dataset, probe: RunProbe) -> dict[str, Any]:
+    """Writes weights and statistics of the probe to the run folder.
+
+    Returns:
+        Accuracies and statistics for ``result.json``.
+    """
+    catalog = dataset.catalog
+    info = DataInfo(catalog.num_classes, len(catalog.rows(Split.LABELED)), len(catalog.rows(Split.UNLABELED)))
+    evaluator = RunEvaluator(
+        folder,
+        catalog,
+        probe.evaluator,
+        probe.network,
+        Probe(NoSettings(), info),
+        LabelHistory(info.num_unlabeled, info.num_classes),
+        ClusterHistory({}),
+    )
+    save_probe(folder.checkpoints, probe.network.state_dict())
+    scores = evaluator.scores(probe.network)
+    unlabeled = evaluator.write_stats()
+    found = {"top1": scores.get("test_top1"), "top5": scores.get("test_top5"), **probe.summary()}
+    rows = catalog.rows(Split.VAL)
+    if len(rows):
+        start = copy.deepcopy(probe.network)
+        set_head(start, probe.start)
+        label = torch.from_numpy(catalog.label[rows])
+        found["val"] = probe.evaluator.accuracy(start, rows, label)
+        logits = torch.cat([output.logits for output in probe.evaluator.outputs(start, rows)]).cpu()
+        found["val"]["loss"] = cross_entropy(logits, label).item()
+    return {"probe": found, "unlabeled": unlabeled}

@@ -1,0 +1,115 @@
+"""Logistic regression compared with SciPy and with conditions that its solution fulfills."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from semifine.features.probe import (
+    LabeledFeatures,
+    Scaling,
+    SelfTraining,
+    class_weights,
+    cross_validate,
+    fit_logistic_regression,
+    fit_probe,
+    soft_labels,
+    stratified_folds,
+)
+
+
+def blobs(
+    per_class: int = 12, classes: int = 3, seed: int = 0, spread: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns features ``(n, 5)`` around one center per class, and their classes."""
+    random = torch.Generator().manual_seed(seed)
+    centers = 2 * torch.randn(classes, 5, generator=torch.Generator().manual_seed(7))
+    label = torch.arange(classes).repeat_interleave(per_class)
+    return centers[label] + spread * torch.randn(len(label), 5, generator=random), label
+
+
+def labeled_features(features: torch.Tensor, label: torch.Tensor) -> LabeledFeatures:
+    return LabeledFeatures((features,), label, int(label.max()) + 1)
+
+
+@pytest.mark.parametrize("strength", [0.1, 3.0])
+def test_equals_scipys_minimum(strength: float) -> None:
+    features, label = blobs()
+    weight = torch.linspace(0.5, 2, len(label))
+    target = torch.nn.functional.one_hot(label, 3).float() * 0.9 + 0.1 / 3
+
+    def objective(flat: np.ndarray) -> float:
+        matrix, bias = flat[:15].reshape(3, 5), flat[15:]
+        losses = -(target.numpy() * log_softmax(features.numpy() @ matrix.T + bias, axis=1)).sum(axis=1)
+        return float(strength * (weight.numpy() * losses).sum() + (matrix**2).sum() / 2)
+
+    expected = minimize(objective, np.zeros(18), tol=1e-10).x
+    fitted = fit_logistic_regression(features, target, weight, strength, max_steps=500)
+    found = torch.cat([fitted.weight.flatten(), fitted.bias - fitted.bias.mean()]).numpy()
+    expected[15:] -= expected[15:].mean()  # the loss does not depend on the mean of the bias
+    assert found == pytest.approx(expected, abs=2e-3)
+
+
+def test_scaling_folds_into_the_layer() -> None:
+    features, label = blobs()
+    scaling = Scaling.of(features)
+    scaled = scaling.apply(features)
+    assert scaled.square().sum(dim=1).mean().item() == pytest.approx(1.0)
+    probe = fit_logistic_regression(scaled, torch.nn.functional.one_hot(label, 3).float())
+    torch.testing.assert_close(scaling.fold_into(probe).logits(features), probe.logits(scaled), rtol=1e-4, atol=1e-4)
+
+
+def test_folds_contain_every_class_and_keep_single_images_for_training() -> None:
+    label = torch.tensor([0] * 10 + [1] * 5 + [2] * 7 + [3])
+    folds = stratified_folds(label, seed=1)
+    assert folds[-1] == -1
+    assert folds.max() == 4
+    for name, count in ((0, 2), (1, 1)):
+        assert torch.bincount(folds[label == name]).tolist() == [count] * 5
+    assert (stratified_folds(torch.arange(4)) == -1).all(), "nothing can be held out"
+
+
+def test_held_out_labels_do_not_affect_their_own_predictions() -> None:
+    features, label = blobs()
+    folds = stratified_folds(label)
+    poisoned = torch.where(folds == 0, (label + 1) % 3, label)
+    unlabeled, _ = blobs(seed=3)
+    for more in (None, unlabeled):
+        clean = cross_validate(labeled_features(features, label), folds, [3.0], more)[3.0]
+        other = cross_validate(labeled_features(features, poisoned), folds, [3.0], more)[3.0]
+        assert torch.equal(clean.logits[folds == 0], other.logits[folds == 0])
+        assert not torch.equal(clean.logits[folds == 1], other.logits[folds == 1])
+
+
+def test_soft_labels_divide_by_the_mean_and_sharpen() -> None:
+    probs = torch.tensor([[0.8, 0.2], [0.6, 0.4]])
+    expected = []
+    for row in probs.tolist():
+        values = [(value / mean**0.5) ** 1.5 for value, mean in zip(row, (0.7, 0.3), strict=True)]
+        expected.append([value / sum(values) for value in values])
+    assert soft_labels(probs, SelfTraining()).tolist() == pytest.approx(np.array(expected), abs=1e-6)
+
+
+def test_self_training_uses_the_unlabeled_images() -> None:
+    """Three labels per class, 80 unlabeled images: the mean over several draws improves."""
+    plain, trained = [], []
+    test, truth = blobs(per_class=200, seed=99, spread=2.2)
+    for seed in range(6):
+        features, label = blobs(per_class=3, seed=seed, spread=2.2)
+        unlabeled, _ = blobs(per_class=80, seed=50 + seed, spread=2.2)
+        labeled = labeled_features(features, label)
+        for accuracies, more in ((plain, None), (trained, unlabeled)):
+            probe = fit_probe(labeled, 1.0, more)
+            accuracies.append((probe.logits(test).argmax(dim=1) == truth).double().mean().item())
+    assert np.mean(trained) > np.mean(plain)
+
+
+def test_long_tails_are_balanced_beyond_a_ratio_of_five() -> None:
+    assert class_weights(torch.tensor([0] * 5 + [1]), 2).unique().tolist() == [1.0]
+    label = torch.tensor([0] * 12 + [1] * 2 + [2] * 4)
+    weights = class_weights(label, 3)
+    sums = [weights[label == name].sum().item() for name in range(3)]
+    assert sums == pytest.approx([6.0, 6.0, 6.0])
