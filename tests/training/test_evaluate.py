@@ -9,8 +9,9 @@ import torch
 
 from semifine.runs.folder import RunFolder
 from semifine.training.evaluate import ClusterHistory
-from semifine.training.fit import fit, summarize_evaluations
+from semifine.training.fit import fit
 from semifine.training.progress import Display
+from semifine.training.result import summarize_evaluations
 from tests.conftest import tiny_settings
 
 

@@ -27,11 +27,7 @@ OPTIONS = (
         "Training is measured in steps: use '--iterations' (labeled photos / batch size steps are one epoch).",
     ),
     Synonym(("--steps", "--num-steps", "--max-steps", "--total-steps", "--iters", "--max-iter"), "--iterations"),
-    Synonym(
-        ("--optimizer", "--optim", "--opt"),
-        "--momentum",
-        "The optimizer is SGD: '--lr', '--momentum' and '--weight-decay' are its settings.",
-    ),
+    Synonym(("--optim", "--opt"), "--optimizer"),
     Synonym(("--learning-rate", "--learningrate", "--base-lr"), "--lr"),
     Synonym(("--lr-schedule", "--lr-scheduler", "--scheduler"), "--schedule"),
     Synonym(("--wd", "--decay"), "--weight-decay"),

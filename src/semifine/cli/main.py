@@ -96,10 +96,10 @@ def add_device(parser: argparse.ArgumentParser, verb: str) -> None:
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint",
-        choices=("auto", "last", "best_val", "probe"),
+        choices=("auto", "last", "best_val", "probe", "interpolated"),
         default="auto",
-        help="weights of the last step, of the best validation accuracy, or of the linear probe; auto: the result of "
-        "the run (default: auto)",
+        help="weights of the last step, of the best validation accuracy, of the linear probe, or between probe and "
+        "last step; auto: the result of the run (default: auto)",
     )
 
 

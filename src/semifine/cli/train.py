@@ -36,7 +36,7 @@ DATA_HELP = (
 SHORT_HELP = {
     "train": {
         "data": ("data", "--labels-per-class", "--labels"),
-        "training": ("--method", "--backbone", "--image-size", "--iterations", "--preset"),
+        "training": ("--time", "--method", "--backbone", "--image-size", "--iterations", "--preset"),
         "run": ("--out", "--resume", "--device"),
     },
     "prepare": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,24 @@ from semifine.config.train_settings import TrainSettings
 from semifine.data.catalog import Catalog, Split
 from semifine.data.decode import read_row_size
 
-AUTOTUNED = frozenset({"image_size", "batch_size", "iterations", "ema"})
-"""The settings that ``autotune`` chooses."""
+MIN_PHOTO_SIDE = 96
+"""Shorter side of photos from which a pretrained network is the default. Networks are pretrained on larger images."""
+DEFAULT_TIME = {"cpu": "10m", "cuda": "1h"}
+"""Time budget of a training from a pretrained network, by device."""
+TAIL_TRAINING = {
+    "train_stages": 2,
+    "optimizer": "adamw",
+    "lr": 2e-3,
+    "backbone_lr": 0.2,
+    "weight_decay": 0.05,
+    "schedule": "half_cosine",
+    "warmup": 0.05,
+    "mixup": 0.3,
+    "mu": 2,
+}
+"""Training of the last stages of a pretrained network on a CPU; the first stages are frozen."""
+SOC_LEVERS = {"labels_from": "ema", "align": 0.5, "sharpen": 1.5}
+"""Settings of SoC for the training of the last stages."""
 SAMPLED_IMAGES = 64
 """Number of images whose size is read."""
 MAX_SIDE, MIN_SIDE = 224, 32
@@ -33,16 +50,55 @@ MAX_EMA_DECAY = 0.999
 class Suggestions:
     """Chosen values by setting, and the reason for each."""
 
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
-    def add(self, name: str, value: float, reason: str) -> None:
+    def add(self, name: str, value: Any, reason: str) -> None:
         self.values[name] = value
         self.reasons.append(f"{name} {value} ({reason})")
 
 
+def choose_network(catalog: Catalog, given: Collection[str], settings: TrainSettings) -> Suggestions:
+    """Chooses a pretrained network, the probe, the image size, and the training that suits them.
+
+    Photos that are smaller than ``MIN_PHOTO_SIDE`` get no pretrained network. The backbone is one whose weights are
+    installed, if there is one.
+
+    Args:
+        catalog: The images to train on.
+        given: Names of the settings that the user chose, which are not changed.
+        settings: The settings so far.
+    """
+    # Slow: imports torch and timm, which a run without own photos loads later.
+    from semifine.devices import resolve_device
+    from semifine.models.pretrained import installed_backbone, own_image_size
+
+    suggestions = Suggestions()
+    side = median_side(catalog)
+    is_pretrained = settings.pretrained or settings.weights is not None
+    if side is not None and side >= MIN_PHOTO_SIDE and {"pretrained", "weights"}.isdisjoint(given):
+        is_pretrained = suggestions.values["pretrained"] = True
+    backbone = settings.backbone
+    if not is_pretrained:
+        return suggestions
+    if "backbone" not in given and settings.weights is None:
+        backbone = installed_backbone() or backbone
+        suggestions.add("backbone", backbone, "pretrained")
+    if "image_size" not in given and side is not None:
+        size = max(own_image_size(backbone), min(side // 32 * 32, MAX_SIDE))
+        suggestions.add("image_size", size, "at least the size of the pretraining")
+    if "probe" not in given:
+        suggestions.values["probe"] = True
+    device = resolve_device(settings.device)
+    if device == "cpu" and TAIL_TRAINING.keys().isdisjoint(given):
+        suggestions.values |= TAIL_TRAINING
+    if {"time", "iterations"}.isdisjoint(given):
+        suggestions.values["time"] = DEFAULT_TIME[device]
+    return suggestions
+
+
 def autotune(catalog: Catalog, given: Collection[str], settings: TrainSettings) -> Suggestions:
-    """Chooses values for the settings of ``AUTOTUNED`` that are not given.
+    """Chooses image size, batch size, number of steps and EMA decay if they are not given.
 
     Args:
         catalog: The images to train on.

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from semifine.config.autotune import AUTOTUNED, Suggestions, autotune
+from semifine.config.autotune import SOC_LEVERS, autotune, choose_network
 from semifine.config.train_settings import RunSettings, TrainSettings, may_change_on_resume
 from semifine.data import sources
+from semifine.data.catalog import without_hold_out
 from semifine.errors import UserError
 from semifine.fields import build, field_names, unknown_key
 from semifine.files import write_atomically
@@ -54,21 +55,51 @@ def resolve(layers: Sequence[Mapping[str, Any]], dataset: Dataset | None = None)
     chosen_method = method_class(method)
     groups = _split_groups(merged, all_keys(data_settings_class, chosen_method.Settings))
     train = build(TrainSettings, groups[""])
-    suggested = Suggestions()
-    if dataset is not None and sources.is_own_photos(source_name):
-        # If the EMA network is not evaluated, its decay belongs to the method and must not be tuned.
-        given = groups[""].keys() | (set() if chosen_method.evaluates_ema else {"ema"})
-        if not given >= AUTOTUNED:
-            suggested = autotune(dataset.catalog, given, train)
-            train = dataclasses.replace(train, **suggested.values)  # type: ignore[arg-type]
-    return RunSettings(
+    data_settings = build(data_settings_class, groups["data"], "data.")
+    method_settings: Any = build(chosen_method.Settings, groups["method"], "method.")
+    settings = RunSettings(
         data=f"{source_name}:{root}" if root else source_name,  # an absolute path, valid in any working directory
         method=method,
         train=train,
-        data_settings=build(data_settings_class, groups["data"], "data."),
-        method_settings=build(chosen_method.Settings, groups["method"], "method."),
-        notes=(f"chosen from the data: {', '.join(suggested.reasons)}",) if suggested.reasons else (),
+        data_settings=data_settings,
+        method_settings=method_settings,
     )
+    if dataset is None or not sources.is_own_photos(source_name):
+        return settings
+    return _tune(settings, {name: set(values) for name, values in groups.items()}, dataset)
+
+
+def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset) -> RunSettings:
+    """Chooses settings for own photos that are not given.
+
+    Args:
+        settings: The settings so far.
+        given: Names of the given settings by group: "" (training), "data" and "method".
+        dataset: The photos. If a probe is fitted, held-out labels become training labels again, because the probe is
+            cross-validated.
+    """
+    method, train = method_class(settings.method), settings.train
+    # If the EMA network is not evaluated, its decay belongs to the method and must not be tuned.
+    chosen = given[""] | (set() if method.evaluates_ema else {"ema"})
+    reasons: list[str] = []
+    if method.trains_classifier:
+        network = choose_network(dataset.catalog, chosen, train)
+        reasons += network.reasons
+        train = dataclasses.replace(train, **network.values)
+        chosen |= network.values.keys()
+        if train.train_stages and settings.method == "soc" and given["method"].isdisjoint(SOC_LEVERS):
+            settings = dataclasses.replace(
+                settings, method_settings=dataclasses.replace(settings.method_settings, **SOC_LEVERS)
+            )
+    if train.probe and dataset.catalog.held_out and given["data"].isdisjoint({"val_share", "group_by"}):
+        dataset.catalog = without_hold_out(dataset.catalog)
+        settings = dataclasses.replace(
+            settings, data_settings=dataclasses.replace(settings.data_settings, val_share=0.0)
+        )
+    tuned = autotune(dataset.catalog, chosen, train)
+    reasons += tuned.reasons
+    notes = (f"chosen from the data: {', '.join(reasons)}",) if reasons else ()
+    return dataclasses.replace(settings, train=dataclasses.replace(train, **tuned.values), notes=notes)
 
 
 def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, Dataset]:

@@ -22,6 +22,10 @@ class TrainSettings(AugmentOptions):
     """
 
     iterations: int = setting(50_000, "training steps", low=1)
+    time: str | None = setting(
+        None,
+        "time budget of the command, such as 10m or 1h: training takes as many steps as fit, at most --iterations",
+    )
     batch_size: int = setting(32, "labeled images per step", low=1)
     mu: int = setting(5, "unlabeled images per step, as a multiple of the batch size", low=1)
     image_size: int = setting(224, "side of the square input of the network, in pixels", low=8, high=4096)
@@ -46,6 +50,11 @@ class TrainSettings(AugmentOptions):
         False,
         "first fit a linear classifier on the features of the pretrained network; training starts from it, and the "
         "better of both is the result",
+    )
+    trial: bool = setting(
+        True,
+        "with a probe and without validation images: first train on three quarters of the labels, to compare both on "
+        "the others",
     )
     lr: float = setting(0.01, "learning rate", low=0)
     backbone_lr: float = setting(1.0, "learning rate of the backbone, relative to the heads", low=0)
@@ -154,6 +163,11 @@ class TrainSettings(AugmentOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.time is not None:
+            try:
+                parse_duration(self.time)
+            except ValueError as error:
+                raise UserError(f"time is '{self.time}'; give a duration such as 90s, 10m or 1h.") from error
         if self.pretrained and self.weights:
             raise UserError(
                 "Give either pretrained or weights, not both: each names where the weights come from. "
@@ -200,6 +214,23 @@ class RunSettings:
             "method": {"name": self.method, **dataclasses.asdict(self.method_settings)},
             **dataclasses.asdict(self.train),
         }
+
+
+def parse_duration(text: str) -> float:
+    """Returns the seconds of a duration.
+
+    Raises:
+        ValueError: If the text is not a positive number with the unit s, m or h.
+
+    Example:
+        >>> parse_duration("10m"), parse_duration("1.5h"), parse_duration("90")
+        (600.0, 5400.0, 90.0)
+    """
+    factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:].lower())
+    seconds = float(text[:-1]) * factor if factor else float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError("a duration must be positive")
+    return seconds
 
 
 def derive_seed(seed: int, purpose: str) -> int:

@@ -72,6 +72,10 @@ UNKNOWN = -1
 """The label of an image without a known class."""
 
 
+HOLD_OUT_OPTION = "--data.val_share"
+"""Notes on the held-out images name this option."""
+
+
 class Split(IntEnum):
     """What an image is used for."""
 
@@ -301,6 +305,13 @@ class SubsetReader:
         """The fingerprints of the selected rows."""
         fingerprints = self.base.fingerprint()
         return [fingerprints[row] for row in self.rows]
+
+
+def without_hold_out(catalog: Catalog) -> Catalog:
+    """Returns the catalog with the held-out images as labeled ones again."""
+    split = np.where(catalog.split == Split.VAL, np.uint8(Split.LABELED), catalog.split)
+    notes = tuple(note for note in catalog.notes if HOLD_OUT_OPTION not in note)
+    return replace(catalog, split=split, held_out=False, notes=notes) if catalog.held_out else catalog
 
 
 def unreadable_errors(catalog: Catalog, reasons: Mapping[int, str]) -> list[str]:

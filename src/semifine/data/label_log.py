@@ -133,7 +133,7 @@ class LabelLog:
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         """Writes all events or none, and returns them with number and time."""
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        now = datetime.now(UTC).isoformat(timespec="microseconds")  # the events of one answer share it
         try:
             with self._lock, self._transaction():
                 return [self._insert(replace(event, time=now)) for event in events]

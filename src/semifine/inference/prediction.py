@@ -16,7 +16,7 @@ from semifine.inference.calibration import Calibration, ClassClusters, Logits, M
 from semifine.inference.taxonomy import Taxon, Taxonomy
 
 Device = Literal["auto", "cpu", "cuda"]
-Checkpoint = Literal["auto", "last", "best_val", "probe"]
+Checkpoint = Literal["auto", "last", "best_val", "probe", "interpolated"]
 
 FORMAT_VERSION = 1
 

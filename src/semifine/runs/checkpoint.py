@@ -24,6 +24,7 @@ TRAINING_STATE = "training.pt"
 CHECKSUMS = "checksums.json"
 BEST = "best_val"
 PROBE = "probe"
+INTERPOLATED = "interpolated"
 NUM_KEPT = 2
 """Number of checkpoints that are kept for resuming."""
 
@@ -57,6 +58,11 @@ def save_best(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
 def save_probe(folder: Path, weights: dict[str, Tensor]) -> None:
     """Writes the network with the linear probe, and points the link ``probe`` at it."""
     _save(folder, "linear-probe", PROBE, weights, None)
+
+
+def save_interpolated(folder: Path, weights: dict[str, Tensor]) -> None:
+    """Writes the weights between probe and trained network, and points the link ``interpolated`` at them."""
+    _save(folder, "between-probe-and-last", INTERPOLATED, weights, None)
 
 
 def _remove_former_bests(folder: Path) -> None:

@@ -46,6 +46,10 @@ SERIES = {
 }
 
 
+CHECKPOINT_OF = {"probe": "probe", "trained": "last", "interpolated": "interpolated"}
+"""Checkpoint of the network that the run chose as its result."""
+
+
 @dataclass(frozen=True, eq=False)
 class Series:
     """A metric over training: steps ``(n,)`` and values ``(n,)``."""
@@ -335,13 +339,13 @@ class Run:
     def find_checkpoint(self, name: str = "auto") -> str:
         """Returns the checkpoint with this name; ``"auto"`` is the result of the run.
 
-        The result is the better one of the trained network and the linear probe. Until training is finished, it is the
-        probe, if the run has one.
+        The result is the trained network, the linear probe, or a network between both. Until training is finished, it
+        is the probe, if the run has one.
         """
         if name != "auto":
             return name
         if self.folder.result.is_file():
-            return "probe" if self.result.get("chosen") == "probe" else "last"
+            return CHECKPOINT_OF[self.result.get("chosen") or "trained"]
         return "probe" if (self.folder.checkpoints / "probe").exists() else "last"
 
     def load_network(self, checkpoint: str = "auto", device: str = "cpu") -> Classifier:

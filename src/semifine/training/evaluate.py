@@ -131,11 +131,17 @@ class RunEvaluator:
     ) -> None:
         self._folder = folder
         self._catalog = catalog
-        self._evaluator = evaluator
+        self.evaluator = evaluator
         self._network = network
         self._method = method
         self._history = history
         self._clusters = clusters
+
+    def for_network(self, network: Classifier) -> RunEvaluator:
+        """Returns the same evaluator for another network."""
+        return RunEvaluator(
+            self._folder, self._catalog, self.evaluator, network, self._method, self._history, self._clusters
+        )
 
     def evaluate(self, step: int, keep_sample_stats: bool) -> dict[str, Any]:
         """Returns the record of an evaluation for ``metrics.jsonl``.
@@ -159,7 +165,7 @@ class RunEvaluator:
         for split in (Split.VAL, Split.TEST):
             rows = self._catalog.rows(split)
             if len(rows):
-                accuracies = self._evaluator.accuracy(network, rows, torch.from_numpy(self._catalog.label[rows]))
+                accuracies = self.evaluator.accuracy(network, rows, torch.from_numpy(self._catalog.label[rows]))
                 scores |= {f"{split.name.lower()}_{name}": value for name, value in accuracies.items()}
         return scores
 
@@ -174,7 +180,7 @@ class RunEvaluator:
 
     def _write_sample_stats(self, path: Path, on_batch: Callable[[Tensor], None] = lambda _: None) -> dict[str, Any]:
         changes = self._history.changes.cpu().numpy()
-        batches = collect_sample_stats(self._catalog, self._evaluator, self._network, self._method, changes, on_batch)
+        batches = collect_sample_stats(self._catalog, self.evaluator, self._network, self._method, changes, on_batch)
         stats = write_sample_table(path, batches)
         return summarize(stats, self._catalog.num_classes) if stats is not None else {}
 
@@ -184,6 +190,6 @@ class RunEvaluator:
             stats["entropy_by_k"] = entropy_by_k
         rows = self._catalog.rows(Split.TEST)
         if len(rows):
-            probs = torch.cat(list(self._evaluator.predict(self._network, rows))).cpu()
+            probs = torch.cat(list(self.evaluator.predict(self._network, rows))).cpu()
             stats["confusion"] = confusion_matrix(probs, torch.from_numpy(self._catalog.label[rows]))
         save_weights(stats or {"none": torch.zeros(0)}, self._folder.class_stats)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,22 @@ from semifine.config.loading import first_difference
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset
 from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_labels, read_labels
-from semifine.devices import describe_hardware, peak_gpu_bytes, process_rank, resolve_precision
+from semifine.devices import describe_hardware, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
-from semifine.files import read_json, write_json
-from semifine.inference.model import TrainedModel
-from semifine.inference.network import DivergedError
+from semifine.features.activations import CachedActivations
+from semifine.files import write_json
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_backbone_name
 from semifine.models.pretrained import LoadReport
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
 from semifine.runs.run import Run
+from semifine.training.budget import adopt_plan, plan_training
 from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
-from semifine.training.probe import RunProbe, fit_run_probe, set_head, write_probe
+from semifine.training.probe import RunProbe, set_head
 from semifine.training.profiling import (
     MIN_STEPS_TO_BENCHMARK,
     benchmark_throughput,
@@ -42,7 +42,15 @@ from semifine.training.profiling import (
     profile_steps,
 )
 from semifine.training.progress import Display, record_log
-from semifine.training.trainer import Trainer
+from semifine.training.result import (
+    check_pretrained,
+    finish_probe,
+    finish_run,
+    fit_and_write_probe,
+)
+from semifine.training.state import split_for_training
+from semifine.training.trainer import Trainer, cache_activations, create_pipeline
+from semifine.training.trial import hold_out_labels
 from semifine.version import code_version
 
 
@@ -88,8 +96,8 @@ def fit(
         _check_folder(out, resume)
     with locked(out, display.log) if is_first else nullcontext():
         folder = RunFolder(out)
-        if is_first and folder.settings.exists():
-            _check_same_settings(settings, folder)
+        if folder.settings.exists():
+            settings = _check_same_settings(settings, folder)
         if resume and folder.result.exists():
             if not newest_checkpoint(folder.checkpoints)[1]:
                 display.log(f"{out} is already finished.")
@@ -130,7 +138,13 @@ def _system_errors_as_user_errors(out: Path) -> Iterator[None]:
 
 
 def _fit(
-    settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display, started: float, profile: bool
+    settings: RunSettings,
+    folder: RunFolder,
+    dataset: Dataset,
+    display: Display,
+    started: float,
+    profile: bool,
+    views: CachedActivations | None = None,
 ) -> dict[str, Any]:
     logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
@@ -138,14 +152,7 @@ def _fit(
     fabric.launch()
 
     # Data
-    labels = _read_extra_labels(settings, folder, fabric)
-    _decode_images(dataset, settings, labels, display, near_duplicates=fabric.is_global_zero)
-    fabric.barrier()  # one process decodes the images
-    class_names = dataset.catalog.class_names
-    if folder.settings.exists():
-        folder.check_classes(class_names)
-    for note in (dataset.catalog.describe(), *settings.notes):
-        display.log(note)
+    class_names = _prepare_data(settings, folder, dataset, fabric, display)
 
     # Networks
     method = method_class(settings.method)
@@ -159,20 +166,30 @@ def _fit(
     probe = None
     if has_probe and fabric.is_global_zero:
         check_images(dataset.catalog, method)
-        _check_pretrained(settings)
+        check_pretrained(settings)
         _write_inputs(settings, folder, dataset, environment, report)
-        probe = _fit_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
-        set_head(classifier, probe.start)
+        probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
+        if report is None or not report.head:
+            set_head(classifier, probe.start)
     if not method.takes_steps:
         fabric.barrier()
-        return _finish_probe(folder) if fabric.is_global_zero else {}
+        return finish_probe(folder) if fabric.is_global_zero else {}
+
+    # Time budget and trial
+    planned = _plan(settings, folder, dataset, classifier, fabric, display, time.perf_counter() - started, probe)
+    if planned is None:
+        return finish_probe(folder)
+    settings, trial = planned, None
+    if probe is not None and fabric.world_size == 1:
+        views = views or _cache_views(settings, dataset, classifier, fabric.device, display)
+        trial = _run_trial(settings, folder, dataset, display, views)
 
     # Training
     display.log(_memory_estimate(settings, classifier, dataset, fabric.device.type))
     image_seconds = _benchmark_image_seconds(settings, classifier, fabric)
     frozen_path = method.frozen_network(settings.method_settings)
     frozen = load_frozen(Path(frozen_path), classifier, class_names, settings.train) if frozen_path else None
-    trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen)
+    trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen, views)
     if fabric.is_global_zero and probe is None:
         _write_inputs(settings, folder, dataset, environment, report)
     trainer.resume()
@@ -180,24 +197,38 @@ def _fit(
     profiled = profile and fabric.is_global_zero
     with profile_steps(folder.path / "profile", display.log) if profiled else nullcontext() as after_step:
         trainer.run(started, after_step)
+    return _finish(trainer, settings, dataset, environment, probe, trial)
 
-    return _finish(trainer, settings, dataset, environment, probe)
+
+def _prepare_data(
+    settings: RunSettings, folder: RunFolder, dataset: Dataset, fabric: Fabric, display: Display
+) -> tuple[str, ...]:
+    """Decodes the images and returns the names of the classes."""
+    labels = _read_extra_labels(settings, folder, fabric)
+    _decode_images(dataset, settings, labels, display, near_duplicates=fabric.is_global_zero)
+    fabric.barrier()  # one process decodes the images
+    class_names = dataset.catalog.class_names
+    if folder.settings.exists():
+        folder.check_classes(class_names)
+    for note in (dataset.catalog.describe(), *settings.notes):
+        display.log(note)
+    return class_names
 
 
 def _finish(
-    trainer: Trainer, settings: RunSettings, dataset: Dataset, environment: dict[str, Any], probe: RunProbe | None
+    trainer: Trainer,
+    settings: RunSettings,
+    dataset: Dataset,
+    environment: dict[str, Any],
+    probe: RunProbe | None,
+    trial: Run | None,
 ) -> dict[str, Any]:
     """Writes statistics, calibration and result in the first process."""
     fabric, folder = trainer.fabric, trainer.folder
     if not fabric.is_global_zero:
         fabric.barrier()  # the first process still writes
         return {}
-    with trainer.timer.measure("evaluation"):
-        unlabeled = trainer.evaluator.write_stats()
-        _calibrate(settings, folder, dataset, trainer.display)
-    result = _summarize_run(settings, dataset, trainer, unlabeled, environment)
-    if probe is not None:
-        result = _choose_result(result, folder, dataset, probe, trainer.display)
+    result = finish_run(trainer, settings, dataset, environment, probe, trial)
     write_json(folder.result, result)
     fabric.barrier()
     return result
@@ -224,82 +255,69 @@ def _announce(
         display.log(f"frozen network of the method: {_format_scores(trainer.evaluator.scores(frozen))}")
 
 
-# Probe
+# Time budget and trial
 
 
-def _check_pretrained(settings: RunSettings) -> None:
-    """Raises ``UserError`` for a probe on random features."""
-    if not settings.train.pretrained and not settings.train.weights:
-        raise UserError(
-            "The probe needs a pretrained network: add --pretrained, or weights with --weights, or --no-probe."
-        )
-
-
-def _fit_probe(
+def _plan(
     settings: RunSettings,
     folder: RunFolder,
     dataset: Dataset,
     classifier: Classifier,
-    device: torch.device,
+    fabric: Fabric,
     display: Display,
-    environment: dict[str, Any],
-) -> RunProbe:
-    """Fits the probe and writes it to the run folder, which is complete from then on."""
-    start = time.perf_counter()
-    probe = fit_run_probe(settings, dataset, classifier, device, display)
-    display.log(probe.describe())
-    written = write_probe(folder, dataset, probe)
-    seconds = round(time.perf_counter() - start, 2)
-    found = written["probe"]
-    result = {
-        "method": method_class(settings.method).name,
-        "data": settings.data,
-        "seed": settings.train.seed,
-        "iterations": 0,
-        "top1": found["top1"],
-        "top5": found["top5"],
-        **({"val": found["val"]} if "val" in found else {}),
-        "chosen": "probe",
-        **written,
-        **_describe_data(dataset),
-        "seconds": seconds,
-        "time": {"probe": seconds},
-        "peak_gpu_bytes": peak_gpu_bytes(device),
-        "environment": environment,
-    }
-    model = TrainedModel(Run(folder.path, dataset), checkpoint="probe", device=settings.train.device)
-    model.store_calibration(probe.calibration())
-    write_json(folder.probe, result)
-    return probe
+    used: float,
+    probe: RunProbe | None,
+) -> RunSettings | None:
+    """Returns the settings with as many steps as fit into the time budget; None if the rest is too short to train.
 
-
-def _finish_probe(folder: RunFolder) -> dict[str, Any]:
-    """Makes the probe the result of the run."""
-    result = read_json(folder.probe)
-    write_json(folder.result, result)
-    return result
-
-
-def _choose_result(
-    result: dict[str, Any], folder: RunFolder, dataset: Dataset, probe: RunProbe, display: Display
-) -> dict[str, Any]:
-    """Chooses the better one of the trained network and the probe on the validation images.
-
-    Returns:
-        The result of the run, with the accuracies of both.
+    A run with a checkpoint keeps its plan.
     """
-    found = read_json(folder.probe)["probe"]
-    trained: dict[str, Any] = {name: result.get(name) for name in ("top1", "top5", "val")}
-    both = {"probe": found, "trained": trained, "chosen": "trained"}
-    if "val" not in found or trained["val"]["top1"] >= found["val"]["top1"]:
-        return {**result, **both}
-    display.log(
-        f"The probe is the result: {found['val']['top1']:.1f} % of the validation images correct, the trained network "
-        f"{trained['val']['top1']:.1f} %."
-    )
-    unlabeled = write_probe(folder, dataset, probe)["unlabeled"]
-    chosen = {name: found.get(name) for name in ("top1", "top5", "val")}
-    return {**result, **both, "chosen": "probe", **chosen, "unlabeled": unlabeled}
+    if settings.train.time is None or newest_checkpoint(folder.checkpoints)[0] is not None:
+        return settings
+    has_trial = probe is not None and settings.train.trial and not len(dataset.catalog.rows(Split.VAL))
+    has_trial = has_trial and fabric.world_size == 1
+    plan = plan_training(settings, dataset.catalog, classifier, fabric.device, used, trainings=1 + has_trial)
+    plan = fabric.broadcast(plan)
+    if plan is None:
+        if probe is None:
+            raise UserError(f"--time {settings.train.time} is too short for a training; allow more time.")
+        display.log(f"--time {settings.train.time}: too short for a training, so the probe is the result.")
+        return None
+    display.log("; ".join(plan.reasons) + ". More time: --time 1h")
+    settings = plan.apply(settings, tunes_ema=method_class(settings.method).evaluates_ema)
+    if fabric.is_global_zero and folder.settings.exists():
+        write_settings(settings, folder.settings)
+    return settings
+
+
+def _cache_views(
+    settings: RunSettings, dataset: Dataset, classifier: Classifier, device: torch.device, display: Display
+) -> CachedActivations | None:
+    """Computes the activations of the frozen stages for the trial and the training; None if no stage is frozen."""
+    method = method_class(settings.method)
+    split = split_for_training(classifier, method, settings.train)
+    if split is None:
+        return None
+    pipeline = create_pipeline(settings.train, dataset.store, classifier, device)
+    return cache_activations(settings.train, method, dataset.catalog, pipeline, split.trunk, display)
+
+
+def _run_trial(
+    settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display, views: CachedActivations | None
+) -> Run | None:
+    """Trains without a part of the labels, in a run folder inside the run folder; None if no trial is needed."""
+    if not settings.train.trial or len(dataset.catalog.rows(Split.VAL)):
+        return None
+    held_out = hold_out_labels(dataset, settings.train.seed)
+    if held_out is None:
+        return None
+    trial = RunFolder(folder.path / "trial")
+    trial.path.mkdir(exist_ok=True)
+    if not trial.result.is_file():
+        without_time = replace(settings, train=replace(settings.train, time=None), notes=())
+        display.log("trial: training without a quarter of the labels, to compare the result with the probe")
+        _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, views)
+    return Run(trial.path, held_out)
 
 
 # Data and results
@@ -342,82 +360,6 @@ def _write_inputs(
         write_json(folder.weights, report.as_dict())
     write_settings(settings, folder.settings)
     freeze_labels(dataset.labels, folder.labels)
-
-
-def _calibrate(settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display) -> None:
-    """Fits the calibration to the decoded validation images, because the photos may be gone when the run is used."""
-    if not len(dataset.catalog.rows(Split.VAL)) or not method_class(settings.method).trains_classifier:
-        return
-    model = TrainedModel(Run(folder.path, dataset), checkpoint="last", device=settings.train.device)
-    try:
-        display.log(model.calibration_note)
-    except DivergedError as error:
-        print(f"note: {error}", file=sys.stderr)  # even with --quiet
-
-
-def _summarize_run(
-    settings: RunSettings,
-    dataset: Dataset,
-    trainer: Trainer,
-    unlabeled: dict[str, Any],
-    environment: dict[str, Any],
-) -> dict[str, Any]:
-    """Returns the content of ``result.json``."""
-    return {
-        "method": trainer.method.name,
-        "data": settings.data,
-        "seed": settings.train.seed,
-        "iterations": settings.train.iterations,
-        **summarize_evaluations(trainer.evaluations()),
-        "unlabeled": unlabeled,
-        **_describe_data(dataset),
-        "seconds": round(trainer.timer.training, 2),
-        "time": {phase: round(seconds, 2) for phase, seconds in trainer.timer.seconds.items()},
-        "peak_gpu_bytes": peak_gpu_bytes(trainer.fabric.device),
-        "environment": environment,
-    }
-
-
-def _describe_data(dataset: Dataset) -> dict[str, Any]:
-    return {
-        "num_classes": dataset.catalog.num_classes,
-        "images": {split.name.lower(): len(dataset.catalog.rows(split)) for split in Split},
-        "unreadable": [path for path, _ in dataset.unreadable],
-    }
-
-
-def summarize_evaluations(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
-    """Summarizes the evaluations of a run.
-
-    Returns:
-        ``top1`` and ``top5``: test accuracy at the last evaluation. ``val``: validation accuracy at the last
-        evaluation. ``selected_on_val``: test accuracy at the best validation accuracy. ``best_on_test``: the best top-1
-        and, separately, the best top-5 test accuracy, which is the paper's protocol.
-
-    Example:
-        >>> summarize_evaluations([{"step": 10, "val_top1": 50.0, "val_top5": 90.0}])
-        {'top1': None, 'top5': None, 'val': {'top1': 50.0, 'top5': 90.0}}
-    """
-    if not evaluations:
-        return {}
-    last = evaluations[-1]
-    result: dict[str, Any] = {"top1": last.get("test_top1"), "top5": last.get("test_top5")}
-    if "val_top1" in last:
-        result["val"] = {"top1": last["val_top1"], "top5": last["val_top5"]}
-    if "val_top1" in last and "test_top1" in last:
-        selected = max(evaluations, key=lambda record: record["val_top1"])
-        result["selected_on_val"] = {
-            "step": selected["step"],
-            "top1": selected["test_top1"],
-            "top5": selected["test_top5"],
-        }
-    if "test_top1" in last:
-        result["best_on_test"] = {
-            "top1": max(record["test_top1"] for record in evaluations),
-            "top5": max(record["test_top5"] for record in evaluations),
-            "note": "selected on the test set, as in the paper's protocol; not an unbiased estimate",
-        }
-    return result
 
 
 # Estimates before training
@@ -489,12 +431,20 @@ def _has_no_run(out: Path) -> bool:
     return not names or (log in names and names <= {log, *FILES_BEFORE_SETTINGS, *partial})
 
 
-def _check_same_settings(settings: RunSettings, folder: RunFolder) -> None:
-    """Raises ``UserError`` if a setting differs that may not change when a run is resumed."""
-    difference = first_difference(read_run_settings(folder.settings), settings)
+def _check_same_settings(settings: RunSettings, folder: RunFolder) -> RunSettings:
+    """Returns the settings, with the plan of a run with a time budget.
+
+    Raises:
+        UserError: If a setting differs that may not change when a run is resumed.
+    """
+    stored = read_run_settings(folder.settings)
+    if settings.train.time:
+        settings = adopt_plan(settings, stored.train)
+    difference = first_difference(stored, settings)
     if difference:
         key, before, now = difference
         raise UserError(
             f"The run in {folder.path} was started with {key} = {before}, not {now}; "
             "a resumed run keeps its settings: omit the option, or choose another --out."
         )
+    return settings

@@ -45,7 +45,7 @@ def check_mixup(settings: TrainSettings, method: type[Method]) -> None:
         raise UserError(f"The method '{method.name}' does not support mixup; omit --mixup.")
 
 
-def view_versions(settings: TrainSettings, method: Method) -> dict[str, dict[str, int]]:
+def view_versions(settings: TrainSettings, method: Method | type[Method]) -> dict[str, dict[str, int]]:
     """Returns how many versions of each view are cached, by stream. Views that make labels need fewer versions."""
     labeled = dict.fromkeys(method.labeled_views, settings.labeled_versions)
     weak, strong = max(1, settings.unlabeled_versions - 1), settings.unlabeled_versions

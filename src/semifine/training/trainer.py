@@ -11,7 +11,7 @@ from torch import nn
 
 from semifine.augment.pipeline import AugmentPipeline
 from semifine.augment.settings import AugmentSettings
-from semifine.config import RunSettings
+from semifine.config import RunSettings, TrainSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Catalog, Split
 from semifine.data.dataset import Dataset
@@ -60,6 +60,7 @@ class Trainer:
         classifier: The network with its initial weights.
         display: Receives messages and metrics.
         frozen: The trained network that the method uses, if any.
+        views: Activations of the frozen stages; computed here if some stages are frozen.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Trainer:
         classifier: Classifier,
         display: Display,
         frozen: Classifier | None = None,
+        views: CachedActivations | None = None,
     ) -> None:
         self.settings = settings.train
         self.folder = folder
@@ -93,7 +95,7 @@ class Trainer:
         self.method = method(settings.method_settings, info).to(device)
         check_mixup(self.settings, method)
         self.split = split_for_training(classifier, method, self.settings)
-        self.batches = self._create_batches(catalog, store, classifier)
+        self.batches = self._create_batches(catalog, store, classifier, views)
 
         # Networks and optimizer
         self.train_state = create_train_state(
@@ -215,32 +217,17 @@ class Trainer:
             self.display.log(note)
         return store
 
-    def _create_batches(self, catalog: Catalog, store: ImageStore, classifier: Classifier) -> Prefetcher:
+    def _create_batches(
+        self, catalog: Catalog, store: ImageStore, classifier: Classifier, views: CachedActivations | None
+    ) -> Prefetcher:
         device = self.fabric.device
-        channels = normalization(classifier)
-        augmentation = AugmentSettings.from_options(
-            self.settings, size=self.settings.image_size, mean=channels.mean, std=channels.std
-        )
-        pipeline = AugmentPipeline(store, augmentation, seed=seed_for("views", self.settings), device=device)
-        views = pipeline if self.split is None else self._cache_activations(catalog, pipeline, self.split.trunk)
+        pipeline = create_pipeline(self.settings, store, classifier, device)
+        if self.split is not None and views is None:
+            trunk = self.split.trunk.to(device)
+            views = cache_activations(self.settings, self.method, catalog, pipeline, trunk, self.display)
         rank, world_size = self.fabric.global_rank, self.fabric.world_size
-        loader = BatchLoader(catalog, views, self.method, self.settings, device, rank, world_size)
+        loader = BatchLoader(catalog, views or pipeline, self.method, self.settings, device, rank, world_size)
         return Prefetcher(loader, device)
-
-    def _cache_activations(self, catalog: Catalog, pipeline: AugmentPipeline, trunk: nn.Module) -> CachedActivations:
-        """Runs the frozen trunk on a few versions of each view."""
-        rows = {LABELED: catalog.rows(Split.LABELED), UNLABELED: catalog.rows(Split.UNLABELED)}
-        versions = view_versions(self.settings, self.method)
-        total = sum(len(rows[stream]) * sum(views.values()) for stream, views in versions.items())
-        with self.display.bar("computing activations", total):
-            return CachedActivations(
-                pipeline,
-                trunk.to(self.fabric.device),
-                versions,
-                rows,
-                seed_for("views", self.settings),
-                self.display.advance,
-            )
 
     def _data_info(self, catalog: Catalog, classifier: Classifier) -> DataInfo:
         labeled = catalog.rows(Split.LABELED)
@@ -366,3 +353,30 @@ class Trainer:
             )
         self._num_reported_skips = count
         return count
+
+
+def create_pipeline(
+    settings: TrainSettings, store: ImageStore, classifier: Classifier, device: torch.device
+) -> AugmentPipeline:
+    """Returns the augmentation pipeline of a run."""
+    channels = normalization(classifier)
+    augmentation = AugmentSettings.from_options(
+        settings, size=settings.image_size, mean=channels.mean, std=channels.std
+    )
+    return AugmentPipeline(store, augmentation, seed=seed_for("views", settings), device=device)
+
+
+def cache_activations(
+    settings: TrainSettings,
+    method: Method | type[Method],
+    catalog: Catalog,
+    pipeline: AugmentPipeline,
+    trunk: nn.Module,
+    display: Display,
+) -> CachedActivations:
+    """Runs the frozen stages on a few versions of each view, with a progress bar."""
+    rows = {LABELED: catalog.rows(Split.LABELED), UNLABELED: catalog.rows(Split.UNLABELED)}
+    versions = view_versions(settings, method)
+    total = sum(len(rows[stream]) * sum(views.values()) for stream, views in versions.items())
+    with display.bar("computing activations", total):
+        return CachedActivations(pipeline, trunk, versions, rows, seed_for("views", settings), display.advance)

@@ -1,0 +1,150 @@
+"""Chooses the number of steps and of cached views for a time budget, from measurements of a few seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from semifine.config import RunSettings, TrainSettings
+from semifine.config.autotune import ema_decay_for
+from semifine.config.train_settings import parse_duration
+from semifine.data.catalog import Catalog, Split
+from semifine.methods import method_class
+from semifine.models.classifier import Classifier
+from semifine.models.ema import create_ema
+from semifine.models.folding import fold_batch_norms
+from semifine.models.forward import micro_batch_size
+from semifine.models.trunk import TailClassifier, split_backbone
+from semifine.training.profiling import benchmark_throughput, format_duration
+
+MIN_STEPS = 20
+"""Fewer steps are not worth a training."""
+MAX_CACHING = 0.4
+"""Largest fraction of the remaining time for computing the activations of frozen stages."""
+VERSIONS = ((6, 3), (4, 2), (2, 1))
+"""Versions of labeled and unlabeled views, from the best to the fastest."""
+AUGMENTATION = 1.3
+"""Time of an augmented view relative to the pass through the network."""
+EVALUATION = 0.05
+"""Fraction of the remaining time for evaluations and files."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What fits into a time budget."""
+
+    steps: int
+    labeled_versions: int
+    unlabeled_versions: int
+    reasons: tuple[str, ...]
+
+    def apply(self, settings: RunSettings, *, tunes_ema: bool) -> RunSettings:
+        """Returns the settings with the planned values."""
+        values: dict[str, float] = {
+            "iterations": self.steps,
+            "labeled_versions": self.labeled_versions,
+            "unlabeled_versions": self.unlabeled_versions,
+        }
+        if tunes_ema and settings.train.ema:
+            values["ema"] = ema_decay_for(self.steps)
+        return dataclasses.replace(settings, train=dataclasses.replace(settings.train, **values))  # type: ignore[arg-type]
+
+
+def plan_training(
+    settings: RunSettings, catalog: Catalog, classifier: Classifier, device: torch.device, used: float, trainings: int
+) -> Plan | None:
+    """Measures the speed of this machine and returns the plan for ``settings.train.time``.
+
+    Args:
+        settings: Settings of the run; ``iterations`` is the largest number of steps.
+        catalog: The images.
+        classifier: The network. It does not change.
+        device: Device of the training.
+        used: Seconds since the start of the command.
+        trainings: Number of trainings with these steps; 2 with a trial.
+
+    Returns:
+        None if the rest of the budget is too short for a training.
+    """
+    assert settings.train.time is not None
+    budget = parse_duration(settings.train.time)
+    left = (budget - used) * (1 - EVALUATION)
+    first = f"--time {settings.train.time}: {format_duration(used)} used so far"
+    if settings.train.train_stages is None:
+        step = _full_step_seconds(settings, classifier, device)
+        caching, versions = 0.0, VERSIONS[0]
+    else:
+        view, step = _tail_seconds(settings, classifier, device)
+        found = [(n * view * AUGMENTATION, v) for v in VERSIONS for n in [_count_views(settings, catalog, v)]]
+        caching, versions = next((pair for pair in found if pair[0] <= MAX_CACHING * left), found[-1])
+    steps = min(int((left - caching) / (step * trainings)), settings.train.iterations)
+    if steps < MIN_STEPS:
+        return None
+    reasons = [first, f"{step:.2g} s per step on this machine, so {steps} steps" + " and a trial" * (trainings > 1)]
+    if caching:
+        reasons.append(
+            f"activations of {versions[0]} versions of each labeled and {versions[1]} of each unlabeled image take "
+            f"{format_duration(caching)}"
+        )
+    return Plan(steps, *versions, tuple(reasons))
+
+
+def _count_views(settings: RunSettings, catalog: Catalog, versions: tuple[int, int]) -> int:
+    labeled, unlabeled = (len(catalog.rows(split)) for split in (Split.LABELED, Split.UNLABELED))
+    weak_and_strong = max(1, versions[1] - 1) + versions[1]
+    uses_unlabeled = bool(method_class(settings.method).unlabeled_views)
+    return labeled * versions[0] + unlabeled * weak_and_strong * uses_unlabeled
+
+
+def _full_step_seconds(settings: RunSettings, classifier: Classifier, device: torch.device) -> float:
+    """Returns the seconds of a step that trains the whole network; a weak view costs a third of a strong one."""
+    train = settings.train
+    images = train.batch_size * (1 + train.mu * 4 / 3 * bool(method_class(settings.method).unlabeled_views))
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+    seconds = benchmark_throughput(classifier, train.image_size, round(images), device, lambda: autocast)
+    return images * (seconds or 1.0) * AUGMENTATION
+
+
+def _tail_seconds(settings: RunSettings, classifier: Classifier, device: torch.device) -> tuple[float, float]:
+    """Returns the seconds of a view through the trunk, and of a step of the tail."""
+    train = settings.train
+    assert train.train_stages is not None
+    copied = create_ema(classifier).to(device)
+    split = split_backbone(copied.backbone, train.train_stages, train.image_size)
+    count = min(8, micro_batch_size(8, train.image_size, device))
+    images = torch.rand(count, 3, train.image_size, train.image_size, device=device)
+    trunk = fold_batch_norms(split.trunk, images[:1])
+    view = _time(lambda: trunk(images), device) / count
+    activations = split.trunk(images[:1])
+    tail = TailClassifier(copied, split.tail).eval().requires_grad_(True)
+    unlabeled = train.batch_size * train.mu * bool(method_class(settings.method).unlabeled_views)
+    batch = activations.expand(train.batch_size + unlabeled, *activations.shape[1:]).contiguous()
+
+    def step() -> None:
+        if unlabeled:
+            with torch.no_grad():
+                tail(batch[:unlabeled])
+        tail(batch).logits.square().mean().backward()
+
+    return view, _time(step, device)
+
+
+def _time(function: Callable[[], object], device: torch.device) -> float:
+    """Returns the seconds of the second of two calls."""
+    for _ in range(2):
+        start = time.perf_counter()
+        function()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def adopt_plan(settings: RunSettings, stored: TrainSettings) -> RunSettings:
+    """Returns the settings with the plan of a run that is resumed."""
+    names = ("iterations", "labeled_versions", "unlabeled_versions", "ema")
+    values = {name: getattr(stored, name) for name in names}
+    return dataclasses.replace(settings, train=dataclasses.replace(settings.train, **values))
