@@ -31,7 +31,8 @@ correct labels of atypical photos, so look at each one. <code>label_check.csv</c
 <div class="no-photo" aria-hidden="true"></div>
 {% endif %}
 <figcaption>
-<span class="name">{{ loop.index }}. labeled {{ card.label }} <span class="group">{{ card.label_probability }}</span></span>
+<span class="name">{{ loop.index }}. labeled {{ card.label }}
+<span class="group">{{ card.label_probability }}</span></span>
 <span>looks like {{ card.prediction }} <span class="group">{{ card.probability }}</span></span>
 <span class="path" title="{{ card.path }}"><bdi dir="ltr">{{ card.path }}</bdi></span>
 </figcaption>

@@ -26,6 +26,7 @@ export async function showOverview(filter) {
       tile(others.reduce((sum, { kind }) => sum + counts[kind], 0), others.map(({ name }) => name).join(" or ")),
     ),
     peopleLine(overview.people),
+    ...suspectParts(overview),
     make("h2", {}, "Class map"),
     classMap(overview, filter, find("#map")?.clientWidth),
     make("h2", {}, "Clusters of confused classes"),
@@ -46,6 +47,30 @@ function peopleLine(verdicts) {
   return make("p", {}, "Labels by ", names.map(([name, count]) => `${name} (${count})`).join(", "), ". ",
     make("a", { href: "labels.csv", download: "" }, "Download as CSV"));
 }
+
+/** Labeled photos whose label looks wrong, in a list that opens on request. */
+function suspectParts({ suspects, num_suspects: count }) {
+  if (!count) return [];
+  const hidden = count - suspects.length;
+  return [
+    make("h2", {}, "Labels to check"),
+    make("p", { class: "quiet" },
+      `${plural(count, "label")} of the training photos ${count === 1 ? "looks" : "look"} wrong to the cross-validated probe, the most suspicious first. ` +
+      "Some are correct labels of atypical photos. To correct a label, move the file to the folder of its class, or edit the table, and train again."),
+    make("details", { id: "suspects", open: count <= 12 },
+      make("summary", {}, hidden > 0 ? `Show the first ${suspects.length}` : "Show the photos"),
+      make("div", { class: "cards" }, suspects.map(suspectCard))),
+  ];
+}
+
+const suspectCard = ({ row, path, label, prediction, label_probability: ofLabel, prediction_probability: ofPrediction }) =>
+  make("div", { class: "card suspect" },
+    make("a", { href: photo(row, "large"), target: "_blank", rel: "noreferrer" },
+      make("img", { src: photo(row), alt: `Photo labeled ${label}`, loading: "lazy" })),
+    make("div", {},
+      make("p", {}, "labeled ", make("b", {}, label), ` (${percent(ofLabel)})`),
+      make("p", {}, "looks like ", make("b", {}, prediction), ` (${percent(ofPrediction)})`),
+      make("p", { class: "quiet path" }, path)));
 
 function clusterCard(members, classes, filter) {
   const total = (name) => members.reduce((sum, c) => sum + classes[c][name], 0);
