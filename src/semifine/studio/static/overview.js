@@ -55,8 +55,8 @@ function suspectParts({ suspects, num_suspects: count }) {
   return [
     make("h2", {}, "Labels to check"),
     make("p", { class: "quiet" },
-      `${plural(count, "label")} of the training photos ${count === 1 ? "looks" : "look"} wrong to the cross-validated probe, the most suspicious first. ` +
-      "Some are correct labels of atypical photos. To correct a label, move the file to the folder of its class, or edit the table, and train again."),
+      `${plural(count, "label")} of the training photos ${count === 1 ? "contradicts" : "contradict"} confident predictions of the cross-validated probe, the most suspicious first. ` +
+      "These are wrong labels, or errors of the probe. To correct a label, move the file to the folder of its class, or edit the table, and train again."),
     make("details", { id: "suspects", open: count <= 12 },
       make("summary", {}, hidden > 0 ? `Show the first ${suspects.length}` : "Show the photos"),
       make("div", { class: "cards" }, suspects.map(suspectCard))),
@@ -69,7 +69,7 @@ const suspectCard = ({ row, path, label, prediction, label_probability: ofLabel,
       make("img", { src: photo(row), alt: `Photo labeled ${label}`, loading: "lazy" })),
     make("div", {},
       make("p", {}, "labeled ", make("b", {}, label), ` (${percent(ofLabel)})`),
-      make("p", {}, "looks like ", make("b", {}, prediction), ` (${percent(ofPrediction)})`),
+      make("p", {}, "predicted ", make("b", {}, prediction), ` (${percent(ofPrediction)})`),
       make("p", { class: "quiet path" }, path)));
 
 function clusterCard(members, classes, filter) {
