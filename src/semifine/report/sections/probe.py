@@ -11,11 +11,15 @@ from semifine.runs.accuracy import describe_difference
 from semifine.runs.analysis import wilson_interval
 from semifine.runs.run import Run
 
+MAX_OPEN = 4
+"""Runs whose table is open at first."""
+
 TEMPLATE = """
 {% if probes %}
 <section id="probe">
 <h2>Probe and training</h2>
 {% for probe in probes %}
+{% if loop.index > max_open %}<details><summary>{{ probe.label }}</summary>{% endif %}
 <div class="scroll" tabindex="0" role="region" aria-label="Probe and trained network of {{ probe.label }}">
 <table>
 <thead>
@@ -43,6 +47,7 @@ TEMPLATE = """
 <p>{{ sentence }}</p>
 {% endfor %}
 </div>
+{% if loop.index > max_open %}</details>{% endif %}
 {% endfor %}
 <p class="small">The probe is a linear classifier on the features of the pretrained network. Numbers are top-1
 accuracies with their 95 % intervals. No result on test images influenced the choice.</p>
@@ -79,7 +84,7 @@ class ProbeView:
 
 def context(report: ReportData) -> dict[str, Any]:
     views = [view_probe(run, label) for run, label in zip(report.runs, report.labels, strict=True)]
-    return {"probes": [view for view in views if view is not None]}
+    return {"probes": [view for view in views if view is not None], "max_open": MAX_OPEN}
 
 
 SECTION = Section({"probe": "Probe"}, TEMPLATE, context)
