@@ -43,7 +43,7 @@ def confident_classes(probs: Probabilities, label: Integers) -> Integers:
     own = probs[np.arange(len(label)), label].astype(np.float64)
     thresholds = np.bincount(label, own, minlength=num_classes) / np.maximum(images, 1)
     thresholds[images == 0] = np.inf
-    reached = np.where(probs >= thresholds - 1e-9, probs, -1.0)  # 1e-9: rounding of the mean of equal values
+    reached = np.where(probs >= thresholds - 1e-9, probs, -1.0)  # equal but for rounding
     return np.where((reached >= 0).any(axis=1), reached.argmax(axis=1), -1).astype(np.int64)
 
 
