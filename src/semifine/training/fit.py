@@ -23,7 +23,7 @@ from semifine.features.activations import CachedActivations
 from semifine.files import write_json
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_backbone_name
-from semifine.models.pretrained import LoadReport
+from semifine.models.pretrained import LoadReport, check_imagenet_weights
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
 from semifine.runs.run import Run
@@ -109,6 +109,7 @@ def fit(
                 record_log(folder.log, display, process_rank()),
                 explain_peer_failures(folder.log, process_rank()),
             ):
+                _check_weights(settings, folder)
                 return _fit(settings, folder, dataset, display, started, profile)
         except Interrupted:
             if is_first:
@@ -156,7 +157,7 @@ def _fit(
 
     # Networks
     method = method_class(settings.method)
-    has_probe = settings.train.probe or not method.takes_steps
+    has_probe = _has_probe(settings)
     classifier, report = create_network(settings, folder, class_names, always_load=has_probe)
     if report:
         display.log(f"weights: {report}")
@@ -178,7 +179,7 @@ def _fit(
     # Time budget and trial
     planned = _plan(settings, folder, dataset, classifier, fabric, display, time.perf_counter() - started, probe)
     if planned is None:
-        return finish_probe(folder)
+        return finish_probe(folder) if fabric.is_global_zero else {}
     settings, trial = planned, None
     if probe is not None and fabric.world_size == 1:
         views = views or _cache_views(settings, dataset, classifier, fabric.device, display)
@@ -270,21 +271,22 @@ def _plan(
 ) -> RunSettings | None:
     """Returns the settings with as many steps as fit into the time budget; None if the rest is too short to train.
 
-    A run with a checkpoint keeps its plan.
+    A run with a checkpoint, or with a trial, keeps its plan.
     """
-    if settings.train.time is None or newest_checkpoint(folder.checkpoints)[0] is not None:
+    has_plan = newest_checkpoint(folder.checkpoints)[0] is not None or RunFolder(folder.trial).settings.exists()
+    if settings.train.time is None or has_plan:
         return settings
     has_trial = probe is not None and settings.train.trial and not len(dataset.catalog.rows(Split.VAL))
     has_trial = has_trial and fabric.world_size == 1
     plan = plan_training(settings, dataset.catalog, classifier, fabric.device, used, trainings=1 + has_trial)
     plan = fabric.broadcast(plan)
     if plan is None:
-        if probe is None:
+        if not settings.train.probe:
             raise UserError(f"--time {settings.train.time} is too short for a training; allow more time.")
-        display.log(f"--time {settings.train.time}: too short for a training, so the probe is the result.")
+        display.log(f"training: --time {settings.train.time} is too short for it, so the probe is the result")
         return None
-    display.log("; ".join(plan.reasons) + ". More time: --time 1h")
-    settings = plan.apply(settings, tunes_ema=method_class(settings.method).evaluates_ema)
+    display.log(plan.note)
+    settings = plan.apply(settings)
     if fabric.is_global_zero and folder.settings.exists():
         write_settings(settings, folder.settings)
     return settings
@@ -311,7 +313,7 @@ def _run_trial(
     held_out = hold_out_labels(dataset, settings.train.seed)
     if held_out is None:
         return None
-    trial = RunFolder(folder.path / "trial")
+    trial = RunFolder(folder.trial)
     trial.path.mkdir(exist_ok=True)
     if not trial.result.is_file():
         without_time = replace(settings, train=replace(settings.train, time=None), notes=())
@@ -421,6 +423,18 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
     if not resume:
         raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
+
+
+def _check_weights(settings: RunSettings, folder: RunFolder) -> None:
+    """Raises ``UserError`` if ImageNet weights are needed and cannot be had, before images are decoded."""
+    is_needed = _has_probe(settings) or newest_checkpoint(folder.checkpoints)[0] is None
+    if settings.train.pretrained and is_needed:
+        check_backbone_name(settings.train.backbone)
+        check_imagenet_weights(settings.train.backbone)
+
+
+def _has_probe(settings: RunSettings) -> bool:
+    return settings.train.probe or not method_class(settings.method).takes_steps
 
 
 def _has_no_run(out: Path) -> bool:
