@@ -109,7 +109,6 @@ def fit(
                 record_log(folder.log, display, process_rank()),
                 explain_peer_failures(folder.log, process_rank()),
             ):
-                _check_weights(settings, folder)
                 return _fit(settings, folder, dataset, display, started, profile)
         except Interrupted:
             if is_first:
@@ -205,6 +204,8 @@ def _prepare_data(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, fabric: Fabric, display: Display
 ) -> tuple[str, ...]:
     """Decodes the images and returns the names of the classes."""
+    if not dataset.is_decoded:
+        _check_weights(settings, folder)
     labels = _read_extra_labels(settings, folder, fabric)
     _decode_images(dataset, settings, labels, display, near_duplicates=fabric.is_global_zero)
     fabric.barrier()  # one process decodes the images
@@ -276,8 +277,7 @@ def _plan(
     has_plan = newest_checkpoint(folder.checkpoints)[0] is not None or RunFolder(folder.trial).settings.exists()
     if settings.train.time is None or has_plan:
         return settings
-    has_trial = probe is not None and settings.train.trial and not len(dataset.catalog.rows(Split.VAL))
-    has_trial = has_trial and fabric.world_size == 1
+    has_trial = probe is not None and fabric.world_size == 1 and _trial_data(settings, dataset) is not None
     plan = plan_training(settings, dataset.catalog, classifier, fabric.device, used, trainings=1 + has_trial)
     plan = fabric.broadcast(plan)
     if plan is None:
@@ -308,9 +308,7 @@ def _run_trial(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display, views: CachedActivations | None
 ) -> Run | None:
     """Trains without a part of the labels, in a run folder inside the run folder; None if no trial is needed."""
-    if not settings.train.trial or len(dataset.catalog.rows(Split.VAL)):
-        return None
-    held_out = hold_out_labels(dataset, settings.train.seed)
+    held_out = _trial_data(settings, dataset)
     if held_out is None:
         return None
     trial = RunFolder(folder.trial)
@@ -320,6 +318,13 @@ def _run_trial(
         display.log("trial: training without a quarter of the labels, to compare the result with the probe")
         _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, views)
     return Run(trial.path, held_out)
+
+
+def _trial_data(settings: RunSettings, dataset: Dataset) -> Dataset | None:
+    """Returns the data set with held-out labels; None if the run has validation images or too few labels."""
+    if not settings.train.trial or len(dataset.catalog.rows(Split.VAL)):
+        return None
+    return hold_out_labels(dataset, settings.train.seed)
 
 
 # Data and results
@@ -429,7 +434,6 @@ def _check_weights(settings: RunSettings, folder: RunFolder) -> None:
     """Raises ``UserError`` if ImageNet weights are needed and cannot be had, before images are decoded."""
     is_needed = _has_probe(settings) or newest_checkpoint(folder.checkpoints)[0] is None
     if settings.train.pretrained and is_needed:
-        check_backbone_name(settings.train.backbone)
         check_imagenet_weights(settings.train.backbone)
 
 
