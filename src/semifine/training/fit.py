@@ -20,6 +20,7 @@ from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_l
 from semifine.devices import describe_hardware, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.features.activations import CachedActivations
+from semifine.features.probe import Linear
 from semifine.files import write_json
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_backbone_name
@@ -164,22 +165,17 @@ def _fit(
 
     # Probe
     probe = None
-    if has_probe and fabric.is_global_zero:
-        check_images(dataset.catalog, method)
-        check_pretrained(settings)
-        _write_inputs(settings, folder, dataset, environment, report)
-        probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
-        if report is None or not report.head:
-            set_head(classifier, probe.start)
+    if has_probe:
+        probe = _fit_probe(settings, folder, dataset, classifier, fabric, display, environment, report)
     if not method.takes_steps:
-        fabric.barrier()
         return finish_probe(folder) if fabric.is_global_zero else {}
 
     # Time budget and trial
-    planned = _plan(settings, folder, dataset, classifier, fabric, display, time.perf_counter() - started, probe)
+    trial, used = None, time.perf_counter() - started
+    planned = _plan(settings, folder, dataset, classifier, fabric, display, used, has_probe)
     if planned is None:
         return finish_probe(folder) if fabric.is_global_zero else {}
-    settings, trial = planned, None
+    settings = planned
     if probe is not None and fabric.world_size == 1:
         views = views or _cache_views(settings, dataset, classifier, fabric.device, display)
         trial = _run_trial(settings, folder, dataset, display, views)
@@ -215,6 +211,32 @@ def _prepare_data(
     for note in (dataset.catalog.describe(), *settings.notes):
         display.log(note)
     return class_names
+
+
+def _fit_probe(
+    settings: RunSettings,
+    folder: RunFolder,
+    dataset: Dataset,
+    classifier: Classifier,
+    fabric: Fabric,
+    display: Display,
+    environment: dict[str, Any],
+    report: LoadReport | None,
+) -> RunProbe | None:
+    """Fits the probe in the first process and makes it the head of the network in all processes.
+
+    The head of ``--weights`` is kept if it was loaded.
+    """
+    probe = None
+    if fabric.is_global_zero:
+        check_images(dataset.catalog, method_class(settings.method))
+        check_pretrained(settings)
+        _write_inputs(settings, folder, dataset, environment, report)
+        probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
+    start = fabric.broadcast(Linear(probe.start.weight.cpu(), probe.start.bias.cpu()) if probe else None)
+    if start is not None and (report is None or not report.head):
+        set_head(classifier, start)
+    return probe
 
 
 def _finish(
@@ -268,7 +290,7 @@ def _plan(
     fabric: Fabric,
     display: Display,
     used: float,
-    probe: RunProbe | None,
+    has_probe: bool,
 ) -> RunSettings | None:
     """Returns the settings with as many steps as fit into the time budget; None if the rest is too short to train.
 
@@ -277,11 +299,11 @@ def _plan(
     has_plan = newest_checkpoint(folder.checkpoints)[0] is not None or RunFolder(folder.trial).settings.exists()
     if settings.train.time is None or has_plan:
         return settings
-    has_trial = probe is not None and fabric.world_size == 1 and _trial_data(settings, dataset) is not None
+    has_trial = has_probe and fabric.world_size == 1 and _trial_data(settings, dataset) is not None
     plan = plan_training(settings, dataset.catalog, classifier, fabric.device, used, trainings=1 + has_trial)
     plan = fabric.broadcast(plan)
     if plan is None:
-        if not settings.train.probe:
+        if not has_probe:
             raise UserError(f"--time {settings.train.time} is too short for a training; allow more time.")
         display.log(f"training: --time {settings.train.time} is too short for it, so the probe is the result")
         return None
