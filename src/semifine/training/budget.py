@@ -92,9 +92,12 @@ def _describe(settings: RunSettings, steps: int, seconds: float, has_trial: bool
     train = settings.train
     unlabeled = train.batch_size * train.mu * bool(method_class(settings.method).unlabeled_views)
     photos = f"{train.batch_size} labeled" + f" and {unlabeled} unlabeled" * bool(unlabeled)
-    trial = ", once without a quarter of the labels to compare the result with the probe, then with all" * has_trial
-    fits = "" if steps < train.iterations else ", which are enough; for more, set --iterations"
-    return f"training: {steps} steps of {photos} photos, {format_duration(seconds)} on this machine{trial}{fits}"
+    lines = [f"training: {steps} steps of {photos} photos{', twice' * has_trial}, {format_duration(seconds)}"]
+    if has_trial:
+        lines.append("the first time without a quarter of the labels, to measure whether training beats the probe")
+    if steps == train.iterations:
+        lines.append("the time would allow more; --iterations sets more steps")
+    return "; ".join(lines)
 
 
 def _count_views(settings: RunSettings, catalog: Catalog, versions: tuple[int, int]) -> int:
