@@ -23,6 +23,7 @@ from semifine.config import read_train_settings
 from semifine.config.loading import read_method_name
 from semifine.errors import UserError
 from semifine.methods.registry import is_method_file
+from semifine.processes import child_environment
 from semifine.runs.folder import RunFolder, is_locked, lock_holder, resume_command
 
 STOP_SECONDS = 60
@@ -86,7 +87,7 @@ class ChildJob(TrainingJob):
 
 
 class DetachedJob(TrainingJob):
-    """A training that an earlier studio started, found by the lock of its folder."""
+    """A training that another studio started, found by the lock of its folder."""
 
     @property
     def is_running(self) -> bool:
@@ -123,8 +124,8 @@ class TrainingOptions:
 class TrainingManager:
     """Runs at most one training at a time, as a separate process.
 
-    The process survives if the studio is killed. The next studio of the run, or of a run trained from it, finds the
-    process again.
+    If the studio ends in any way, the training saves a checkpoint and ends. Another studio of the run, or of a run
+    trained from it, finds the process by the lock of its folder.
 
     Args:
         run: The run that the studio was started with.
@@ -150,7 +151,12 @@ class TrainingManager:
             with output_file(new).open("wb") as output:
                 # Ctrl-C in the terminal must reach only the studio, which then stops the training itself.
                 process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=child_environment(),
+                    start_new_session=True,
                 )
             self._known_job = ChildJob(run, new, process)
             return new
@@ -169,7 +175,7 @@ class TrainingManager:
 
     @property
     def _job(self) -> TrainingJob | None:
-        """The job that this studio started, or a running job of an earlier studio."""
+        """The job that this studio started, or a running job of another studio."""
         if self._known_job is None:
             found = (DetachedJob(self._run, folder) for folder in studio_folders(self._run))
             self._known_job = next((job for job in found if job.is_running), None)
