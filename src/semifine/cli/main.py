@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from semifine.cli.hints import check_options, unknown_command
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
+from semifine.processes import end_with_parent
 from semifine.version import __version__
 
 STARTED = time.perf_counter()
@@ -116,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    end_with_parent()
     try:
         return _dispatch(arguments)
     except UserError as error:

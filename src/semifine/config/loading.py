@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from semifine.data.catalog import without_hold_out
 from semifine.errors import UserError
 from semifine.fields import build, field_names, unknown_key
 from semifine.files import write_atomically
-from semifine.methods.registry import absolute_name, method_class
+from semifine.methods.registry import absolute_name, is_method_file, method_class
 
 if TYPE_CHECKING:
     from semifine.data.dataset import Dataset
@@ -225,31 +226,63 @@ def read_run_values(path: Path) -> dict[str, Any]:
 def read_train_settings(path: Path) -> TrainSettings:
     """Reads the training settings of a run; its data and its method need not exist."""
     values = {key: value for key, value in read_run_values(path).items() if "." not in key}
-    with _naming(path):
+    with naming(path):
         return build(TrainSettings, values)
 
 
-def read_run_settings(path: Path, changed: Mapping[str, Any] | None = None) -> RunSettings:
+def read_method_name(path: Path) -> str:
+    """Reads the name or the file of the method from the ``settings.yaml`` of a run; does not execute the file."""
+    return str(read_run_values(path)["method.name"])
+
+
+def read_run_settings(
+    path: Path, changed: Mapping[str, Any] | None = None, named_method: str | None = None
+) -> RunSettings:
     """Reads all settings of a run.
 
     Args:
         path: The ``settings.yaml`` of the run.
         changed: Values that override the values in the file.
+        named_method: The method that a person has named; see :func:`with_named_method`.
 
     Raises:
         UserError: If a value is invalid; the message names the file.
     """
     values = read_run_values(path)
-    with _naming(path):
-        method = str(values["method.name"])
-        # Runs write absolute paths. A relative path could execute a file that came with a copied run folder.
-        if absolute_name(method) != method:
-            raise UserError(f"method.name must be the absolute path of the method file, not '{method}'.")
-        return resolve([{**values, **(changed or {})}])
+    with naming(path):
+        return resolve([with_named_method({**values, **(changed or {})}, named_method)])
+
+
+def with_named_method(values: Mapping[str, Any], named: str | None) -> dict[str, Any]:
+    """Returns the values of a settings file, in which the method file is the one that a person has named.
+
+    A method file is code. A settings file or a run folder may come from someone else, so it never decides which code
+    runs: the path in it is replaced by the path on the command line.
+
+    Args:
+        values: Flat keys.
+        named: The value of ``--method``, or None.
+
+    Raises:
+        UserError: If the method is a file and no file is named.
+
+    Example:
+        >>> with_named_method({"method.name": "/theirs/mine.py", "lr": 0.1}, "/reviewed/mine.py")
+        {'method.name': '/reviewed/mine.py', 'lr': 0.1}
+    """
+    method = str(values.get("method.name"))
+    if not is_method_file(method):
+        return dict(values)
+    if named is None or not is_method_file(named):
+        raise UserError(
+            f"the method {method} is a file with code, which runs only if the command line names it: read the file, "
+            f"then add --method {shlex.quote(method)}."
+        )
+    return {**values, "method.name": absolute_name(named)}
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Adds the name of the settings file to errors about its values."""
     try:
         yield

@@ -24,6 +24,7 @@ from semifine.data.sources import is_own_photos
 from semifine.errors import Interrupted, OutOfMemory, UserError
 from semifine.experiments.stages import LABELS, Stage, stage_settings
 from semifine.files import write_atomically
+from semifine.processes import child_environment
 from semifine.runs.folder import RunFolder
 from semifine.training.fabric import catch_stop_signals
 
@@ -249,7 +250,7 @@ def _start(job: Job, options: Sequence[str], threads: int) -> None:
     command = [sys.executable, "-m", "semifine", "train", "--config", str(config), "--out", str(job.folder.path)]
     command += ["--resume", "--quiet", *options]
     with job.log.open("wb") as log:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        environment = {**child_environment(), "OMP_NUM_THREADS": str(threads)}
         # New session: otherwise Ctrl-C reaches the run twice, and a second signal stops it before it has saved.
         job.process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True

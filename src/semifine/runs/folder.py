@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import IO, Any
 
 from semifine.errors import UserError
 from semifine.files import lock_file, read_json, write_atomically
+from semifine.methods.registry import is_method_file
 
 LOCK = ".lock"
 LOCK_ATTEMPTS = 3
@@ -65,6 +67,17 @@ def lock_holder(folder: Path) -> int | None:
         return None
     process, _, machine = (folder / LOCK).read_text(encoding="utf-8").strip().partition(" ")
     return int(process) if process.isdigit() and machine == socket.gethostname() else None
+
+
+def resume_command(out: Path, method: str) -> str:
+    """Returns the command that continues a run, with its method file if it has one.
+
+    Example:
+        >>> resume_command(Path("runs/birds"), "soc")
+        'semifine train --out runs/birds --resume'
+    """
+    words = ["semifine", "train", "--out", str(out), "--resume", *(["--method", method] * is_method_file(method))]
+    return shlex.join(words)
 
 
 class RunFolder:

@@ -21,10 +21,12 @@ from semifine.devices import describe_hardware, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.features.activations import CachedActivations
 from semifine.features.probe import Linear
-from semifine.files import write_json
+from semifine.files import read_json, write_json
 from semifine.methods import method_class
+from semifine.methods.registry import is_method_file, method_file_hash
 from semifine.models.classifier import Classifier, check_backbone_name
 from semifine.models.pretrained import LoadReport
+from semifine.processes import children_end_with_this_process, end_with_parent
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
 from semifine.runs.run import Run
@@ -89,6 +91,7 @@ def fit(
         >>> fit(settings, Path("runs/soc"))["top1"]  # doctest: +SKIP
         52.5
     """
+    end_with_parent()  # for scripts; the command line has called it already
     dataset = dataset or Dataset.open(settings.data, settings.data_settings)
     is_first = process_rank() == 0
     display = display if display and is_first else Display(quiet=not is_first)
@@ -150,7 +153,8 @@ def _fit(
     logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
     fabric = create_fabric(settings.train)
-    fabric.launch()
+    with children_end_with_this_process():
+        fabric.launch()
 
     # Data
     class_names = _prepare_data(settings, folder, dataset, fabric, display)
@@ -162,6 +166,8 @@ def _fit(
     if report:
         display.log(f"weights: {report}")
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
+    if is_method_file(settings.method):
+        environment[METHOD_HASH] = method_file_hash(settings.method)
 
     # Probe
     probe = None
@@ -429,6 +435,8 @@ def _format_scores(scores: dict[str, float]) -> str:
 
 # Checks of the run folder
 
+METHOD_HASH = "method_sha256"
+"""Key of ``environment.json`` with the SHA-256 of the method file, if the method is a file."""
 FILES_BEFORE_SETTINGS = ("classes.json", "data.json", "environment.json", "weights.json")
 """Files of a run that was stopped before ``settings.yaml`` was written."""
 
@@ -459,7 +467,8 @@ def _check_same_settings(settings: RunSettings, folder: RunFolder) -> RunSetting
     Raises:
         UserError: If a setting differs that may not change when a run is resumed.
     """
-    stored = read_run_settings(folder.settings)
+    stored = read_run_settings(folder.settings, named_method=settings.method)
+    _check_method_file(settings.method, folder)
     if settings.train.time:
         settings = adopt_plan(settings, stored.train)
     difference = first_difference(stored, settings)
@@ -470,3 +479,13 @@ def _check_same_settings(settings: RunSettings, folder: RunFolder) -> RunSetting
             "a resumed run keeps its settings: omit the option, or choose another --out."
         )
     return settings
+
+
+def _check_method_file(method: str, folder: RunFolder) -> None:
+    """Raises ``UserError`` if the method file has changed since the run was started; it may be in another folder."""
+    recorded = read_json(folder.environment).get(METHOD_HASH) if folder.environment.is_file() else None
+    if recorded is not None and is_method_file(method) and method_file_hash(method) != recorded:
+        raise UserError(
+            f"The run in {folder.path} was started with another content of {method} (SHA-256 {recorded}); restore the "
+            "file, or choose another --out."
+        )
