@@ -101,7 +101,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path, most: int = MAX_JSON_BYTES, errors: str = "strict") -> str:
-    """Reads a file in UTF-8; raises ValueError if it has more than ``most`` bytes, as an endless file does.
+    """Reads a file in UTF-8, with the line ends of any system.
+
+    Raises:
+        ValueError: If it has more than ``most`` bytes, as an endless file does.
 
     Example:
         >>> write_atomically(Path("note.txt"), "done")
@@ -117,7 +120,7 @@ def read_text(path: Path, most: int = MAX_JSON_BYTES, errors: str = "strict") ->
         data = file.read(min(size, most) + 1)
     if max(len(data), status.st_size) > most:
         raise ValueError(f"it is larger than {most >> 20} MB" if most >> 20 else f"it is larger than {most} bytes")
-    return data.decode(errors=errors)
+    return data.decode(errors=errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
 @contextmanager

@@ -170,8 +170,8 @@ class Run:
         groups = read_json(self.folder.classes).get("groups") or []
         if groups and len(groups) != self.num_classes:
             raise UserError(
-                f"{self.folder.classes} is damaged: it has {len(groups)} groups for {self.num_classes} classes; restore "
-                "the file."
+                f"{self.folder.classes} is damaged: it has {len(groups)} groups for {self.num_classes} classes; "
+                "restore the file."
             )
         return tuple(str(group) for group in groups) or None
 
