@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,13 @@ from typing import IO, Any
 
 from filelock import lock_descriptor
 
-from semifine.errors import UserError
+from semifine.errors import OutOfMemory, UserError, short_reason
 
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF}
 """Errors of file systems without locks, such as some network file systems."""
 RETRY_SECONDS = 0.05
+MAX_JSON_BYTES = 64 << 20
+"""Size of the largest JSON file that is read. Parsed JSON takes up to thirty times the memory of the file."""
 
 
 @contextmanager
@@ -86,10 +89,38 @@ def read_json(path: Path) -> dict[str, Any]:
         {'top1': 71.5}
     """
     with damage_as_user_error(path):
-        value = json.loads(path.read_text(encoding="utf-8"))
+        if path.is_fifo():
+            raise ValueError("it is not a regular file")  # reading a pipe may wait forever
+        text = read_text(path)
+        value = json.loads(text)
         if not isinstance(value, dict):
             raise ValueError("it does not contain a JSON object")
+        if "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()  # raises ValueError for half of a surrogate pair
     return value
+
+
+def read_text(path: Path, most: int = MAX_JSON_BYTES, errors: str = "strict") -> str:
+    """Reads a file in UTF-8, with the line ends of any system.
+
+    Raises:
+        ValueError: If it has more than ``most`` bytes, as an endless file does.
+
+    Example:
+        >>> write_atomically(Path("note.txt"), "done")
+        >>> read_text(Path("note.txt"), most=10)
+        'done'
+        >>> read_text(Path("note.txt"), most=3)
+        Traceback (most recent call last):
+        ValueError: it is larger than 3 bytes
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        size = status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else most
+        data = file.read(min(size, most) + 1)
+    if max(len(data), status.st_size) > most:
+        raise ValueError(f"it is larger than {most >> 20} MB" if most >> 20 else f"it is larger than {most} bytes")
+    return data.decode(errors=errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
 @contextmanager
@@ -101,8 +132,10 @@ def damage_as_user_error(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except MemoryError as error:
+        raise OutOfMemory("host", f"{path} is too large to be read here") from error
     except Exception as error:  # JSON, safetensors and Parquet have their own error classes
-        raise UserError(f"{path} is damaged: {' '.join(str(error).split()).rstrip('.')}.") from error
+        raise UserError(f"{path} is damaged: {short_reason(error)}.") from error
 
 
 def lock_file(file: IO[Any], *, tries: int | None = 1) -> bool | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 
 from semifine.errors import UserError
 from semifine.files import write_atomically
+from semifine.runs import checkpoint
 from semifine.runs.checkpoint import (
     load_training_state,
     load_weights,
@@ -160,6 +162,53 @@ def test_a_copy_with_folders_instead_of_links_works(tmp_path: Path) -> None:
 def test_a_missing_checkpoint_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no checkpoint"):
         load_weights(tmp_path)
+
+
+def write_header(path: Path, tensor: dict[str, object], data: bytes = bytes(8)) -> None:
+    """Writes a safetensors file with one tensor, whose header may be wrong."""
+    header = json.dumps({"w": tensor}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "offsets"),
+    [
+        ("F8_E8M0", [8], [0, 8]),
+        ("F4", [16], [0, 8]),
+        ("F32", [2**61], [0, 8]),
+        ("F32", [2**40, 2**40], [0, 8]),
+        ("F32", [2], [0, 2**60]),
+        ("F32", [-2], [0, 8]),
+        ("X", [2], [0, 8]),
+    ],
+)
+def test_a_wrong_header_without_checksums(dtype: str, shape: list[int], offsets: list[int], tmp_path: Path) -> None:
+    write_header(tmp_path / "model.safetensors", {"dtype": dtype, "shape": shape, "data_offsets": offsets})
+    try:
+        load_weights(tmp_path)
+    except UserError as error:
+        assert str(error).startswith(f"The checkpoint {tmp_path / 'model.safetensors'} is damaged (")  # noqa: PT017
+
+
+@pytest.mark.parametrize("error", [KeyError("F9"), TypeError("x"), OverflowError("y" * 1000), AttributeError("z")])
+def test_any_error_of_the_reader_names_the_weights(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise error
+
+    (tmp_path / "model.safetensors").touch()
+    monkeypatch.setattr(checkpoint, "load_file", fail)
+    with pytest.raises(UserError, match=r"model.safetensors is damaged \(") as caught:
+        load_weights(tmp_path)
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("state", [3, [1, 2], None])
+def test_a_training_state_that_is_no_object(state: object, tmp_path: Path) -> None:
+    torch.save(state, tmp_path / "training.pt")
+    with pytest.raises(UserError, match=r"training.pt is not a training state of semifine"):
+        load_training_state(tmp_path)
 
 
 def test_later_metrics_are_removed_and_an_incomplete_line_is_ignored(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from semifine.processes import end_with_parent
 from semifine.version import __version__
 
 STARTED = time.perf_counter()
+MAX_MESSAGE = 4000
+"""Length of the longest error message; a list of all settings takes half of it."""
 
 # OpenMP threads wait for each other by spinning. If another program uses the same cores, spinning makes a step up to
 # twenty times slower. A short spin costs nothing on free cores.
@@ -155,7 +157,10 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _fail(error: UserError) -> int:
-    print(f"semifine: {error}", file=sys.stderr)
+    message = str(error)
+    if len(message) > MAX_MESSAGE:  # a value of a damaged file may have any length
+        message = f"{message[:MAX_MESSAGE]}…"
+    print(f"semifine: {message}", file=sys.stderr)
     return error.exit_code
 
 

@@ -212,7 +212,7 @@ def main() -> None:
     """Runs the program ``decode_pool SHORTER_SIDE FULL_SIZE_PIXELS MEMORY:SOCKET ...``, one worker per pair."""
     shorter_side, full_size_pixels = map(int, sys.argv[1:3])
     ends = [tuple(map(int, pair.split(":"))) for pair in sys.argv[3:]]
-    Image.preinit()  # loads Pillow's common formats once instead of in each worker
+    Image.init()  # loads Pillow's formats once instead of in each worker
     for index, (memory, connection) in enumerate(ends):
         if os.fork() == 0:
             for _, other in ends[index + 1 :]:

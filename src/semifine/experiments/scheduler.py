@@ -151,7 +151,7 @@ class Job:
         lines = last_lines(self.folder.metrics)
         try:
             return float(json.loads(lines[-1])["step"]) / float(self.stage.settings["iterations"]) if lines else 0.0
-        except (json.JSONDecodeError, KeyError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             return 0.0
 
 

@@ -6,7 +6,7 @@ import csv
 import mimetypes
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count, groupby
@@ -14,8 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
+from semifine.data.decode import read_media_type
 from semifine.data.photo_metadata import PhotoMetadata, read_photo_metadata
 from semifine.errors import UserError
 from semifine.files import atomic_file, write_json
@@ -190,9 +189,7 @@ def _media_type(path: str) -> str:
     guessed, _ = mimetypes.guess_type(path)
     if guessed is not None and guessed.startswith("image/"):
         return guessed
-    with suppress(OSError), Image.open(path) as image:
-        return image.get_format_mimetype() or JPEG
-    return JPEG
+    return read_media_type(path) or JPEG
 
 
 def _observation(record: Record, has_taxonomy: bool) -> Record:

@@ -99,7 +99,7 @@ class Journal:
             for line in file:
                 try:
                     record = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     break
                 if not line.endswith(b"\n"):
                     break

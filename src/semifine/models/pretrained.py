@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -72,10 +73,26 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         raise UserError(f"The weights file {path} cannot be read: it is damaged or not a safetensors file.") from error
 
 
+def load_tensors(path: Path) -> Any:
+    """Reads a file of ``torch.save`` without executing code; raises many kinds of errors for a damaged file.
+
+    Example:
+        >>> torch.save({"step": 3}, "state.pt")
+        >>> load_tensors(Path("state.pt"))
+        {'step': 3}
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            # PyTorch compresses nothing. A small compressed file could become larger than the memory.
+            if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
+                raise ValueError("its content is compressed")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def _read_pickle(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals([(_IgnoredObject, name) for name in IGNORED_CLASSES]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return load_tensors(path)
     except Exception as error:  # torch, pickle and zipfile raise different types
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
         damaged = "it is damaged or was not written by torch.save"

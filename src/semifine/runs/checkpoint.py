@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from semifine.errors import UserError
-from semifine.files import sync_to_disk, write_atomically
+from semifine.errors import UserError, short_reason
+from semifine.files import read_text, sync_to_disk, write_atomically
+from semifine.models.pretrained import load_tensors
 
 WEIGHTS = "model.safetensors"
 TRAINING_STATE = "training.pt"
@@ -161,12 +160,12 @@ def _list_checkpoints(folder: Path) -> tuple[list[Path], list[str]]:
 def _find_damage(checkpoint: Path, names: Collection[str] = (WEIGHTS, TRAINING_STATE)) -> str:
     """Describes the damage to files of a checkpoint; empty if all match their checksums."""
     try:
-        checksums = json.loads((checkpoint / CHECKSUMS).read_text(encoding="utf-8"))
+        checksums = json.loads(read_text(checkpoint / CHECKSUMS))
         expected = ((name, checksum) for name, checksum in checksums.items() if name in names)
         return next((f"{name} has changed" for name, value in expected if _checksum(checkpoint / name) != value), "")
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return f"{CHECKSUMS} cannot be read"
 
 
@@ -191,8 +190,8 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     check_weights(folder)
     try:
         return load_file(path)
-    except SafetensorError as error:
-        raise _damaged(path, " ".join(str(error).split())) from error
+    except Exception as error:  # unknown types and impossible shapes raise errors of torch and Python
+        raise _damaged(path, short_reason(error)) from error
 
 
 def check_weights(folder: Path) -> None:
@@ -210,8 +209,8 @@ def _damaged(path: Path, damage: str) -> UserError:
 def load_training_state(folder: Path) -> dict[str, Any]:
     """Reads everything except the evaluated weights that is needed to resume."""
     try:
-        return dict(torch.load(folder / TRAINING_STATE, map_location="cpu", weights_only=True))
-    except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        return dict(load_tensors(folder / TRAINING_STATE))
+    except Exception as error:  # pickle, zipfile and torch raise many kinds of errors for damaged files
         raise UserError(
             f"{folder / TRAINING_STATE} is not a training state of semifine: restore the file from a copy."
         ) from error

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from semifine.errors import UserError
-from semifine.files import lock_file, read_json, write_atomically
+from semifine.files import damage_as_user_error, lock_file, read_json, read_text, write_atomically
 from semifine.methods.registry import is_method_file
+from semifine.runs.schemas import CLASSES, METRICS, RESULT, check_types
 
+MAX_METRICS_BYTES = 256 << 20
+MAX_STEP = 1 << 53
 LOCK = ".lock"
 LOCK_ATTEMPTS = 3
 """Attempts to acquire the lock, because ``is_locked`` in another process holds it briefly."""
@@ -51,6 +54,10 @@ def is_locked(folder: Path) -> bool:
             return lock_file(file, tries=LOCK_ATTEMPTS) is False
     except FileNotFoundError:
         return False
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= MAX_STEP
 
 
 def _open_lock(path: Path) -> IO[bytes]:
@@ -127,21 +134,23 @@ class RunFolder:
         """Yields the records of ``metrics.jsonl`` in order, without an incomplete last line."""
         if not self.metrics.exists():
             return
-        lines = self.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
+        with damage_as_user_error(self.metrics):
+            lines = read_text(self.metrics, MAX_METRICS_BYTES, errors="replace").split("\n")
         while lines and not lines[-1]:
             lines.pop()
         for number, line in enumerate(lines, start=1):
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 if number == len(lines):
                     return
                 record = None
-            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            if not isinstance(record, dict) or not _is_step(record.get("step")):
                 raise UserError(
                     f"{self.metrics} is damaged: line {number} is not a record ({line[:60]}): remove this line to "
                     "continue without it."
                 )
+            check_types(self.metrics, record, METRICS, key=f"line {number}")
             yield record
 
     def truncate_metrics(self, step: int) -> None:
@@ -159,17 +168,20 @@ class RunFolder:
         if not path.is_file():
             raise UserError(f"{self.path} has no result.json yet: the run is not finished; continue it with --resume.")
         result = read_json(path)
-        missing = {"method", "data", "seed", *(["top5"] if result.get("top1") is not None else [])} - result.keys()
+        check_types(path, result, RESULT)
+        required = ("method", "data", "seed", *(["top5"] if result.get("top1") is not None else []))
+        missing = {key for key in required if result.get(key) is None}
         if missing:
             raise UserError(f"{path} is damaged: the key {min(missing)!r} is missing; restore the file.")
         return result
 
     def read_class_names(self) -> list[str]:
         """Reads the names of the classes in the order of their ids."""
-        names = read_json(self.classes).get("names")
-        if not isinstance(names, list):
+        content = read_json(self.classes)
+        if not isinstance(content.get("names"), list):
             raise UserError(f"{self.classes} is damaged: it has no list of names; restore the file.")
-        return [str(name) for name in names]
+        check_types(self.classes, content, CLASSES)
+        return [str(name) for name in content["names"]]
 
     def check_classes(self, names: Sequence[str]) -> None:
         """Raises ``UserError`` if the data set has other classes, or another order of classes, than the run."""

@@ -107,7 +107,7 @@ def _last_log_kind(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     try:
         return str(json.loads(lines[-1])["kind"])
-    except (IndexError, ValueError, KeyError, TypeError):  # no line, or an incomplete one
+    except (LookupError, ValueError, TypeError, RecursionError):  # no line, or an incomplete one
         return ""
 
 

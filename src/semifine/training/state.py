@@ -240,21 +240,22 @@ class Checkpointer:
         if newest is None:
             return 0, {}
         weights, state = load_weights(newest), load_training_state(newest)
-        if state["images"] != self._images:
+        if state.get("images") != self._images:
             raise UserError(
-                f"The images of the run in {self._folder.path} have changed (before: {state['images']}, "
+                f"The images of the run in {self._folder.path} have changed (before: {str(state.get('images'))[:100]}, "
                 f"now: {self._images}): restore them, or start another run."
             )
         try:
             self._load(weights, state)
-        except (RuntimeError, ValueError, KeyError) as error:
+            step, seconds = int(state["step"]), {phase: float(state["seconds"][phase]) for phase in state["seconds"]}
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
                 f"The checkpoint {newest} does not match {self._folder.settings} and the data: they have changed since "
                 "it was written. Restore them, or start another run."
             ) from error
         if self._fabric.is_global_zero:
             repair_last_link(newest)
-        return state["step"], state["seconds"]
+        return step, seconds
 
     def _load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
         self._train_state.evaluated.load_state_dict(weights)
