@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from semifine.config import read_train_settings
 from semifine.errors import UserError
+from semifine.files import open_regular
 from semifine.runs.folder import RunFolder, is_locked, lock_holder
 
 STOP_SECONDS = 60
@@ -143,7 +144,7 @@ class TrainingManager:
                 raise UserError(f"A training is already running in {job.folder}.")
             new = next_folder(run)
             command = training_command(run, new, self._labels, options)
-            with output_file(new).open("wb") as output:
+            with open_regular(output_file(new), "xb") as output:
                 # Ctrl-C in the terminal must reach only the studio, which then stops the training itself.
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -20,7 +20,7 @@ from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_l
 from semifine.devices import describe_hardware, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.features.activations import CachedActivations
-from semifine.files import write_json
+from semifine.files import create_folder, write_json
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_backbone_name
 from semifine.models.pretrained import LoadReport
@@ -312,7 +312,7 @@ def _run_trial(
     if held_out is None:
         return None
     trial = RunFolder(folder.path / "trial")
-    trial.path.mkdir(exist_ok=True)
+    create_folder(trial.path)
     if not trial.result.is_file():
         without_time = replace(settings, train=replace(settings.train, time=None), notes=())
         display.log("trial: training without a quarter of the labels, to compare the result with the probe")
