@@ -22,6 +22,7 @@ from typing import Any, Literal
 from semifine.config import read_train_settings
 from semifine.config.loading import read_method_name
 from semifine.errors import UserError
+from semifine.files import open_regular
 from semifine.methods.registry import is_method_file
 from semifine.processes import child_environment
 from semifine.runs.folder import RunFolder, is_locked, lock_holder, resume_command
@@ -148,7 +149,7 @@ class TrainingManager:
                 raise UserError(f"A training is already running in {job.folder}.")
             new = next_folder(run)
             command = training_command(run, new, self._labels, options) + self._method_options(run)
-            with output_file(new).open("wb") as output:
+            with open_regular(output_file(new), "xb") as output:
                 # Ctrl-C in the terminal must reach only the studio, which then stops the training itself.
                 process = subprocess.Popen(
                     command,

@@ -21,7 +21,7 @@ from semifine.devices import describe_hardware, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.features.activations import CachedActivations
 from semifine.features.probe import Linear
-from semifine.files import read_json, write_json
+from semifine.files import create_folder, read_json, write_json
 from semifine.methods import method_class
 from semifine.methods.registry import is_method_file, method_file_hash
 from semifine.models.classifier import Classifier, check_backbone_name
@@ -340,7 +340,7 @@ def _run_trial(
     if held_out is None:
         return None
     trial = RunFolder(folder.path / "trial")
-    trial.path.mkdir(exist_ok=True)
+    create_folder(trial.path)
     if not trial.result.is_file():
         without_time = replace(settings, train=replace(settings.train, time=None), notes=())
         display.log("trial: training without a quarter of the labels, to compare the result with the probe")

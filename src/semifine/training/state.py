@@ -226,10 +226,11 @@ class Checkpointer:
         if self._fabric.device.type == "cuda":
             state["random_cuda"] = torch.cuda.get_rng_state(self._fabric.device)
         if self._fabric.is_global_zero:
+            state["metrics"] = self._folder.sync_metrics()
             save_checkpoint(self._folder.checkpoints, step, self._train_state.evaluated.state_dict(), state)
 
     def restore(self, log: Callable[[str], None]) -> tuple[int, dict[Phase, float]]:
-        """Restores the newest undamaged checkpoint.
+        """Restores the newest undamaged checkpoint, and the metrics up to its step.
 
         Returns:
             The number of finished steps and the run time by phase; 0 and an empty dict without a checkpoint.
@@ -238,6 +239,8 @@ class Checkpointer:
         for note in notes:
             log(note)
         if newest is None:
+            if self._fabric.is_global_zero:
+                self._folder.truncate_metrics(0)
             return 0, {}
         weights, state = load_weights(newest), load_training_state(newest)
         if state.get("images") != self._images:
@@ -255,6 +258,11 @@ class Checkpointer:
             ) from error
         if self._fabric.is_global_zero:
             repair_last_link(newest)
+            if lost := self._folder.truncate_metrics(step, state.get("metrics")):
+                log(
+                    f"warning: {self._folder.metrics} has lost {lost} of the {state['metrics']} records before step "
+                    f"{step}: curves and best accuracies of the run lack them."
+                )
         return step, seconds
 
     def _load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
