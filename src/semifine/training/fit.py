@@ -25,7 +25,7 @@ from semifine.files import create_folder, read_json, write_json
 from semifine.methods import method_class
 from semifine.methods.registry import is_method_file, method_file_hash
 from semifine.models.classifier import Classifier, check_backbone_name
-from semifine.models.pretrained import LoadReport
+from semifine.models.pretrained import LoadReport, check_imagenet_weights
 from semifine.processes import children_end_with_this_process, end_with_parent
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
@@ -161,7 +161,7 @@ def _fit(
 
     # Networks
     method = method_class(settings.method)
-    has_probe = settings.train.probe or not method.takes_steps
+    has_probe = _has_probe(settings)
     classifier, report = create_network(settings, folder, class_names, always_load=has_probe)
     if report:
         display.log(f"weights: {report}")
@@ -206,6 +206,8 @@ def _prepare_data(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, fabric: Fabric, display: Display
 ) -> tuple[str, ...]:
     """Decodes the images and returns the names of the classes."""
+    if not dataset.is_decoded:
+        _check_weights(settings, folder)
     labels = _read_extra_labels(settings, folder, fabric)
     _decode_images(dataset, settings, labels, display, near_duplicates=fabric.is_global_zero)
     fabric.barrier()  # one process decodes the images
@@ -298,21 +300,21 @@ def _plan(
 ) -> RunSettings | None:
     """Returns the settings with as many steps as fit into the time budget; None if the rest is too short to train.
 
-    A run with a checkpoint keeps its plan.
+    A run with a checkpoint, or with a trial, keeps its plan.
     """
-    if settings.train.time is None or newest_checkpoint(folder.checkpoints)[0] is not None:
+    has_plan = newest_checkpoint(folder.checkpoints)[0] is not None or RunFolder(folder.trial).settings.exists()
+    if settings.train.time is None or has_plan:
         return settings
-    has_trial = has_probe and settings.train.trial and not len(dataset.catalog.rows(Split.VAL))
-    has_trial = has_trial and fabric.world_size == 1
+    has_trial = has_probe and fabric.world_size == 1 and _trial_data(settings, dataset) is not None
     plan = plan_training(settings, dataset.catalog, classifier, fabric.device, used, trainings=1 + has_trial)
     plan = fabric.broadcast(plan)
     if plan is None:
         if not has_probe:
             raise UserError(f"--time {settings.train.time} is too short for a training; allow more time.")
-        display.log(f"--time {settings.train.time}: too short for a training, so the probe is the result.")
+        display.log(f"training: --time {settings.train.time} is too short for it, so the probe is the result")
         return None
-    display.log("; ".join(plan.reasons) + ". More time: --time 1h")
-    settings = plan.apply(settings, tunes_ema=method_class(settings.method).evaluates_ema)
+    display.log(plan.note)
+    settings = plan.apply(settings)
     if fabric.is_global_zero and folder.settings.exists():
         write_settings(settings, folder.settings)
     return settings
@@ -334,18 +336,23 @@ def _run_trial(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display, views: CachedActivations | None
 ) -> Run | None:
     """Trains without a part of the labels, in a run folder inside the run folder; None if no trial is needed."""
-    if not settings.train.trial or len(dataset.catalog.rows(Split.VAL)):
-        return None
-    held_out = hold_out_labels(dataset, settings.train.seed)
+    held_out = _trial_data(settings, dataset)
     if held_out is None:
         return None
-    trial = RunFolder(folder.path / "trial")
+    trial = RunFolder(folder.trial)
     create_folder(trial.path)
     if not trial.result.is_file():
         without_time = replace(settings, train=replace(settings.train, time=None), notes=())
         display.log("trial: training without a quarter of the labels, to compare the result with the probe")
         _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, views)
     return Run(trial.path, held_out)
+
+
+def _trial_data(settings: RunSettings, dataset: Dataset) -> Dataset | None:
+    """Returns the data set with held-out labels; None if the run has validation images or too few labels."""
+    if not settings.train.trial or len(dataset.catalog.rows(Split.VAL)):
+        return None
+    return hold_out_labels(dataset, settings.train.seed)
 
 
 # Data and results
@@ -451,6 +458,17 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
     if not resume:
         raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
+
+
+def _check_weights(settings: RunSettings, folder: RunFolder) -> None:
+    """Raises ``UserError`` if ImageNet weights are needed and cannot be had, before images are decoded."""
+    is_needed = _has_probe(settings) or newest_checkpoint(folder.checkpoints)[0] is None
+    if settings.train.pretrained and is_needed:
+        check_imagenet_weights(settings.train.backbone)
+
+
+def _has_probe(settings: RunSettings) -> bool:
+    return settings.train.probe or not method_class(settings.method).takes_steps
 
 
 def _has_no_run(out: Path) -> bool:
