@@ -146,7 +146,8 @@ def _notes(options: argparse.Namespace, conditions: Conditions, table: Table) ->
     seeds = "seed 0" if options.seeds == 1 else f"seeds 0 to {options.seeds - 1}"
     notes = [
         f"data {_data_name(conditions.data)}{chosen}, profile {conditions.profile}, budget {options.budget}, {seeds}",
-        "test accuracy of the last model in percent, mean ± standard deviation over the seeds",
+        "test accuracy of the last model in percent, mean ± standard deviation over the seeds; a single seed has its "
+        "95 % interval over the test images in brackets",
         "time of all stages of a recipe; with --jobs, runs share the device",
         "table.csv also contains the best test accuracy, the paper's protocol",
     ]

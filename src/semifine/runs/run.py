@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from semifine.config import TrainSettings, read_train_settings
 from semifine.config.loading import read_yaml
 from semifine.data.catalog import Catalog
+from semifine.data.label_check import LabelCheck, read_label_check
 from semifine.data.left_out import LeftOut
 from semifine.data.sources import build_settings, load_catalog
 from semifine.errors import UserError
@@ -243,6 +244,11 @@ class Run:
         if not all(name in classes for name in self.class_names):
             return None
         return np.array([classes[name]["labeled"] for name in self.class_names], np.int64)
+
+    @cached_property
+    def label_check(self) -> LabelCheck | None:
+        """The labels with the predictions of the cross-validated probe; None without a probe."""
+        return read_label_check(self.folder.label_check, self.class_names)
 
     def sample_columns(self) -> list[str]:
         """Names of the columns of ``samples.parquet``; empty without unlabeled images."""

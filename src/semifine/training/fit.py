@@ -343,7 +343,8 @@ def _run_trial(
     create_folder(trial.path)
     if not trial.result.is_file():
         without_time = replace(settings, train=replace(settings.train, time=None), notes=())
-        display.log("trial: training without a quarter of the labels, to compare the result with the probe")
+        number, labels = len(held_out.catalog.rows(Split.VAL)), len(dataset.catalog.rows(Split.LABELED))
+        display.log(f"trial: training without {number} of {labels} labels, to compare the result with the probe")
         _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, views)
     return Run(trial.path, held_out)
 
