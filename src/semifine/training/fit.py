@@ -95,7 +95,6 @@ def fit(
     dataset = dataset or Dataset.open(settings.data, settings.data_settings)
     is_first = process_rank() == 0
     display = display if display and is_first else Display(quiet=not is_first)
-    started = time.perf_counter() if started is None else started
     if is_first:
         _check_folder(out, resume)
     with locked(out, display.log) if is_first else nullcontext():
@@ -113,7 +112,7 @@ def fit(
                 record_log(folder.log, display, process_rank()),
                 explain_peer_failures(folder.log, process_rank()),
             ):
-                return _fit(settings, folder, dataset, display, started, profile)
+                return _fit(settings, folder, dataset, display, started or time.perf_counter(), profile)
         except Interrupted:
             if is_first:
                 raise
