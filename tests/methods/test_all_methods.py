@@ -36,6 +36,8 @@ OTHER_STATE: list[tuple[str, dict[str, object]]] = [
     ("soc", {"method__similarity": "pseudo_features"}),
     ("simmatch", {"method__first_epoch": "unlabeled", "method__blank_labels": True}),
     ("moco", {"method__version": "v1"}),
+    ("soc", {"method__align": 0.5, "method__align_to": "em", "method__adjust_unlabeled": 0.5}),
+    ("fixmatch", {"supervised_cooldown": 0.5, "method__adjust_unlabeled": 0.5}),
 ]
 WITHOUT_HIDDEN_LABELS = [name for name in trained_methods() if not method_class(name).trains_on_truth]
 
@@ -283,6 +285,23 @@ def test_supervised_warmup_equals_supervised_training(name: str, tmp_path: Path)
     run(tiny_settings(name, supervised_warmup=0.5), tmp_path / "half")
     with pytest.raises(AssertionError):
         assert_same(final_student(tmp_path / "half"), final_student(tmp_path / "supervised"))
+
+
+def test_supervised_cooldown_trains_on_labeled_images_at_the_end(tmp_path: Path) -> None:
+    """Steps 7 to 12 are the same as those of a supervised run with the same state."""
+    run(tiny_settings("fixmatch", supervised_cooldown=0.5, log_every=1, method__threshold=0), tmp_path / "run")
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    with_unlabeled = [record["step"] for record in records if record["kind"] == "train" and "accepted" in record]
+    assert with_unlabeled == [1, 2, 3, 4, 5, 6]
+    run(tiny_settings("fixmatch", supervised_cooldown=1), tmp_path / "labeled")
+    run(tiny_settings("supervised"), tmp_path / "supervised")
+    assert_same(final_student(tmp_path / "labeled"), final_student(tmp_path / "supervised"))
+
+
+def test_supervised_steps_use_the_logit_adjustment_of_the_method(tmp_path: Path) -> None:
+    run(tiny_settings("fixmatch", method__adjust_labeled=1, supervised_cooldown=1), tmp_path / "labeled")
+    run(tiny_settings("supervised", method__adjust_labeled=1), tmp_path / "supervised")
+    assert_same(final_student(tmp_path / "labeled"), final_student(tmp_path / "supervised"))
 
 
 @pytest.mark.parametrize("name", [name for name in trained_methods() if method_class(name).unlabeled_views])

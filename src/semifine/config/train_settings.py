@@ -83,6 +83,9 @@ class TrainSettings(AugmentOptions):
     supervised_warmup: float = setting(
         0.0, "fraction of the steps that train on labeled images only, before unlabeled ones join", low=0, high=1
     )
+    supervised_cooldown: float = setting(
+        0.0, "fraction of the steps that train on labeled images only, at the end", low=0, high=1
+    )
     ema: float = setting(
         0.999,
         "decay of the exponential moving average that is evaluated, over a tenth of the steps if it is not given; 0 "
@@ -173,6 +176,11 @@ class TrainSettings(AugmentOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.supervised_warmup + self.supervised_cooldown > 1 and self.supervised_cooldown:
+            raise UserError(
+                f"supervised_warmup ({self.supervised_warmup}) and supervised_cooldown ({self.supervised_cooldown}) "
+                "must be at most 1 together: lower one of them."
+            )
         if self.time is not None:
             try:
                 parse_duration(self.time)
@@ -188,8 +196,13 @@ class TrainSettings(AugmentOptions):
 
     @property
     def supervised_steps(self) -> int:
-        """Number of steps that train on labeled images only."""
+        """Number of steps at the start that train on labeled images only."""
         return round(self.supervised_warmup * self.iterations)
+
+    @property
+    def full_steps(self) -> range:
+        """Steps that train on labeled and unlabeled images."""
+        return range(self.supervised_steps, self.iterations - round(self.supervised_cooldown * self.iterations))
 
     @property
     def evaluation_interval(self) -> int:

@@ -424,7 +424,8 @@ def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabr
 
 def _time_estimate(trainer: Trainer, image_seconds: float) -> str:
     first, last = trainer.step, trainer.settings.iterations
-    labeled_steps = max(0, trainer.batches.loader.supervised_steps - first)
+    full_steps = trainer.batches.loader.full_steps
+    labeled_steps = last - first - len(range(max(first, full_steps.start), full_steps.stop))
     views = len(trainer.method.unlabeled_views)
     images = count_effective_images(labeled_steps, last - first - labeled_steps, trainer.settings, views)
     return format_time_estimate(images * image_seconds, last - first)

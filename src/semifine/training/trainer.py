@@ -21,7 +21,7 @@ from semifine.errors import Interrupted
 from semifine.features.activations import CachedActivations
 from semifine.inference.evaluate import Evaluator, create_preprocessor
 from semifine.methods import method_class
-from semifine.methods.base import DataInfo, Method, NoSettings, Progress
+from semifine.methods.base import DataInfo, Method, Progress
 from semifine.methods.supervised import Supervised
 from semifine.models.classifier import Classifier, normalization
 from semifine.runs.checkpoint import remove_best_after, save_best
@@ -110,8 +110,8 @@ class Trainer:
         self.clusters = ClusterHistory(self.method.class_stats())
         self.guard = NonFiniteGuard().to(device)
 
-        # Steps: the supervised warmup trains on labeled images only.
-        self.labeled_step = self._create_step(Supervised(NoSettings(), info))
+        # Steps: the supervised warmup and cooldown train on labeled images only.
+        self.labeled_step = self._create_step(Supervised(settings.method_settings, info).to(device))
         self.full_step = self._create_step(self.method)
 
         self.evaluator = self._create_evaluator(store)
@@ -145,9 +145,9 @@ class Trainer:
 
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
-        supervised_steps = self.batches.loader.supervised_steps
+        full_steps = self.batches.loader.full_steps
         full_cost = relative_step_cost(self.settings, len(self.method.unlabeled_views))
-        estimator = TimeEstimator(self.display.log, total, self.fabric.device, supervised_steps, full_cost)
+        estimator = TimeEstimator(self.display.log, total, self.fabric.device, full_steps.start, full_cost)
         labeled_step, full_step = (self._accelerate(step) for step in (self.labeled_step, self.full_step))
         self.guard.start_at(first)
 
@@ -158,7 +158,7 @@ class Trainer:
             # Forward, loss, backward, optimizer, EMA, statistics
             factor = learning_rate_factor(step, self.settings)
             set_learning_rate(self.train_state.optimizer, self.settings.lr * factor)
-            train_step = full_step if step >= supervised_steps else labeled_step
+            train_step = full_step if step in full_steps else labeled_step
             train_step(batch, Progress(step, total))
             self.step = step + 1
 
@@ -169,7 +169,7 @@ class Trainer:
             # Progress
             if step == first and started is not None:
                 self._log_first_step(started)
-            if step == supervised_steps:
+            if step == full_steps.start:
                 estimator.restart()
             estimator.update(self.step)
             if after_step is not None:
@@ -301,7 +301,7 @@ class Trainer:
         metrics = {**self.labeled_step.metrics.read(), **self.full_step.metrics.read(), **self.pseudo_labels.read()}
         seconds, steps = self.timer.lap(), self.step - self._last_logged
         self._last_logged = self.step
-        with_unlabeled = self.method.unlabeled_views and self.step > self.batches.loader.supervised_steps
+        with_unlabeled = self.method.unlabeled_views and self.step - 1 in self.batches.loader.full_steps
         images = self.settings.batch_size * (1 + (self.settings.mu if with_unlabeled else 0))
         metrics["images_per_second"] = steps * images / seconds
         metrics["step_seconds"] = seconds / steps
