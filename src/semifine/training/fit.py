@@ -20,6 +20,7 @@ from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_l
 from semifine.devices import describe_hardware, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.features.activations import CachedActivations
+from semifine.features.probe import Linear
 from semifine.files import write_json
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_backbone_name
@@ -32,6 +33,7 @@ from semifine.training.fabric import Fabric, create_fabric, explain_peer_failure
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
+from semifine.training.optim import check_optimizer_name
 from semifine.training.probe import RunProbe, set_head
 from semifine.training.profiling import (
     MIN_STEPS_TO_BENCHMARK,
@@ -148,6 +150,7 @@ def _fit(
 ) -> dict[str, Any]:
     logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
+    check_optimizer_name(settings.train.optimizer)
     fabric = create_fabric(settings.train)
     fabric.launch()
 
@@ -157,7 +160,9 @@ def _fit(
     # Networks
     method = method_class(settings.method)
     has_probe = settings.train.probe or not method.takes_steps
-    classifier, report = create_network(settings, folder, class_names, always_load=has_probe)
+    # The probe and the activations of frozen stages belong to the initial weights, in a resumed run, too.
+    always_load = has_probe or settings.train.trained_stages is not None
+    classifier, report = create_network(settings, folder, class_names, always_load=always_load)
     if report:
         display.log(f"weights: {report}")
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
@@ -169,8 +174,8 @@ def _fit(
         check_pretrained(settings)
         _write_inputs(settings, folder, dataset, environment, report)
         probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
-        if report is None or not report.head:
-            set_head(classifier, probe.start)
+    if has_probe and settings.train.head_init == "probe" and (report is None or not report.head):
+        _start_from_probe(classifier, probe, fabric)
     if not method.takes_steps:
         fabric.barrier()
         return finish_probe(folder) if fabric.is_global_zero else {}
@@ -198,6 +203,15 @@ def _fit(
     with profile_steps(folder.path / "profile", display.log) if profiled else nullcontext() as after_step:
         trainer.run(started, after_step)
     return _finish(trainer, settings, dataset, environment, probe, trial)
+
+
+def _start_from_probe(classifier: Classifier, probe: RunProbe | None, fabric: Fabric) -> None:
+    """Copies the probe, which the first process has fitted, into the classification head of every process."""
+    fabric.barrier()
+    start = None if probe is None else Linear(probe.start.weight.cpu(), probe.start.bias.cpu())
+    start = fabric.broadcast(start)
+    assert start is not None
+    set_head(classifier, start)
 
 
 def _prepare_data(
@@ -381,7 +395,7 @@ def _memory_estimate(settings: RunSettings, classifier: Classifier, dataset: Dat
 def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
     """Measures the seconds per image in the first process; returns None in the others and for a short run."""
     train = settings.train
-    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.train_stages:
+    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.trained_stages is not None:
         return None
     images = -(-_images_per_step(settings) // fabric.world_size)
     return benchmark_throughput(classifier, train.image_size, images, fabric.device, fabric.autocast)
