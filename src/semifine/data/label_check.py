@@ -1,4 +1,4 @@
-"""Labels that look wrong, by confident learning (Northcutt, Jiang and Chuang, JAIR 2021), and the table that lists them.
+"""Labels that look wrong, by confident learning (Northcutt, Jiang and Chuang, JAIR 2021), and their table.
 
 The predictions must come from models that were not trained on the images, as in cross-validation.
 """
@@ -43,9 +43,7 @@ def confident_classes(probs: Probabilities, label: Integers) -> Integers:
     own = probs[np.arange(len(label)), label].astype(np.float64)
     thresholds = np.bincount(label, own, minlength=num_classes) / np.maximum(images, 1)
     thresholds[images == 0] = np.inf
-    reached = np.where(
-        probs >= thresholds - 1e-9, probs, -1.0
-    )  # an image equals the mean of its class but for rounding
+    reached = np.where(probs >= thresholds - 1e-9, probs, -1.0)  # equal but for rounding
     return np.where((reached >= 0).any(axis=1), reached.argmax(axis=1), -1).astype(np.int64)
 
 

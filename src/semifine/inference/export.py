@@ -176,7 +176,14 @@ def _write_safetensors(classifier: ImageClassifier, metadata: ModelMetadata, pat
 
 def _read_safetensors(path: Path) -> Network:
     metadata = read_safetensors_metadata(path)
-    network = create_classifier(metadata.backbone, len(metadata.class_names), metadata.image_size)
+    network = create_classifier(
+        metadata.backbone,
+        len(metadata.class_names),
+        metadata.image_size,
+        backbone_args=metadata.backbone_args,
+        mean=metadata.mean,
+        std=metadata.std,
+    )
     network.load_state_dict(load_file(path))
     return _as_network(ImageClassifier(network, metadata.calibration.temperature).eval())
 

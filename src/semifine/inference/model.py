@@ -130,6 +130,7 @@ class TrainedModel:
             mean=colors.mean,
             std=colors.std,
             backbone=self.settings.backbone,
+            backbone_args=self.settings.backbone_args,
             calibration=self.calibration,
             clusters=self.clusters,
         )

@@ -385,7 +385,7 @@ class Run:
         checkpoint = self.find_checkpoint(checkpoint)
         weights = load_weights(self.folder.checkpoints / checkpoint)
         num_classes = self.num_classes if "head.weight" in weights else 0
-        network = create_classifier(settings.backbone, num_classes, settings.image_size)
+        network = create_classifier(settings.backbone, num_classes, settings.image_size, **settings.network_options)
         try:
             network.load_state_dict({name: value for name, value in weights.items() if not name.startswith("heads.")})
         except RuntimeError as error:

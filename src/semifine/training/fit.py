@@ -35,6 +35,7 @@ from semifine.training.fabric import Fabric, create_fabric, explain_peer_failure
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
+from semifine.training.optim import check_optimizer_name
 from semifine.training.probe import RunProbe, set_head
 from semifine.training.profiling import (
     MIN_STEPS_TO_BENCHMARK,
@@ -151,6 +152,7 @@ def _fit(
 ) -> dict[str, Any]:
     logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
+    check_optimizer_name(settings.train.optimizer)
     fabric = create_fabric(settings.train)
     with children_end_with_this_process():
         fabric.launch()
@@ -161,7 +163,9 @@ def _fit(
     # Networks
     method = method_class(settings.method)
     has_probe = _has_probe(settings)
-    classifier, report = create_network(settings, folder, class_names, always_load=has_probe)
+    # The probe and the activations of frozen stages belong to the initial weights, in a resumed run, too.
+    always_load = has_probe or settings.train.trained_stages is not None
+    classifier, report = create_network(settings, folder, class_names, always_load=always_load)
     if report:
         display.log(f"weights: {report}")
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
@@ -239,7 +243,7 @@ def _fit_probe(
         _write_inputs(settings, folder, dataset, environment, report)
         probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
     start = fabric.broadcast(Linear(probe.start.weight.cpu(), probe.start.bias.cpu()) if probe else None)
-    if start is not None and (report is None or not report.head):
+    if start is not None and settings.train.head_init == "probe" and (report is None or not report.head):
         set_head(classifier, start)
     return probe
 
@@ -416,7 +420,7 @@ def _memory_estimate(settings: RunSettings, classifier: Classifier, dataset: Dat
 def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
     """Measures the seconds per image in the first process; returns None in the others and for a short run."""
     train = settings.train
-    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.train_stages:
+    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.trained_stages is not None:
         return None
     images = -(-_images_per_step(settings) // fabric.world_size)
     return benchmark_throughput(classifier, train.image_size, images, fabric.device, fabric.autocast)

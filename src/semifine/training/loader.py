@@ -41,8 +41,11 @@ def check_images(catalog: Catalog, method: type[Method]) -> None:
 
 def check_mixup(settings: TrainSettings, method: type[Method]) -> None:
     """Raises ``UserError`` if the images are to be mixed and the method does not mix them."""
-    if settings.mixup and not method.supports_mixup:
-        raise UserError(f"The method '{method.name}' does not support mixup; omit --mixup.")
+    for option in ("mixup", "cutmix"):
+        if getattr(settings, option) and not method.supports_mixup:
+            raise UserError(f"The method '{method.name}' does not support {option}; omit --{option}.")
+    if settings.cutmix and settings.trained_stages is not None:
+        raise UserError("--cutmix mixes images, and frozen stages replace them by activations; omit --cutmix.")
 
 
 def view_versions(settings: TrainSettings, method: Method | type[Method]) -> dict[str, dict[str, int]]:
@@ -51,6 +54,28 @@ def view_versions(settings: TrainSettings, method: Method | type[Method]) -> dic
     weak, strong = max(1, settings.unlabeled_versions - 1), settings.unlabeled_versions
     unlabeled = {view: weak if view == "weak" else strong for view in method.unlabeled_views}
     return {LABELED: labeled, UNLABELED: unlabeled}
+
+
+CUTMIX_SHARE = 0.5
+"""Share of the steps that use CutMix if mixup is enabled, too."""
+
+
+def cutmix_box(side: int, share: float, row: int, column: int) -> NDArray[np.int64]:
+    """Returns first and last row (exclusive), first and last column (exclusive) of the box of CutMix.
+
+    Args:
+        side: Side of the square images.
+        share: Share of the image that the box covers before it is clipped to the image.
+        row: Row of the center.
+        column: Column of the center.
+
+    Example:
+        >>> cutmix_box(8, share=0.25, row=1, column=4).tolist()
+        [0, 3, 2, 6]
+    """
+    size = int(side * np.sqrt(share))
+    before, after = size // 2, (size + 1) // 2
+    return np.array([row - before, row + after, column - before, column + after], np.int64).clip(0, side)
 
 
 class BatchLoader:
@@ -79,7 +104,8 @@ class BatchLoader:
         self._pipeline = pipeline
         self._method = method
         self._device = device
-        self._mixup = settings.mixup
+        self._mixup, self._cutmix = settings.mixup, settings.cutmix
+        self._image_size = settings.image_size
         self._mixing_seed = seed_for("views", settings)
         self._share = {"rank": rank, "world_size": world_size}
         self._labeled_rows = catalog.rows(Split.LABELED)
@@ -108,7 +134,7 @@ class BatchLoader:
             self._labeled_rows[labeled_index], self._method.labeled_views, step, LABELED, **self._share
         )
         indices = {"label": self._label[labeled_index], "labeled_index": labeled_index}
-        labeled_mixing = self._draw_mixing(step, LABELED, len(labeled_index))
+        labeled_mixing = self._draw_labeled_mixing(step, len(labeled_index))
         if not self._has_unlabeled(step):
             sent = upload(indices, self._device)
             return Batch(labeled, sent["label"], labeled_index=sent["labeled_index"], labeled_mixing=labeled_mixing)
@@ -135,6 +161,25 @@ class BatchLoader:
         weight = np.float32(generator.beta(self._mixup, self._mixup))
         sent = upload({"weight": np.array([weight]), "index": generator.permutation(count)}, self._device, narrow=False)
         return Mixing(sent["weight"][0].float(), sent["index"].long())
+
+    def _draw_labeled_mixing(self, step: int, count: int) -> Mixing | None:
+        """Returns the pairs of labeled images to mix; if both are enabled, half of the steps use CutMix."""
+        mixup = self._draw_mixing(step, LABELED, count)
+        if not self._cutmix:
+            return mixup
+        generator = create_generator(self._mixing_seed, step, f"{LABELED}/cutmix/{self._share['rank']}")
+        if mixup is not None and generator.random() >= CUTMIX_SHARE:
+            empty = torch.zeros(4, dtype=torch.int64, device=self._device)
+            return Mixing(mixup.weight, mixup.index, empty, mixup.weight)  # one CUDA graph serves both kinds of steps
+        side, share = self._image_size, 1 - generator.beta(self._cutmix, self._cutmix)
+        box = cutmix_box(side, share, *generator.integers(side, size=2).tolist())
+        weight = 1 - (box[1] - box[0]) * (box[3] - box[2]) / side**2
+        numbers = {
+            "weight": np.array([weight, 1.0], np.float32),
+            "index": np.concatenate([box, generator.permutation(count)]),
+        }
+        sent = upload(numbers, self._device, narrow=False)
+        return Mixing(sent["weight"][0], sent["index"][4:].long(), sent["index"][:4].long(), sent["weight"][1])
 
     def rows(self, step: int) -> NDArray[np.int64]:
         """Returns the catalog rows of the batch of a step over all processes, labeled images first."""

@@ -46,7 +46,7 @@ from semifine.training.profiling import PhaseTimer, TimeEstimator, relative_step
 from semifine.training.progress import Display, find_warnings
 from semifine.training.sample_stats import keep_sample_stats
 from semifine.training.state import Checkpointer, create_train_state, split_for_training
-from semifine.training.step import NonFiniteGuard, TrainStep, nonfinite_error
+from semifine.training.step import NonFiniteGuard, TrainStep, nonfinite_error, seed_random_layers
 
 
 class Trainer:
@@ -158,6 +158,8 @@ class Trainer:
             # Forward, loss, backward, optimizer, EMA, statistics
             factor = learning_rate_factor(step, self.settings)
             set_learning_rate(self.train_state.optimizer, self.settings.lr * factor)
+            if self.settings.drop_path:
+                seed_random_layers(self.settings, step, self.fabric.global_rank)
             train_step = full_step if step in full_steps else labeled_step
             train_step(batch, Progress(step, total))
             self.step = step + 1
@@ -250,6 +252,7 @@ class Trainer:
             self.history,
             self.guard,
             skip_nonfinite=self.settings.on_nonfinite == "skip",
+            clip_grad=self.settings.clip_grad,
         )
 
     def _create_evaluator(self, store: ImageStore) -> RunEvaluator:
@@ -324,7 +327,7 @@ class Trainer:
         record = self.evaluator.evaluate(self.step, keep)
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
-            save_best(self.folder.checkpoints, self.step, self.train_state.evaluated.state_dict())
+            save_best(self.folder.checkpoints, self.step, self.train_state.evaluated_weights())
         self._write_record(record)
         self.display.log_evaluation(record, self.settings.iterations)
         self.train_state.train_mode()
