@@ -1,7 +1,7 @@
 """Compares `semifine train FOLDER` with features and scikit-learn, and with training on the labels alone.
 
-    python benchmarks/laptop.py SPECIES --classes 15 --labels 8 --unlabeled 500 --draws 0 1 2 3 4 --time 10m \
-        --out benchmarks/results/laptop-cub15.json
+    python benchmarks/laptop.py SPECIES --neighbors --classes 15 --labels 8 --unlabeled 500 --draws 0 1 2 3 4 \
+        --time 10m --out benchmarks/results/laptop-cub15.json
     python benchmarks/laptop.py PHOTOS --draws 0 --out benchmarks/results/laptop-cub100.json
 
 SPECIES contains one folder of photos per class. Each draw takes random classes and random labels, further photos
@@ -41,7 +41,11 @@ def link_photos(source: Path, photos: Path, options: argparse.Namespace, draw: i
         return source
     random = np.random.default_rng(draw)
     folders = sorted(path for path in source.iterdir() if path.is_dir())
-    chosen = sorted(random.permutation(len(folders))[: options.classes].tolist())
+    if options.neighbors:
+        first = int(random.integers(len(folders) - options.classes + 1))
+        chosen = list(range(first, first + options.classes))
+    else:
+        chosen = sorted(random.permutation(len(folders))[: options.classes].tolist())
     rest: list[tuple[str, Path]] = []
     links: list[tuple[Path, Path]] = []
     for folder in (folders[index] for index in chosen):
@@ -140,6 +144,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("--classes", type=int, default=15)
+    parser.add_argument(
+        "--neighbors", action="store_true", help="classes that follow each other by name, which are similar in CUB-200"
+    )
     parser.add_argument("--labels", type=int, default=8)
     parser.add_argument("--unlabeled", type=int, default=500)
     parser.add_argument("--test", type=int, default=1000, help="largest number of test images")

@@ -21,6 +21,7 @@ from semifine.data.sources import load_catalog
 from semifine.errors import Interrupted, UserError
 from semifine.methods import method_class
 from semifine.methods.base import Batch, Progress
+from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
 from semifine.training.loader import LABELED, UNLABELED, BatchLoader
 from semifine.training.progress import Display
@@ -35,6 +36,8 @@ OTHER_STATE: list[tuple[str, dict[str, object]]] = [
     ("soc", {"method__similarity": "pseudo_features"}),
     ("simmatch", {"method__first_epoch": "unlabeled", "method__blank_labels": True}),
     ("moco", {"method__version": "v1"}),
+    ("soc", {"method__align": 0.5, "method__align_to": "em", "method__adjust_unlabeled": 0.5}),
+    ("fixmatch", {"supervised_cooldown": 0.5, "method__adjust_unlabeled": 0.5}),
 ]
 WITHOUT_HIDDEN_LABELS = [name for name in trained_methods() if not method_class(name).trains_on_truth]
 
@@ -284,6 +287,23 @@ def test_supervised_warmup_equals_supervised_training(name: str, tmp_path: Path)
         assert_same(final_student(tmp_path / "half"), final_student(tmp_path / "supervised"))
 
 
+def test_supervised_cooldown_trains_on_labeled_images_at_the_end(tmp_path: Path) -> None:
+    """Steps 7 to 12 are the same as those of a supervised run with the same state."""
+    run(tiny_settings("fixmatch", supervised_cooldown=0.5, log_every=1, method__threshold=0), tmp_path / "run")
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    with_unlabeled = [record["step"] for record in records if record["kind"] == "train" and "accepted" in record]
+    assert with_unlabeled == [1, 2, 3, 4, 5, 6]
+    run(tiny_settings("fixmatch", supervised_cooldown=1), tmp_path / "labeled")
+    run(tiny_settings("supervised"), tmp_path / "supervised")
+    assert_same(final_student(tmp_path / "labeled"), final_student(tmp_path / "supervised"))
+
+
+def test_supervised_steps_use_the_logit_adjustment_of_the_method(tmp_path: Path) -> None:
+    run(tiny_settings("fixmatch", method__adjust_labeled=1, supervised_cooldown=1), tmp_path / "labeled")
+    run(tiny_settings("supervised", method__adjust_labeled=1), tmp_path / "supervised")
+    assert_same(final_student(tmp_path / "labeled"), final_student(tmp_path / "supervised"))
+
+
 @pytest.mark.parametrize("name", [name for name in trained_methods() if method_class(name).unlabeled_views])
 def test_missing_unlabeled_images_raise_a_user_error(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -302,7 +322,11 @@ def test_missing_unlabeled_images_raise_a_user_error(
 @pytest.mark.parametrize("mode", ["joint", "split", "dp2"])
 @pytest.mark.parametrize("name", trained_methods())
 def test_runs_in_every_forward_mode(name: str, mode: str, tmp_path: Path) -> None:
-    run(tiny_settings(name, forward=mode, iterations=2), tmp_path / "run")
+    run(tiny_settings(name, forward=mode, iterations=2, log_every=1), tmp_path / "run")
+    records = [record for record in RunFolder(tmp_path / "run").read_metrics() if record["kind"] == "train"]
+    assert [record["step"] for record in records] == [1, 2]
+    assert all(0 < record["loss"] < 100 for record in records)
+    assert all(value.isfinite().all() for value in final_student(tmp_path / "run").values())
 
 
 @pytest.mark.gpu

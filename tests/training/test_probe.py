@@ -95,6 +95,19 @@ def test_calibration_is_cross_fitted(probe_run: Path) -> None:
     assert sets is not None
 
 
+def test_labels_are_compared_with_the_cross_validation(probe_run: Path) -> None:
+    run = Run(probe_run)
+    check, found = run.label_check, run.result["probe"]
+    assert check is not None
+    catalog = run.catalog
+    rows = np.concatenate([catalog.rows(Split.LABELED), catalog.rows(Split.VAL)])
+    label_of = {str(catalog.paths[row]): int(catalog.label[row]) for row in rows}
+    assert dict(zip(check.paths, check.label.tolist(), strict=True)) == label_of
+    assert check.num_suspects == found["suspect_labels"]
+    correct = np.trace(check.confusion(6))
+    assert 100 * correct / 30 == pytest.approx(found["cross_validation"]["top1"])
+
+
 def test_hidden_labels_do_not_affect_the_probe(probe_run: Path, tmp_path: Path) -> None:
     settings = settings_with_probe("probe")
     dataset = open_dataset(settings)

@@ -155,6 +155,7 @@ def run(arguments: Sequence[str]) -> int:
     # Slow, and --help does not need them.
     from semifine.experiments.scheduler import Job, State, run_jobs
     from semifine.files import write_json
+    from semifine.runs.accuracy import describe_result
 
     name, stages = _plan(options)
     jobs = [Job(stage, options.out.absolute()) for stage in stages]
@@ -181,10 +182,7 @@ def run(arguments: Sequence[str]) -> int:
     last = results[jobs[-1].stage.name]
     summary = options.out / f"summary-{name}.json"
     write_json(summary, {"recipe": name, "result": last, "stages": results})
-    if last.get("top1") is None:
-        print(f"{name}: trained. The data set has no test images.")
-    else:
-        print(f"{name}: test top-1 {last['top1']:.2f} %, top-5 {last['top5']:.2f} %")
+    print(f"{name}: {describe_result(last) or 'trained, without images to measure accuracy'}")
     print(f"Summary: {summary}")
     return 0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,10 +19,11 @@ import timm
 import torch
 from huggingface_hub.utils import get_session
 from safetensors.torch import load_file
+from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
 
 from semifine.errors import UserError, first_few
-from semifine.models.classifier import Classifier
+from semifine.models.classifier import Classifier, create_backbone
 
 # Keys of the network in a checkpoint, in order of preference: averaged weights come first, because their authors
 # evaluate them. PyContrast's `model_ema` is not listed; it is the key encoder of MoCo.
@@ -75,10 +78,26 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         raise UserError(f"The weights file {path} cannot be read: it is damaged or not a safetensors file.") from error
 
 
+def load_tensors(path: Path) -> Any:
+    """Reads a file of ``torch.save`` without executing code; raises many kinds of errors for a damaged file.
+
+    Example:
+        >>> torch.save({"step": 3}, "state.pt")
+        >>> load_tensors(Path("state.pt"))
+        {'step': 3}
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            # PyTorch compresses nothing. A small compressed file could become larger than the memory.
+            if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
+                raise ValueError("its content is compressed")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def _read_pickle(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals([(_IgnoredObject, name) for name in IGNORED_CLASSES]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return load_tensors(path)
     except Exception as error:  # torch, pickle and zipfile raise different types
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
         damaged = "it is damaged or was not written by torch.save"
@@ -175,6 +194,7 @@ def load_matching_weights(
     own = classifier.backbone.state_dict()
     prefix = find_prefix(state, own)
     found = {name: state[prefix + name] for name in own if prefix + name in state}
+    found = {name: _resize_position_embedding(classifier.backbone, name, value) for name, value in found.items()}
     fitting = {name: value for name, value in found.items() if value.shape == own[name].shape}
     head = _read_head(classifier, state, prefix, source, names) if keep_head else {}
     heads = {name: tensors for name in classifier.heads if (tensors := _read_method_head(classifier, name, state))}
@@ -201,6 +221,21 @@ def load_matching_weights(
         weight, bias = head.values()
         classifier.head.load_state_dict({"weight": weight, "bias": bias})
     return report
+
+
+def _resize_position_embedding(backbone: nn.Module, name: str, value: Tensor) -> Tensor:
+    """Interpolates the position embedding (1, N, D) of a vision transformer to the image size of the backbone."""
+    own = getattr(backbone, name, None) if name == "pos_embed" else None
+    if own is None or own.shape == value.shape or own.ndim != 3 or own.shape[::2] != value.shape[::2]:
+        return value
+    grid = list(getattr(getattr(backbone, "patch_embed", None), "grid_size", ()))
+    patches = math.prod(grid)
+    prefix = own.shape[1] - patches
+    side = math.isqrt(max(value.shape[1] - prefix, 0))
+    if prefix < 0 or side**2 != value.shape[1] - prefix:
+        return value
+    resized: Tensor = resample_abs_pos_embed(value.float(), grid, [side, side], num_prefix_tokens=prefix)
+    return resized
 
 
 def _read_method_head(classifier: Classifier, name: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -309,14 +344,25 @@ def own_image_size(backbone: str) -> int:
     return int(config.input_size[-1]) if config else 224
 
 
-def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
-    """Loads ImageNet weights from an installed package, else downloads them with timm."""
+def load_imagenet_weights(
+    classifier: Classifier, backbone: str, image_size: int | None = None, backbone_args: str | None = None
+) -> LoadReport:
+    """Loads ImageNet weights from an installed package, else downloads them with timm.
+
+    Args:
+        classifier: The network.
+        backbone: Name of its timm model.
+        image_size: Image size with which it was created; by default that of the pretraining.
+        backbone_args: Further arguments with which it was created.
+    """
     package, file_class = INSTALLED_WEIGHTS.get(backbone, ("", ""))
     if package and find_spec(package):
         path = getattr(import_module(package), file_class).get_model_file_path()
         state = _renamed_in_order(classifier.backbone, read_state_dict(Path(path)))
         return load_matching_weights(classifier, state, f"the package {package}", keep_head=False)
-    return load_matching_weights(classifier, _download_weights(backbone), "timm's hub", keep_head=False)
+    return load_matching_weights(
+        classifier, _download_weights(backbone, image_size, backbone_args), "timm's hub", keep_head=False
+    )
 
 
 def check_imagenet_weights(backbone: str) -> None:
@@ -329,12 +375,15 @@ def check_imagenet_weights(backbone: str) -> None:
         _download_weights(backbone)
 
 
-def _download_weights(backbone: str) -> dict[str, Tensor]:
+def _download_weights(
+    backbone: str, image_size: int | None = None, backbone_args: str | None = None
+) -> dict[str, Tensor]:
     if not timm.is_model_pretrained(backbone):
         raise UserError(f"timm has no pretrained weights for '{backbone}'; choose a file with --weights instead.")
     try:
+        size = image_size or own_image_size(backbone)
         with _offline_without_hub():
-            return timm.create_model(backbone, pretrained=True, num_classes=0).state_dict()
+            return create_backbone(backbone, size, backbone_args, pretrained=True).state_dict()
     except Exception as error:  # hub clients raise many types
         raise UserError(
             f"The ImageNet weights of '{backbone}' could not be downloaded ({type(error).__name__}); "

@@ -12,6 +12,7 @@ from semifine.report.formatting import MISSING, decimal, distinguishing_digits, 
 from semifine.report.names import is_baseline, is_reference, labels_over_seeds, method_labels, run_labels
 from semifine.report.run_settings import repetition_key
 from semifine.report.style import run_styles
+from semifine.runs.accuracy import accuracy_variance
 from semifine.runs.analysis import Z_975, agreement_with_groups
 from semifine.runs.run import Run
 
@@ -193,18 +194,9 @@ def chance_margin(scores: Sequence[Score], images: int) -> float:
     Both methods see the same images, so the true margin is slightly smaller. The variance over seeds is included if
     there are several seeds; it is unknown for a single one.
     """
-    from_images = sum(_variance(score.mean, images) for score in scores)
+    from_images = sum(accuracy_variance(score.mean, images) for score in scores)
     from_seeds = sum(score.spread**2 / len(score.values) for score in scores)
     return Z_975 * math.sqrt(from_images + from_seeds)
-
-
-def _variance(accuracy: float, images: int) -> float:
-    """Returns the variance of an accuracy in percent.
-
-    Adds two correct and two wrong predictions (Agresti and Coull), because 0 % of 15 images does not mean 0 % of all.
-    """
-    share = (accuracy * images / 100 + 2) / (images + 4)
-    return 100**2 * share * (1 - share) / (images + 4)
 
 
 # --- Runs in figures ---

@@ -75,7 +75,7 @@ def plan_training(
     assert settings.train.time is not None
     budget = parse_duration(settings.train.time)
     left = (budget - used) * (1 - EVALUATION)
-    if settings.train.train_stages is None:
+    if settings.train.trained_stages is None:
         step = _full_step_seconds(settings, classifier, device)
         caching, versions = 0.0, VERSIONS[0]
     else:
@@ -119,9 +119,9 @@ def _full_step_seconds(settings: RunSettings, classifier: Classifier, device: to
 def _tail_seconds(settings: RunSettings, classifier: Classifier, device: torch.device) -> tuple[float, float]:
     """Returns the seconds of a view through the trunk, and of a step of the tail."""
     train = settings.train
-    assert train.train_stages is not None
+    assert train.trained_stages is not None
     copied = create_ema(classifier).to(device)
-    split = split_backbone(copied.backbone, train.train_stages, train.image_size)
+    split = split_backbone(copied.backbone, train.trained_stages, train.image_size)
     count = min(8, micro_batch_size(8, train.image_size, device))
     images = torch.rand(count, 3, train.image_size, train.image_size, device=device)
     trunk = fold_batch_norms(split.trunk, images[:1])

@@ -21,10 +21,12 @@ from semifine.devices import describe_hardware, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.features.activations import CachedActivations
 from semifine.features.probe import Linear
-from semifine.files import write_json
+from semifine.files import create_folder, read_json, write_json
 from semifine.methods import method_class
+from semifine.methods.registry import is_method_file, method_file_hash
 from semifine.models.classifier import Classifier, check_backbone_name
 from semifine.models.pretrained import LoadReport, check_imagenet_weights
+from semifine.processes import children_end_with_this_process, end_with_parent
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
 from semifine.runs.run import Run
@@ -33,6 +35,7 @@ from semifine.training.fabric import Fabric, create_fabric, explain_peer_failure
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
+from semifine.training.optim import check_optimizer_name
 from semifine.training.probe import RunProbe, fit_new_classes, set_head
 from semifine.training.profiling import (
     MIN_STEPS_TO_BENCHMARK,
@@ -89,10 +92,10 @@ def fit(
         >>> fit(settings, Path("runs/soc"))["top1"]  # doctest: +SKIP
         52.5
     """
+    end_with_parent()  # for scripts; the command line has called it already
     dataset = dataset or Dataset.open(settings.data, settings.data_settings)
     is_first = process_rank() == 0
     display = display if display and is_first else Display(quiet=not is_first)
-    started = time.perf_counter() if started is None else started
     if is_first:
         _check_folder(out, resume)
     with locked(out, display.log) if is_first else nullcontext():
@@ -110,7 +113,7 @@ def fit(
                 record_log(folder.log, display, process_rank()),
                 explain_peer_failures(folder.log, process_rank()),
             ):
-                return _fit(settings, folder, dataset, display, started, profile)
+                return _fit(settings, folder, dataset, display, started or time.perf_counter(), profile)
         except Interrupted:
             if is_first:
                 raise
@@ -149,8 +152,10 @@ def _fit(
 ) -> dict[str, Any]:
     logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
+    check_optimizer_name(settings.train.optimizer)
     fabric = create_fabric(settings.train)
-    fabric.launch()
+    with children_end_with_this_process():
+        fabric.launch()
 
     # Data
     class_names = _prepare_data(settings, folder, dataset, fabric, display)
@@ -158,10 +163,14 @@ def _fit(
     # Networks
     method = method_class(settings.method)
     has_probe = _has_probe(settings)
-    classifier, report = create_network(settings, folder, class_names, always_load=has_probe)
+    # The probe and the activations of frozen stages belong to the initial weights, in a resumed run, too.
+    always_load = has_probe or settings.train.trained_stages is not None
+    classifier, report = create_network(settings, folder, class_names, always_load=always_load)
     if report:
         display.log(f"weights: {report}")
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
+    if is_method_file(settings.method):
+        environment[METHOD_HASH] = method_file_hash(settings.method)
 
     # Probe
     probe = None
@@ -233,6 +242,8 @@ def _fit_probe(
         check_pretrained(settings)
         _write_inputs(settings, folder, dataset, environment, report)
         probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
+    if settings.train.head_init != "probe":
+        return probe
     start = None
     if probe is not None and (report is None or not report.head):
         start = Linear(probe.start.weight.cpu(), probe.start.bias.cpu())
@@ -341,10 +352,11 @@ def _run_trial(
     if held_out is None:
         return None
     trial = RunFolder(folder.trial)
-    trial.path.mkdir(exist_ok=True)
+    create_folder(trial.path)
     if not trial.result.is_file():
         without_time = replace(settings, train=replace(settings.train, time=None), notes=())
-        display.log("trial: training without a quarter of the labels, to compare the result with the probe")
+        number, labels = len(held_out.catalog.rows(Split.VAL)), len(dataset.catalog.rows(Split.LABELED))
+        display.log(f"trial: training without {number} of {labels} labels, to compare the result with the probe")
         _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, views)
     return Run(trial.path, held_out)
 
@@ -417,7 +429,7 @@ def _memory_estimate(settings: RunSettings, classifier: Classifier, dataset: Dat
 def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
     """Measures the seconds per image in the first process; returns None in the others and for a short run."""
     train = settings.train
-    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.train_stages:
+    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.trained_stages is not None:
         return None
     images = -(-_images_per_step(settings) // fabric.world_size)
     return benchmark_throughput(classifier, train.image_size, images, fabric.device, fabric.autocast)
@@ -425,7 +437,8 @@ def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabr
 
 def _time_estimate(trainer: Trainer, image_seconds: float) -> str:
     first, last = trainer.step, trainer.settings.iterations
-    labeled_steps = max(0, trainer.batches.loader.supervised_steps - first)
+    full_steps = trainer.batches.loader.full_steps
+    labeled_steps = last - first - len(range(max(first, full_steps.start), full_steps.stop))
     views = len(trainer.method.unlabeled_views)
     images = count_effective_images(labeled_steps, last - first - labeled_steps, trainer.settings, views)
     return format_time_estimate(images * image_seconds, last - first)
@@ -443,6 +456,8 @@ def _format_scores(scores: dict[str, float]) -> str:
 
 # Checks of the run folder
 
+METHOD_HASH = "method_sha256"
+"""Key of ``environment.json`` with the SHA-256 of the method file, if the method is a file."""
 FILES_BEFORE_SETTINGS = ("classes.json", "data.json", "environment.json", "weights.json")
 """Files of a run that was stopped before ``settings.yaml`` was written."""
 
@@ -484,7 +499,8 @@ def _check_same_settings(settings: RunSettings, folder: RunFolder) -> RunSetting
     Raises:
         UserError: If a setting differs that may not change when a run is resumed.
     """
-    stored = read_run_settings(folder.settings)
+    stored = read_run_settings(folder.settings, named_method=settings.method)
+    _check_method_file(settings.method, folder)
     if settings.train.time:
         settings = adopt_plan(settings, stored.train)
     difference = first_difference(stored, settings)
@@ -495,3 +511,13 @@ def _check_same_settings(settings: RunSettings, folder: RunFolder) -> RunSetting
             "a resumed run keeps its settings: omit the option, or choose another --out."
         )
     return settings
+
+
+def _check_method_file(method: str, folder: RunFolder) -> None:
+    """Raises ``UserError`` if the method file has changed since the run was started; it may be in another folder."""
+    recorded = read_json(folder.environment).get(METHOD_HASH) if folder.environment.is_file() else None
+    if recorded is not None and is_method_file(method) and method_file_hash(method) != recorded:
+        raise UserError(
+            f"The run in {folder.path} was started with another content of {method} (SHA-256 {recorded}); restore the "
+            "file, or choose another --out."
+        )

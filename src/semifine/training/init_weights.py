@@ -12,6 +12,7 @@ from safetensors import safe_open
 from semifine.config import RunSettings, TrainSettings
 from semifine.config.train_settings import seed_for
 from semifine.errors import UserError
+from semifine.files import damage_as_user_error
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_image_size, create_classifier, normalization
 from semifine.models.pretrained import ClassNames, LoadReport, load_imagenet_weights, load_weights_file
@@ -40,7 +41,9 @@ def create_network(
     method = method_class(settings.method)
     num_classes = len(class_names) if method.trains_classifier else 0
     heads = partial(method.heads, settings.method_settings)
-    classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
+    classifier = create_classifier(
+        train.backbone, num_classes, train.image_size, heads, drop_path=train.drop_path, **train.network_options
+    )
     check_image_size(classifier, train.backbone, train.image_size)
     if not always_load and newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None
@@ -54,7 +57,9 @@ def load_initial_weights(
     if settings.weights is None:
         if settings.weights_head == "keep":
             raise UserError("--weights-head keep needs a weights file: set --weights.")
-        return load_imagenet_weights(classifier, settings.backbone) if settings.pretrained else None
+        if not settings.pretrained:
+            return None
+        return load_imagenet_weights(classifier, settings.backbone, settings.image_size, settings.backbone_args)
     path = find_weights(Path(settings.weights))
     if path.name == WEIGHTS:
         check_weights(path.parent)
@@ -80,7 +85,7 @@ def find_weights(path: Path) -> Path:
 
 def _has_classifier(path: Path) -> bool:
     """Returns whether a weights file of semifine has a classifier; networks of self-supervised runs have none."""
-    with safe_open(path, "pt") as tensors:
+    with damage_as_user_error(path), safe_open(path, "pt") as tensors:
         return "head.weight" in tensors.keys()  # noqa: SIM118
 
 
@@ -109,7 +114,9 @@ def load_frozen(path: Path, like: Classifier, class_names: tuple[str, ...], sett
         if not network.num_classes:
             raise UserError(f"{path} contains no classifier of these {len(class_names)} classes; choose another run.")
     else:
-        network = create_classifier(settings.backbone, len(class_names), settings.image_size).eval()
+        network = create_classifier(
+            settings.backbone, len(class_names), settings.image_size, **settings.network_options
+        ).eval()
         load_weights_file(network, path, keep_head=True)
     if normalization(network) != normalization(like):
         raise UserError(

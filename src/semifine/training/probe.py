@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from semifine.config import RunSettings, TrainSettings
 from semifine.data.catalog import Catalog, Split
 from semifine.data.dataset import Dataset
+from semifine.data.label_check import LabelCheck, check_labels, write_label_check
 from semifine.features.extract import FeatureCache, FeatureEvaluator, Progress
 from semifine.features.probe import (
     STRENGTHS,
@@ -54,6 +56,8 @@ class RunProbe:
     cross_validation: CrossValidation
     strength: float
     self_trained: bool
+    labeled_rows: NDArray[np.int64]
+    """Catalog rows of the images whose labels the probe uses."""
 
     def summary(self) -> dict[str, Any]:
         """Returns the cross-validated accuracy and the chosen settings, for ``result.json``."""
@@ -81,6 +85,14 @@ class RunProbe:
             f"probe: {cv['top1']:.1f} % of labeled images correct in cross-validation (95 % interval {cv['low']:.1f} "
             f"to {cv['high']:.1f} %, {cv['images']} images), fitted on {unlabeled} images"
         )
+
+    def check_labels(self, catalog: Catalog) -> LabelCheck | None:
+        """Compares the labels with the predictions of the cross-validation; None without cross-validation."""
+        cv = self.cross_validation
+        if not len(cv.rows):
+            return None
+        paths = [str(catalog.paths[row]) for row in self.labeled_rows[cv.rows.cpu().numpy()].tolist()]
+        return check_labels(paths, self.calibration().probabilities(cv.logits.cpu().numpy()), cv.label.cpu().numpy())
 
     def calibration(self) -> Calibration:
         """Returns the calibration of the probe, fitted on the predictions of the cross-validation."""
@@ -127,7 +139,7 @@ def fit_run_probe(
         if start is None:
             start = scaling.fold_into(fit_probe(features.take(is_train.nonzero().flatten()), strength, used))
     set_head(network, final)
-    return RunProbe(network, start, evaluator, cv, strength, self_trained)
+    return RunProbe(network, start, evaluator, cv, strength, self_trained, labeled)
 
 
 def fit_new_classes(probe: RunProbe, catalog: Catalog, head: Linear, is_new: Tensor) -> Linear:
@@ -185,7 +197,7 @@ def _choose(features: LabeledFeatures, unlabeled: Tensor | None, seed: int) -> t
 
 
 def write_probe(folder: RunFolder, dataset: Dataset, probe: RunProbe) -> dict[str, Any]:
-    """Writes weights and statistics of the probe to the run folder.
+    """Writes weights, statistics and the label check of the probe to the run folder.
 
     Returns:
         Accuracies and statistics for ``result.json``.
@@ -205,6 +217,9 @@ def write_probe(folder: RunFolder, dataset: Dataset, probe: RunProbe) -> dict[st
     scores = evaluator.scores(probe.network)
     unlabeled = evaluator.write_stats()
     found = {"top1": scores.get("test_top1"), "top5": scores.get("test_top5"), **probe.summary()}
+    if (check := probe.check_labels(catalog)) is not None:
+        write_label_check(folder.label_check, check, catalog.class_names)
+        found["suspect_labels"] = check.num_suspects
     rows = catalog.rows(Split.VAL)
     if len(rows):
         start = copy.deepcopy(probe.network)

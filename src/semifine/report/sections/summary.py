@@ -18,6 +18,7 @@ from semifine.report.scores import (
     compare,
     count_images,
     find_baseline,
+    result_rows,
 )
 from semifine.report.section import ReportData, Section
 from semifine.runs.run import Run
@@ -99,6 +100,11 @@ def summarize(runs: Sequence[Run], rows: Sequence[ResultRow]) -> Summary:
         paragraphs += [" ".join(paragraph) for paragraph in sentences if paragraph]
         notes += _notes(scores, data_runs, f" on {name}" if len(data_sets) > 1 else "")
     return Summary(tiles, paragraphs, list(dict.fromkeys(notes)))
+
+
+def describe_comparisons(runs: Sequence[Run]) -> list[str]:
+    """Returns a sentence per method that uses unlabeled images: whether they helped, with the margin of error."""
+    return [_comparison_sentence(comparison) for comparison in compare(collect_scores(runs, result_rows(runs)))]
 
 
 def _tiles(scores: Sequence[Score]) -> list[Tile]:

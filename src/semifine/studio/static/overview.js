@@ -19,7 +19,7 @@ export async function showOverview(filter) {
     make(
       "ul",
       { class: "tiles" },
-      tile(accuracy ? `${accuracy.top1.toFixed(1)} %` : "–", accuracy ? `top-1 on ${accuracy.split} images` : "no test images"),
+      tile(accuracy ? `${accuracy.top1.toFixed(1)} %` : "–", accuracy ? `top-1, ${accuracy.split}: ${accuracy.text}` : "no test images"),
       tile(counts.waiting, "images waiting"),
       tile(counts.labeled, "labeled by people"),
       tile(counts.conflict, "in conflict"),

@@ -44,7 +44,7 @@ export class Training {
     find("#outcome").replaceChildren(...this.#outcome(status));
   }
 
-  #outcome({ state, before, after, run, message, evaluations }) {
+  #outcome({ state, before, after, difference, run, message, evaluations }) {
     if (message) return [make("p", { class: state === "failed" && "failed" }, message)];
     if (state !== "finished") return [];
     const numbers =
@@ -54,7 +54,9 @@ export class Training {
               make("span", {}, make("b", {}, `${before.top1.toFixed(1)} %`), " before"), " → ",
               make("span", { id: "after" }, make("b", {}, `${after.top1.toFixed(1)} %`), " after"),
             ),
-            make("p", { class: "quiet" }, `Top-1 accuracy on ${after.split} images. Run folder: ${run}`),
+            make("p", { id: "difference" }, difference || "The two accuracies were measured on different images."),
+            make("p", { class: "quiet" }, `Top-1 accuracy, before (${before.split}): ${before.text}; ` +
+              `after (${after.split}): ${after.text}. Run folder: ${run}`),
           ]
         : [make("p", {}, `Finished: ${run}. There are no test or validation images to measure accuracy.`)];
     return [...numbers, ...accuracyCurve(evaluations), run === shownRun() ? make("p", {}, "The studio uses this model.") : this.#switchButton()];
