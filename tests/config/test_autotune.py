@@ -56,7 +56,7 @@ def test_size_batch_length_and_average_follow_small_photos(
     assert (train.pretrained, train.time) == (False, None)
     size, training = settings.notes
     assert size == f"image size: {wanted[0]} pixels, because the photos are about {side} pixels across"
-    assert training.startswith(f"training: {wanted[2]} steps of {wanted[1]} photos from ")
+    assert training.startswith(f"training: {wanted[2]} steps of {wanted[1]} labeled photos; ")
 
 
 @pytest.mark.parametrize(("side", "size"), [(100, 224), (400, 224)])
@@ -150,13 +150,13 @@ def test_what_is_given_wins_and_written_settings_say_nothing_more(tmp_path: Path
 
 def test_labels_that_groups_hold_back_do_not_count(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos", 40, 10, 10)
-    assert "from 16 labeled ones" in tuned([{"data.source": str(root)}]).notes[1]
+    assert "; 16 labeled and" in tuned([{"data.source": str(root)}]).notes[1]
     for name in ("a", "b"):
         (root / "labeled" / name).rename(root / "site")
         (root / "labeled" / name).mkdir()
         (root / "site").rename(root / "labeled" / name / "site")
     one_group_a_class = tuned([{"data.source": str(root), "data.group_by": "folder"}])
-    assert "from 20 labeled ones" in one_group_a_class.notes[1], "no class can give its only group"
+    assert "; 20 labeled and" in one_group_a_class.notes[1], "no class can give its only group"
 
 
 def test_known_data_sets_are_left_alone() -> None:

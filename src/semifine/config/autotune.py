@@ -155,11 +155,11 @@ def autotune(catalog: Catalog, given: Collection[str], settings: TrainSettings) 
     if "ema" not in given:
         values["ema"] = ema_decay_for(steps)
     if not settings.time and values:
-        averaged = ema_steps(values.get("ema", settings.ema))
-        notes.append(
-            f"training: {steps} steps of {batch} photos from {labeled} labeled ones, and {unlabeled} unlabeled photos; "
-            f"the result is the average of about {averaged} steps"
+        training = (
+            f"training: {steps} steps of {batch} labeled photos; {labeled} labeled and {unlabeled} unlabeled in all"
         )
+        average = f"; the weights are averaged over about {ema_steps(values['ema'])} steps" if "ema" in values else ""
+        notes.append(training + average)
     counts = np.bincount(catalog.label[catalog.rows(Split.LABELED)], minlength=catalog.num_classes)
     if "balance" not in given and is_long_tailed(counts):
         values["balance"] = True

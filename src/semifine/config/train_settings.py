@@ -57,7 +57,8 @@ class TrainSettings(AugmentOptions):
     )
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto",
-        "the classifier in --weights: auto keeps it if it comes from a run on the same classes, fresh leaves it out",
+        "the classifier in --weights: auto keeps the classes that the run with these weights knows, keep all of it, "
+        "fresh none",
     )
     labels: str | None = setting(
         None,

@@ -36,7 +36,7 @@ from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
 from semifine.training.optim import check_optimizer_name
-from semifine.training.probe import RunProbe, set_head
+from semifine.training.probe import RunProbe, fit_new_classes, set_head
 from semifine.training.profiling import (
     MIN_STEPS_TO_BENCHMARK,
     benchmark_throughput,
@@ -234,7 +234,7 @@ def _fit_probe(
 ) -> RunProbe | None:
     """Fits the probe in the first process and makes it the head of the network in all processes.
 
-    The head of ``--weights`` is kept if it was loaded.
+    Of the head of ``--weights``, the rows of known classes are kept if they were loaded.
     """
     probe = None
     if fabric.is_global_zero:
@@ -242,8 +242,17 @@ def _fit_probe(
         check_pretrained(settings)
         _write_inputs(settings, folder, dataset, environment, report)
         probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
-    start = fabric.broadcast(Linear(probe.start.weight.cpu(), probe.start.bias.cpu()) if probe else None)
-    if start is not None and settings.train.head_init == "probe" and (report is None or not report.head):
+    if settings.train.head_init != "probe":
+        return probe
+    start = None
+    if probe is not None and (report is None or not report.head):
+        start = Linear(probe.start.weight.cpu(), probe.start.bias.cpu())
+    elif probe is not None and report is not None and report.new_classes:
+        is_new = torch.tensor([name in report.new_classes for name in dataset.catalog.class_names])
+        head = classifier.head.state_dict()
+        start = fit_new_classes(probe, dataset.catalog, Linear(head["weight"], head["bias"]), is_new)
+    start = fabric.broadcast(start)
+    if start is not None:
         set_head(classifier, start)
     return probe
 
