@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from semifine.data.csv_table import quote_formula
 from semifine.errors import UserError
 from semifine.files import lock_file
 from semifine.inference.prediction import COLUMNS, Prediction
@@ -162,11 +163,12 @@ def _csv_rows(path: Path, schema: Mapping[str, str]) -> Iterator[AddRows]:
 
 
 _FORMATS: dict[str, Callable[[Any], str]] = {
-    "texts": lambda names: SEPARATOR.join(name.replace(SEPARATOR, f"\\{SEPARATOR}") for name in names),
+    "text": quote_formula,
+    "texts": lambda names: quote_formula(SEPARATOR.join(name.replace(SEPARATOR, f"\\{SEPARATOR}") for name in names)),
     "numbers": lambda values: SEPARATOR.join(map(str, values)),
     "flag": lambda value: str(value).lower(),
 }
-"""Formats values of types that CSV does not have."""
+"""Formats text, and values of types that CSV does not have."""
 
 
 @contextmanager
