@@ -6,12 +6,12 @@ recipes in one folder share them. For example, MoCo is trained once for all meth
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from semifine.data.csv_table import write_csv
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions, compose, recipe_names
 from semifine.files import atomic_file, damage_as_user_error
@@ -168,6 +168,5 @@ def write_confident_labels(run: Path, share: float, file: Path) -> None:
     kept = np.argsort(-table["confidence"].to_numpy(), kind="stable")[: round(table.num_rows * share)]
     paths, predictions = table["path"].to_pylist(), table["prediction"].to_numpy()
     with atomic_file(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["path", "label"])
-        writer.writerows((paths[row], names[predictions[row]]) for row in kept)
+        rows = ((paths[row], names[predictions[row]]) for row in kept)
+        write_csv(stream, [("path", "label"), *rows], line_end="\r\n")
