@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from semifine.config.autotune import ema_decay_for
 from semifine.config.loading import PRESETS
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import build_settings, load_catalog
@@ -66,7 +67,7 @@ def compose(recipe: str, conditions: Conditions, after_moco: bool = False) -> di
     if profile.get("equal_steps") and is_two_views:
         settings = {key: value for key, value in settings.items() if key not in ("passes", "horizon")}
         settings["iterations"] = _published("soc", conditions.family, after_moco=False)["iterations"]
-    settings = _scale_steps(_count_steps(settings, conditions), budget_factor(conditions))
+    settings = _scale_average(_scale_steps(_count_steps(settings, conditions), budget_factor(conditions)))
     if settings["method.name"] == "moco":
         settings["method.groups"] = _largest_divisor(settings["batch_size"] * settings["mu"], settings["method.groups"])
     return {**settings, **_data_settings(conditions), "seed": conditions.seed}
@@ -148,6 +149,13 @@ def _scale_steps(settings: dict[str, Any], factor: float) -> dict[str, Any]:
         settings = {key: value for key, value in settings.items() if key != "evaluate_every"}
     steps = ("iterations", "horizon")
     return {key: max(1, round(value * factor)) if key in steps else value for key, value in settings.items()}
+
+
+def _scale_average(settings: dict[str, Any]) -> dict[str, Any]:
+    """Limits the averaged weights of any method to a tenth of the run. Runs of the published length do not change."""
+    if not settings.get("ema"):
+        return settings
+    return {**settings, "ema": min(settings["ema"], ema_decay_for(settings["iterations"]))}
 
 
 def count_unlabeled(conditions: Conditions) -> int:
