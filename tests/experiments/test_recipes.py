@@ -108,7 +108,8 @@ def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str, mon
     assert train.mu == mu or mu is None, "None: the method sees no unlabeled images"
     horizon, warmup = SCHEDULES.get((recipe, init), (None, 0.0))
     assert (train.horizon, train.warmup) == (horizon, pytest.approx(warmup, abs=5e-6))
-    assert (train.backbone, train.image_size, train.momentum) == ("resnet50", 224, 0.9)
+    assert (train.backbone, train.image_size, train.momentum) == ("resnet50.tv_in1k", 224, 0.9)
+    assert (train.zero_init_last, train.stored_side) == (False, 500)
 
 
 @pytest.mark.parametrize(("recipe", "init"), [pair for pair in PUBLISHED if pair[0] not in ("moco", "oracle")])

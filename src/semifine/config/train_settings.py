@@ -41,6 +41,10 @@ class TrainSettings(AugmentOptions):
         "auto",
         "the classifier in --weights: auto keeps it if it comes from a run on the same classes, fresh leaves it out",
     )
+    zero_init_last: bool = setting(
+        True,
+        "random initialization: the last normalization of each residual block starts with the scale 0, where timm does so",
+    )
     labels: str | None = setting(
         None,
         "labels for unlabeled images: the studio's log, or a CSV file with the columns path and label; default: none",

@@ -43,6 +43,10 @@ class Conditions:
     budget: str = "full"
     weights: str | None = None
     """File of a pretrained network. Only ``init="inat"`` needs it, because no package contains these weights."""
+    moco_weights: str | None = None
+    """File of a network pretrained with MoCo, which replaces the stage ``moco``."""
+    supervised_weights: str | None = None
+    """File of a supervised network with its classifier, which replaces the teacher of self-training."""
     data_settings: tuple[tuple[str, str], ...] = ()
     """Settings of the data source by name, such as ``("labels_per_class", "5")``."""
 
@@ -204,5 +208,10 @@ def check_weights_file(conditions: Conditions) -> None:
     """Raises ``UserError`` if the conditions need a weights file that is missing."""
     if conditions.init == "inat" and not conditions.weights:
         raise UserError("--init inat needs the weights of a network trained on iNaturalist: give --inat-weights FILE.")
-    if conditions.weights and not Path(conditions.weights).is_file():
-        raise UserError(f"The weights file {conditions.weights} does not exist; check --inat-weights.")
+    for option, file in (
+        ("--inat-weights", conditions.weights),
+        ("--moco-weights", conditions.moco_weights),
+        ("--supervised-weights", conditions.supervised_weights),
+    ):
+        if file and not Path(file).is_file():
+            raise UserError(f"The weights file {file} does not exist; check {option}.")
