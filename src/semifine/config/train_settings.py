@@ -43,7 +43,7 @@ class TrainSettings(AugmentOptions):
     )
     zero_init_last: bool = setting(
         True,
-        "random initialization: the last normalization of each residual block starts with the scale 0, where timm does so",
+        "random initialization: scale the last normalization of each residual block by 0, where timm does so",
     )
     labels: str | None = setting(
         None,
