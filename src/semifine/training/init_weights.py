@@ -40,7 +40,7 @@ def create_network(
     torch.manual_seed(seed_for("weights", train))
     method = method_class(settings.method)
     num_classes = len(class_names) if method.trains_classifier else 0
-    heads = partial(method.heads, settings.method_settings)
+    heads = partial(method.create_heads, settings.method_settings, len(class_names))
     classifier = create_classifier(
         train.backbone, num_classes, train.image_size, heads, drop_path=train.drop_path, **train.network_options
     )
