@@ -6,6 +6,7 @@ import pytest
 
 from semifine.config import preset_names, preset_summary, read_preset, read_settings_file, resolve, write_settings
 from semifine.config.loading import flatten
+from semifine.config.train_settings import parse_duration
 from semifine.data.sources import source_names
 from semifine.errors import UserError
 
@@ -121,3 +122,15 @@ def test_unknown_preset_is_named() -> None:
 def test_dataset_presets_belong_to_sources() -> None:
     folder = Path(read_settings_file.__code__.co_filename).parent / "presets" / "datasets"
     assert {path.stem for path in folder.glob("*.yaml")} <= set(source_names())
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10 min", 600), ("1.5h", 5400), ("1h30m", 5400)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["10", "", "m", "-5m", "0m", "5 m 3", "1d", "infh", 600])
+def test_time_needs_a_unit(text: str | int) -> None:
+    """A number alone may be meant in seconds or in minutes."""
+    with pytest.raises(UserError, match=rf"time is '{text}'; give a number and its unit, such as 90s, 10m or 1h\."):
+        resolve([{"time": text}])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 
 from semifine.config import resolve, write_settings
 from semifine.errors import UserError
@@ -78,7 +79,9 @@ def test_published_data_sets_may_move_and_own_photos_may_not(tmp_path: Path) -> 
         ("semi_cub", None),
         ("folder", r"data\.source = folder:PATH, but this command needs folder:"),
     ):
-        (tmp_path / "data").mkdir(exist_ok=True)
+        for name in ("a", "b"):
+            (tmp_path / "data" / "labeled" / name).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / "data" / "labeled" / name / f"{name}.png")
         (stage,) = plan_stages("soc", replace(SMALL, data=f"{source}:{tmp_path / 'data'}"))
         file = write_run(stage, tmp_path / source)
         check_same_settings(stage, tmp_path / source)

@@ -21,6 +21,7 @@ from semifine.data.sources import load_catalog
 from semifine.errors import Interrupted, UserError
 from semifine.methods import method_class
 from semifine.methods.base import Batch, Progress
+from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
 from semifine.training.loader import LABELED, UNLABELED, BatchLoader
 from semifine.training.progress import Display
@@ -302,7 +303,11 @@ def test_missing_unlabeled_images_raise_a_user_error(
 @pytest.mark.parametrize("mode", ["joint", "split", "dp2"])
 @pytest.mark.parametrize("name", trained_methods())
 def test_runs_in_every_forward_mode(name: str, mode: str, tmp_path: Path) -> None:
-    run(tiny_settings(name, forward=mode, iterations=2), tmp_path / "run")
+    run(tiny_settings(name, forward=mode, iterations=2, log_every=1), tmp_path / "run")
+    records = [record for record in RunFolder(tmp_path / "run").read_metrics() if record["kind"] == "train"]
+    assert [record["step"] for record in records] == [1, 2]
+    assert all(0 < record["loss"] < 100 for record in records)
+    assert all(value.isfinite().all() for value in final_student(tmp_path / "run").values())
 
 
 @pytest.mark.gpu

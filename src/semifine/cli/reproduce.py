@@ -156,10 +156,10 @@ def _notes(options: argparse.Namespace, conditions: Conditions, table: Table) ->
 def _write(table: Table, inits: Sequence[str], cells: Cells, out: Path, notes: Sequence[str]) -> None:
     # Slow, and --help does not need them.
     from semifine.experiments.formats import as_csv, as_latex, as_markdown
-    from semifine.files import write_atomically
+    from semifine.files import create_folder, write_atomically
 
     markdown = as_markdown(table, inits, cells, notes)
-    out.mkdir(parents=True, exist_ok=True)  # if no run has finished yet
+    create_folder(out)  # if no run has finished yet
     write_atomically(out / "table.md", markdown)
     write_atomically(out / "table.csv", as_csv(table, inits, cells))
     write_atomically(out / "table.tex", as_latex(table, inits, cells))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
@@ -28,6 +29,11 @@ class TrainSettings(AugmentOptions):
     )
     batch_size: int = setting(32, "labeled images per step", low=1)
     mu: int = setting(5, "unlabeled images per step, as a multiple of the batch size", low=1)
+    balance: bool = setting(
+        False,
+        "draw labeled images of each class equally often; chosen for own photos if the largest class has more than "
+        "five times the labels of the smallest",
+    )
     image_size: int = setting(224, "side of the square input of the network, in pixels", low=8, high=4096)
     store_size: int | None = setting(
         None, "shorter side of the decoded images in the store; default: 8/7 of the image size", low=8
@@ -104,7 +110,11 @@ class TrainSettings(AugmentOptions):
         0.0, "fraction of the steps that train on labeled images only, before unlabeled ones join", low=0, high=1
     )
     ema: float = setting(
-        0.999, "decay of the exponential moving average that is evaluated; 0 evaluates the raw model", low=0, high=1
+        0.999,
+        "decay of the exponential moving average that is evaluated, over a tenth of the steps if it is not given; 0 "
+        "evaluates the raw model",
+        low=0,
+        high=1,
     )
     mixup: float = setting(
         0.0,
@@ -205,7 +215,9 @@ class TrainSettings(AugmentOptions):
             try:
                 parse_duration(self.time)
             except ValueError as error:
-                raise UserError(f"time is '{self.time}'; give a duration such as 90s, 10m or 1h.") from error
+                raise UserError(
+                    f"time is '{self.time}'; give a number and its unit, such as 90s, 10m or 1h."
+                ) from error
         if self.pretrained and self.weights:
             raise UserError(
                 "Give either pretrained or weights, not both: each names where the weights come from. "
@@ -268,20 +280,25 @@ class RunSettings:
         }
 
 
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(seconds?|sec|s|minutes?|min|m|hours?|h)\s*")
+UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
 def parse_duration(text: str) -> float:
     """Returns the seconds of a duration.
 
     Raises:
-        ValueError: If the text is not a positive number with the unit s, m or h.
+        ValueError: If the text is not a positive duration. A number without a unit is none, because it may be meant in
+            seconds or in minutes.
 
     Example:
-        >>> parse_duration("10m"), parse_duration("1.5h"), parse_duration("90")
-        (600.0, 5400.0, 90.0)
+        >>> parse_duration("90s"), parse_duration("10 min"), parse_duration("1h 30m")
+        (90.0, 600.0, 5400.0)
     """
-    factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:].lower())
-    seconds = float(text[:-1]) * factor if factor else float(text)
-    if not 0 < seconds < float("inf"):
-        raise ValueError("a duration must be positive")
+    parts = DURATION.findall(text.strip().lower())
+    seconds = sum(float(number) * UNITS[unit[0]] for number, unit in parts)
+    if DURATION.sub("", text.strip().lower()) or not seconds:
+        raise ValueError("a duration must be positive and have a unit")
     return seconds
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from semifine.errors import UserError
+from semifine.files import create_folder
 
 LABEL, NONE_OF_THESE, UNSURE, SKIP, UNDO = "label", "none_of_these", "unsure", "skip", "undo"
 VERDICTS = (LABEL, NONE_OF_THESE)
@@ -112,7 +113,7 @@ class LabelLog:
         if file.exists():
             check_is_log(file)
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(file.parent)
             self._connection = sqlite3.connect(file, check_same_thread=False, isolation_level=None, timeout=30)
             self._initialize()
         except (sqlite3.Error, OSError) as error:

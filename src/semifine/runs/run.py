@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from semifine.config import TrainSettings, read_train_settings
+from semifine.config.loading import read_yaml
 from semifine.data.catalog import Catalog
 from semifine.data.left_out import LeftOut
 from semifine.data.sources import build_settings, load_catalog
@@ -22,6 +22,7 @@ from semifine.errors import UserError
 from semifine.files import damage_as_user_error, read_json
 from semifine.runs.analysis import Z_975, Interval
 from semifine.runs.folder import RunFolder
+from semifine.runs.schemas import DATA, check_types
 
 if TYPE_CHECKING:
     from semifine.data.dataset import Dataset
@@ -110,14 +111,10 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The content of ``settings.yaml``."""
-        try:
-            settings = yaml.safe_load(self.folder.settings.read_text(encoding="utf-8"))
-            if not settings:
-                raise ValueError("it is empty")
-            return dict(settings)
-        except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"The settings file {self.folder.settings} is damaged: {reason}.") from error
+        settings = read_yaml(self.folder.settings)
+        if not settings:
+            raise UserError(f"The settings file {self.folder.settings} is damaged: it is empty.")
+        return settings
 
     @cached_property
     def train_settings(self) -> TrainSettings:
@@ -153,7 +150,9 @@ class Run:
     @cached_property
     def data_report(self) -> dict[str, Any]:
         """Results of the data checks at the start of the run; empty if the run has none."""
-        return read_json(self.folder.data) if self.folder.data.is_file() else {}
+        report = read_json(self.folder.data) if self.folder.data.is_file() else {}
+        check_types(self.folder.data, report, DATA)
+        return report
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -168,8 +167,13 @@ class Run:
     @cached_property
     def class_groups(self) -> tuple[str, ...] | None:
         """Group of each class, such as its genus; None if the data set defines no groups."""
-        groups = read_json(self.folder.classes).get("groups")
-        return tuple(str(group) for group in groups) if groups else None
+        groups = read_json(self.folder.classes).get("groups") or []
+        if groups and len(groups) != self.num_classes:
+            raise UserError(
+                f"{self.folder.classes} is damaged: it has {len(groups)} groups for {self.num_classes} classes; "
+                "restore the file."
+            )
+        return tuple(str(group) for group in groups) or None
 
     # Metrics over training
 
@@ -181,12 +185,14 @@ class Run:
     @cached_property
     def series(self) -> dict[str, Series]:
         """The numbers of :data:`SERIES` that the run recorded."""
-        return read_series(self.metrics)
+        with damage_as_user_error(self.folder.metrics):
+            return read_series(self.metrics)
 
     @cached_property
     def class_labels(self) -> ClassLabels | None:
         """Pseudo-labels of each class over training; None for a method without pseudo-labels."""
-        return _class_labels(self.metrics, self.num_classes)
+        with damage_as_user_error(self.folder.metrics):
+            return _class_labels(self.metrics, self.num_classes)
 
     @property
     def supervised_steps(self) -> int:

@@ -12,6 +12,7 @@ from safetensors import safe_open
 from semifine.config import RunSettings, TrainSettings
 from semifine.config.train_settings import seed_for
 from semifine.errors import UserError
+from semifine.files import damage_as_user_error
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_image_size, create_classifier, normalization
 from semifine.models.pretrained import LoadReport, load_imagenet_weights, load_weights_file
@@ -81,7 +82,7 @@ def find_weights(path: Path) -> Path:
 
 def _has_classifier(path: Path) -> bool:
     """Returns whether a weights file of semifine has a classifier; networks of self-supervised runs have none."""
-    with safe_open(path, "pt") as tensors:
+    with damage_as_user_error(path), safe_open(path, "pt") as tensors:
         return "head.weight" in tensors.keys()  # noqa: SIM118
 
 

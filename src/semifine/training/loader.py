@@ -16,7 +16,7 @@ from semifine.augment.random_numbers import create_generator
 from semifine.config import TrainSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Catalog, Split
-from semifine.data.samplers import IndexSampler
+from semifine.data.samplers import IndexSampler, balanced_samples
 from semifine.data.store import ImageStore
 from semifine.devices import free_host_memory
 from semifine.errors import UserError
@@ -111,10 +111,13 @@ class BatchLoader:
         self._labeled_rows = catalog.rows(Split.LABELED)
         self._unlabeled_rows = catalog.rows(Split.UNLABELED)
         self._label = catalog.label[self._labeled_rows]
+        self._labeled_samples = np.arange(len(self._label))
+        if settings.balance and method.labeled_views:
+            self._labeled_samples = balanced_samples(self._label, seed_for("order", settings, LABELED))
         # A method without labeled images (MoCo) has no supervised warmup.
         self.supervised_steps = settings.supervised_steps if method.labeled_views else 0
         self._labeled_sampler = IndexSampler(
-            len(self._labeled_rows), settings.batch_size, seed_for("order", settings, LABELED), **self._share
+            len(self._labeled_samples), settings.batch_size, seed_for("order", settings, LABELED), **self._share
         )
         if method.unlabeled_views:
             self._unlabeled_sampler = IndexSampler(
@@ -126,7 +129,7 @@ class BatchLoader:
 
     def batch(self, step: int) -> Batch:
         """Returns this process's part of the batch of a step, on the device."""
-        labeled_index = self._labeled_sampler.batch(step).numpy()
+        labeled_index = self._labeled_samples[self._labeled_sampler.batch(step).numpy()]
         labeled = self._pipeline.augment(
             self._labeled_rows[labeled_index], self._method.labeled_views, step, LABELED, **self._share
         )
@@ -180,7 +183,8 @@ class BatchLoader:
 
     def rows(self, step: int) -> NDArray[np.int64]:
         """Returns the catalog rows of the batch of a step over all processes, labeled images first."""
-        labeled: NDArray[np.int64] = self._labeled_rows[_global_batch(self._labeled_sampler, step)]
+        samples = self._labeled_samples[_global_batch(self._labeled_sampler, step)]
+        labeled: NDArray[np.int64] = self._labeled_rows[samples]
         if not self._has_unlabeled(step):
             return labeled
         return np.concatenate([labeled, self._unlabeled_rows[_global_batch(self._unlabeled_sampler, step)]])

@@ -131,9 +131,7 @@ def create_train_state(
             f"{settings.iterations}; the evaluated model will lag behind. "
             f"--ema {ema_decay_for(settings.iterations)} suits this run."
         )
-    student: nn.Module = classifier
-    if split is not None:
-        student = TailClassifier(classifier, split.tail)
+    student: nn.Module = classifier if split is None else TailClassifier(classifier, split.tail)
     if settings.sync_bn and fabric.world_size > 1:
         student = convert_sync_batchnorm(classifier)  # torch's version drops the activations of timm's layers
     if acceleration.compiled:
@@ -275,10 +273,11 @@ class Checkpointer:
         if self._fabric.device.type == "cuda":
             state["random_cuda"] = torch.cuda.get_rng_state(self._fabric.device)
         if self._fabric.is_global_zero:
+            state["metrics"] = self._folder.sync_metrics()
             save_checkpoint(self._folder.checkpoints, step, self._train_state.evaluated_weights(), state)
 
     def restore(self, log: Callable[[str], None]) -> tuple[int, dict[Phase, float]]:
-        """Restores the newest undamaged checkpoint.
+        """Restores the newest undamaged checkpoint, and the metrics up to its step.
 
         Returns:
             The number of finished steps and the run time by phase; 0 and an empty dict without a checkpoint.
@@ -287,23 +286,31 @@ class Checkpointer:
         for note in notes:
             log(note)
         if newest is None:
+            if self._fabric.is_global_zero:
+                self._folder.truncate_metrics(0)
             return 0, {}
         weights, state = load_weights(newest), load_training_state(newest)
-        if state["images"] != self._images:
+        if state.get("images") != self._images:
             raise UserError(
-                f"The images of the run in {self._folder.path} have changed (before: {state['images']}, "
+                f"The images of the run in {self._folder.path} have changed (before: {str(state.get('images'))[:100]}, "
                 f"now: {self._images}): restore them, or start another run."
             )
         try:
             self._load(weights, state)
-        except (RuntimeError, ValueError, KeyError) as error:
+            step, seconds = int(state["step"]), {phase: float(state["seconds"][phase]) for phase in state["seconds"]}
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
                 f"The checkpoint {newest} does not match {self._folder.settings} and the data: they have changed since "
                 "it was written. Restore them, or start another run."
             ) from error
         if self._fabric.is_global_zero:
             repair_last_link(newest)
-        return state["step"], state["seconds"]
+            if lost := self._folder.truncate_metrics(step, state.get("metrics")):
+                log(
+                    f"warning: {self._folder.metrics} has lost {lost} of the {state['metrics']} records before step "
+                    f"{step}: curves and best accuracies of the run lack them."
+                )
+        return step, seconds
 
     def _load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
         if not self._train_state.has_updates:

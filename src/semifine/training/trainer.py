@@ -205,7 +205,6 @@ class Trainer:
         if self.settings.on_nonfinite == "stop":
             self.guard.reset()  # steps that were skipped before the resume are no reason to stop
         if self.fabric.is_global_zero:
-            self.folder.truncate_metrics(self.step)
             remove_best_after(self.folder.checkpoints, self.step)
         self.fabric.barrier()
 
