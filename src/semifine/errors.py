@@ -68,6 +68,17 @@ def exhausted_memory(error: BaseException) -> Literal["GPU", "host"] | None:
     return "GPU" if is_gpu else None
 
 
+def short_reason(error: BaseException, most: int = 200) -> str:
+    """The message of an error of a library in one line of limited length, without the final period.
+
+    Example:
+        >>> short_reason(ValueError("expected ':',\\n  found 'x'."))
+        "expected ':', found 'x'"
+    """
+    text = " ".join(str(error)[: 10 * most].split()) or type(error).__name__
+    return (text if len(text) <= most else f"{text[:most]}…").rstrip(".")
+
+
 def first_few(names: Sequence[str], most: int = 3) -> str:
     """Joins the first names with commas, with an ellipsis if there are more.
 

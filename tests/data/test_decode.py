@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from semifine.data import decode
 from semifine.data.decode import MISSING, FileReader, decode_array, decode_image, read_exif, read_size, to_rgb
+from semifine.data.decode_pool import decode_in_processes
+from semifine.data.image_files import IMAGE_SUFFIXES
 
 from .conftest import SaveImage
 
@@ -194,6 +196,108 @@ def test_a_named_pipe_given_as_a_file_is_read(tmp_path: Path, save_image: SaveIm
     writer.join()
     assert not isinstance(found, str)
     assert found.shape == (8, 10, 3)
+
+
+HOLIDAY = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 8 8
+%%EndComments
+showpage
+%%EOF
+"""
+
+
+@pytest.fixture
+def ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program ``gs`` that leaves a file; returns the file."""
+    started = tmp_path / "started"
+    program = tmp_path / "bin" / "gs"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {started}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # Pillow looks for the program once
+    return started
+
+
+def test_pillow_starts_ghostscript(ghostscript: Path) -> None:
+    """Verifies that the next test can fail."""
+    with pytest.raises(OSError, match=r".*"), Image.open(io.BytesIO(HOLIDAY)) as image:
+        image.load()
+    assert ghostscript.exists()
+
+
+def test_a_photo_starts_no_program(ghostscript: Path, tmp_path: Path) -> None:
+    photo = tmp_path / "holiday.jpg"
+    photo.write_bytes(HOLIDAY)
+    with pytest.raises(OSError, match=r"holiday\.jpg cannot be read as an image \(not a supported image format\)"):
+        FileReader([str(photo)]).read(0)
+    assert "not a supported image format" in str(decode.try_decode_file(str(photo), 8))
+    found = decode_in_processes(
+        [[str(photo)]], lambda _, reasons: reasons, shorter_side=8, full_size_pixels=64, group_size=1, workers=1
+    )
+    assert "not a supported image format" in str(list(found))
+    assert (read_size(str(photo)), read_exif(str(photo)), decode.read_media_type(str(photo))) == (None, None, None)
+    assert not ghostscript.exists()
+
+
+def test_images_are_opened_in_one_place() -> None:
+    """``Image.open`` without a list of formats could start a program."""
+    sources = Path(decode.__file__).parents[1]
+    found = [file.name for file in sources.rglob("*.py") if "Image.open(" in file.read_text(encoding="utf-8")]
+    assert found == ["decode.py"]
+    assert Path(decode.__file__).read_text(encoding="utf-8").count("Image.open(") == 1
+
+
+def test_every_documented_suffix_has_a_format() -> None:
+    Image.init()
+    formats = {Image.EXTENSION.get(suffix) for suffix in IMAGE_SUFFIXES} - {None}
+    assert formats <= {*decode.FORMATS}
+    assert {*decode.FORMATS} - {"HEIF"} <= formats | {"AVIF"}
+
+
+def test_huge_files_are_not_read(tmp_path: Path) -> None:
+    photo = tmp_path / "x.jpg"
+    with photo.open("wb") as file:
+        file.truncate(40 << 30)  # takes no space on the disk
+    with pytest.raises(OSError, match=r"x\.jpg cannot be read as an image \(it is larger than 513 MB\)"):
+        FileReader([str(photo)]).read(0)
+    assert (read_size(str(photo)), read_exif(str(photo))) == (None, None)
+
+
+def test_endless_files_are_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "MAX_FILE_BYTES", 3 << 20)
+    assert decode.try_decode_file("/dev/zero", 8) == "/dev/zero cannot be read as an image (it is larger than 3 MB)"
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "P", "LAB", "I", "F", "I;16", "I;16B"])
+def test_conversion_in_strips_changes_no_pixel(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (30, 40, 4), np.uint8)
+    if mode in ("I", "F"):
+        image = Image.fromarray(values.view(np.int32 if mode == "I" else np.float32)[..., 0])
+    elif mode.startswith("I;16"):
+        image = Image.frombytes(mode, (20, 30), values[:, :10].tobytes())
+    elif mode in ("P", "PA"):
+        image = Image.fromarray(values[..., :3]).convert("P")
+        image.info["transparency"] = 7
+        image = image.convert(mode)
+    else:
+        image = Image.frombytes(mode, (40, 30), values[..., : len(Image.new(mode, (1, 1)).getbands())].tobytes())
+    whole = np.asarray(to_rgb(image))
+    monkeypatch.setattr(decode, "STRIP_PIXELS", 7 * 40)
+    assert np.array_equal(np.asarray(to_rgb(image)), whole)
+
+
+def test_exhausted_memory_names_the_file(
+    save_image: SaveImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_image("a.png")
+
+    def exhaust(_: Image.Image) -> Image.Image:
+        raise MemoryError
+
+    monkeypatch.setattr(decode, "to_rgb", exhaust)
+    with pytest.raises(OSError, match=r"a\.png cannot be read as an image \(there is not enough memory to decode it\)"):
+        FileReader(["a.png"], [tmp_path]).read(0)
 
 
 def test_fingerprint_follows_the_file(tmp_path: Path, save_image: SaveImage) -> None:

@@ -14,6 +14,7 @@ from semifine.experiments.scheduler import State, mark_finished
 from semifine.experiments.stages import stage_settings
 from semifine.experiments.tables import choose_rows, fill_cells, plan_jobs, read_table, scale_to_classes, table_names
 from semifine.files import write_json
+from semifine.soft_labels import SoftLabelSelector
 
 
 def test_the_tables_have_the_rows_of_the_paper() -> None:
@@ -41,6 +42,17 @@ def test_variants_scale_with_the_number_of_classes() -> None:
     assert scale_to_classes({"method.alpha": "finest"}, 40) == {"method.alpha": 40 / 38}
     assert scale_to_classes({"method.beta": "finest"}, 40) == {"method.beta": math.log(1.95)}
     assert scale_to_classes({"method.threshold": 0.8}, 40) == {"method.threshold": 0.8}
+
+
+@pytest.mark.parametrize("num_classes", [3, 4, 5, 8, 9, 200])
+def test_variants_of_soc_fit_any_number_of_classes(num_classes: int) -> None:
+    for row in read_table("table2").rows:
+        settings = scale_to_classes(row.settings, num_classes)
+        options = {key.removeprefix("method."): value for key, value in settings.items()}
+        if row.recipe == "soc":
+            assert SoftLabelSelector(num_classes, 10, **options).k_max <= num_classes
+        if num_classes == 200 and "finest" not in row.settings.values():
+            assert settings == row.settings
 
 
 def test_two_classes_have_no_finest_map() -> None:

@@ -7,7 +7,7 @@ import errno
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import torch
@@ -73,24 +73,26 @@ def test_a_run_resumes_after_the_disk_was_full(disk: Path, whole: dict[str, torc
     torch.testing.assert_close(weights(out), whole, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "log.jsonl"])
+def open_full_device(_: Path, mode: str, encoding: str | None = None) -> IO[Any]:
+    return open("/dev/full", mode, encoding=encoding)
+
+
+@pytest.mark.parametrize(("module", "name"), [("runs.folder", "metrics.jsonl"), ("training.progress", "log.jsonl")])
 def test_a_run_stops_if_metrics_or_log_cannot_be_written(
-    name: str, whole: dict[str, torch.Tensor], tmp_path: Path
+    module: str, name: str, whole: dict[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "run"
-    settings = tiny_settings(evaluate_every=100)  # evaluations read the metrics, and reading /dev/full never ends
+    out, settings = tmp_path / "run", tiny_settings()
 
     class FileReplacingDisplay(Display):
         def log_metrics(self, step: int, *_: Any) -> None:
             if step == 6:
-                (out / name).unlink()
-                (out / name).symlink_to("/dev/full")
+                monkeypatch.setattr(f"semifine.{module}.open_regular", open_full_device)
                 self.log("a line for the log")
 
-    with pytest.raises(UserError, match=rf"The disk is full \({out}\): free some space and continue"):
+    with pytest.raises(UserError, match=rf"The disk is full \({out / name}\): free some space and continue"):
         fit(settings, out, display=FileReplacingDisplay(quiet=True))
+    monkeypatch.undo()
     assert (out / "checkpoints" / "last").resolve().name >= "step-00000004"
-    (out / name).unlink()
     fit(settings, out, resume=True, display=Display(quiet=True))
     torch.testing.assert_close(weights(out), whole, rtol=0, atol=0)
 
@@ -126,7 +128,7 @@ def test_no_space_error_while_writing_decoded_images(
 
     cache = tmp_path / "cache"
     with monkeypatch.context() as patch:
-        patch.setattr("semifine.data.store.sync_to_disk", fail)
+        patch.setattr("semifine.data.store.sync_tree", fail)
         assert main([*command, str(cache)]) == 2
     assert f"The disk is full ({cache})" in capsys.readouterr().err
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []

@@ -6,6 +6,7 @@ import argparse
 import os
 import pickle
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,18 @@ def test_a_truncated_file_is_an_error_wherever_it_was_cut(
     path.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(UserError, match="cannot be read"):
         read_state_dict(path)
+
+
+def test_a_compressed_file_is_not_unpacked(tmp_path: Path) -> None:
+    """A small file could become larger than the memory."""
+    torch.save({"head.weight": torch.zeros(1000, 1000)}, tmp_path / "w.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "w.pt") as archive,
+        zipfile.ZipFile(tmp_path / "small.pt", "w", zipfile.ZIP_DEFLATED) as small,
+    ):
+        for member in archive.infolist():
+            small.writestr(member.filename, archive.read(member))
+    assert (tmp_path / "small.pt").stat().st_size < 100_000
+    assert read_state_dict(tmp_path / "w.pt")["head.weight"].shape == (1000, 1000)
+    with pytest.raises(UserError, match=r"small.pt cannot be read"):
+        read_state_dict(tmp_path / "small.pt")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 
 from semifine.errors import UserError
 from semifine.files import write_atomically
+from semifine.runs import checkpoint
 from semifine.runs.checkpoint import (
     load_training_state,
     load_weights,
@@ -18,6 +20,9 @@ from semifine.runs.checkpoint import (
     save_checkpoint,
 )
 from semifine.runs.folder import RunFolder, is_locked, lock_holder, locked
+from semifine.training.fit import fit
+from semifine.training.progress import Display
+from tests.conftest import tiny_settings
 
 
 def save(folder: Path, step: int) -> None:
@@ -162,6 +167,53 @@ def test_a_missing_checkpoint_is_a_user_error(tmp_path: Path) -> None:
         load_weights(tmp_path)
 
 
+def write_header(path: Path, tensor: dict[str, object], data: bytes = bytes(8)) -> None:
+    """Writes a safetensors file with one tensor, whose header may be wrong."""
+    header = json.dumps({"w": tensor}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "offsets"),
+    [
+        ("F8_E8M0", [8], [0, 8]),
+        ("F4", [16], [0, 8]),
+        ("F32", [2**61], [0, 8]),
+        ("F32", [2**40, 2**40], [0, 8]),
+        ("F32", [2], [0, 2**60]),
+        ("F32", [-2], [0, 8]),
+        ("X", [2], [0, 8]),
+    ],
+)
+def test_a_wrong_header_without_checksums(dtype: str, shape: list[int], offsets: list[int], tmp_path: Path) -> None:
+    write_header(tmp_path / "model.safetensors", {"dtype": dtype, "shape": shape, "data_offsets": offsets})
+    try:
+        load_weights(tmp_path)
+    except UserError as error:
+        assert str(error).startswith(f"The checkpoint {tmp_path / 'model.safetensors'} is damaged (")  # noqa: PT017
+
+
+@pytest.mark.parametrize("error", [KeyError("F9"), TypeError("x"), OverflowError("y" * 1000), AttributeError("z")])
+def test_any_error_of_the_reader_names_the_weights(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise error
+
+    (tmp_path / "model.safetensors").touch()
+    monkeypatch.setattr(checkpoint, "load_file", fail)
+    with pytest.raises(UserError, match=r"model.safetensors is damaged \(") as caught:
+        load_weights(tmp_path)
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("state", [3, [1, 2], None])
+def test_a_training_state_that_is_no_object(state: object, tmp_path: Path) -> None:
+    torch.save(state, tmp_path / "training.pt")
+    with pytest.raises(UserError, match=r"training.pt is not a training state of semifine"):
+        load_training_state(tmp_path)
+
+
 def test_later_metrics_are_removed_and_an_incomplete_line_is_ignored(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for step in (1, 2, 3):
@@ -209,3 +261,41 @@ def test_a_lock_names_its_holder(tmp_path: Path) -> None:
         assert lock_holder(tmp_path) is None, "a process of another machine has no number here"
     assert not is_locked(tmp_path)
     assert lock_holder(tmp_path) is None
+
+
+def append_records(run: RunFolder, *steps: int) -> None:
+    for step in steps:
+        run.append_metrics({"kind": "train", "step": step})
+
+
+def test_saved_records_are_synced_and_lost_ones_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, synced = RunFolder(tmp_path), []
+    monkeypatch.setattr("semifine.runs.folder.sync_to_disk", lambda path: synced.append(path))
+    assert run.sync_metrics() == 0
+    append_records(run, 1, 2, 3)
+    assert run.sync_metrics() == 3
+    assert synced == [run.metrics, tmp_path]
+    assert run.truncate_metrics(3, saved=3) == 0
+    assert run.truncate_metrics(3, saved=5) == 2
+
+
+def test_lines_after_the_checkpoint_may_be_damaged_by_a_power_failure(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    append_records(run, 1, 2)
+    saved = run.sync_metrics()
+    with run.metrics.open("ab") as file:
+        file.write(bytes(30) + b'\n{"kind": "train", "step": 4}\n')
+    assert run.truncate_metrics(2, saved) == 0
+    assert [record["step"] for record in run.read_metrics()] == [1, 2]
+
+
+def test_a_resume_reports_metrics_that_the_checkpoint_had(tmp_path: Path) -> None:
+    settings = tiny_settings("supervised", iterations=6)
+    fit(settings, tmp_path / "run", display=Display(quiet=True))
+    run = RunFolder(tmp_path / "run")
+    lines = run.metrics.read_text().splitlines(keepends=True)
+    run.metrics.write_text("".join(lines[:-2]))
+    run.result.unlink()
+    fit(settings, tmp_path / "run", resume=True, display=Display(quiet=True))
+    (message,) = [line["text"] for line in map(json.loads, run.log.read_text().splitlines()) if "lost" in line["text"]]
+    assert f"{run.metrics} has lost 2 of the {len(lines)} records before step 6" in message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
@@ -16,7 +17,9 @@ from semifine.cli.main import main
 from semifine.config import RunSettings
 from semifine.data.catalog import Split
 from semifine.errors import Interrupted, UserError
+from semifine.inference.evaluate import Evaluator, create_preprocessor
 from semifine.inference.model import TrainedModel
+from semifine.models.classifier import Classifier
 from semifine.runs.folder import RunFolder
 from semifine.runs.run import Run
 from semifine.training.fit import fit
@@ -152,9 +155,9 @@ def test_the_better_one_on_validation_images_is_the_result(tmp_path: Path) -> No
     """A learning rate that destroys the network makes the probe the result."""
     result = finished(tmp_path, lr=50.0, on_nonfinite="skip", iterations=6)
     run = Run(tmp_path / "run")
-    worse = result["trained"]["val"]["top1"] < result["probe"]["val"]["top1"]
-    assert result["chosen"] == ("probe" if worse else "trained")
-    assert worse, "the test needs a training that fails"
+    loss = result["comparison"]["loss"]
+    assert loss[0] < min(loss[1:]), "the test needs a training that fails"
+    assert result["chosen"] == "probe"
     assert run.find_checkpoint() == "probe"
     assert result["top1"] == result["probe"]["top1"]
     assert TrainedModel(run, device="cpu").evaluate()["top1"] == pytest.approx(result["top1"])
@@ -180,3 +183,38 @@ def test_unfinished_run_without_a_probe_has_no_result(tmp_path: Path) -> None:
 def test_probe_needs_pretrained_weights(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="add --pretrained"):
         fit(tiny_settings("probe"), tmp_path / "run", display=QUIET)
+
+
+def test_new_classes_are_added_to_a_trained_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training starts with the old rows of known classes, and with fitted rows of new ones that find their images."""
+    old = tmp_path / "old"
+    fit(tiny_settings("supervised", data__genera=2, iterations=4, backbone="test_resnet"), old, display=QUIET)
+    known = Run(old).class_names
+    settings = tiny_settings(weights=str(old), probe=True)
+    starts: list[Classifier] = []
+
+    def record(trainer: Trainer, *_: object) -> None:
+        starts.append(copy.deepcopy(trainer.train_state.student))
+        raise Interrupted(15)
+
+    monkeypatch.setattr(Trainer, "run", record)
+    with pytest.raises(Interrupted):
+        fit(settings, tmp_path / "new", display=QUIET)
+    names = Run(tmp_path / "new").class_names
+    assert len(known) < len(names)
+    weights = load_file(old / "checkpoints" / "last" / "model.safetensors")
+    head = starts[0].head.state_dict()
+    for row, name in enumerate(names):
+        if name in known:
+            assert torch.equal(head["weight"][row], weights["head.weight"][known.index(name)])
+    is_new = torch.tensor([name not in known for name in names])
+    assert head["weight"][is_new].abs().sum() > 0
+    report = json.loads((tmp_path / "new" / "weights.json").read_text())
+    assert report["new_classes"] == [name for name in names if name not in known]
+    dataset = open_dataset(settings)
+    rows = dataset.catalog.rows(Split.LABELED)
+    evaluator = Evaluator(dataset.store, create_preprocessor(32, 48, torch.device("cpu")), torch.device("cpu"))
+    logits = torch.cat([output.logits for output in evaluator.outputs(starts[0].eval(), rows)])
+    label = torch.from_numpy(dataset.catalog.label[rows])
+    of_new = is_new[label]
+    assert (logits.argmax(dim=1) == label)[of_new].float().mean() > 0.6

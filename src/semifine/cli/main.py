@@ -14,9 +14,12 @@ from typing import Any, NoReturn
 
 from semifine.cli.hints import check_options, unknown_command
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
+from semifine.processes import end_with_parent
 from semifine.version import __version__
 
 STARTED = time.perf_counter()
+MAX_MESSAGE = 4000
+"""Length of the longest error message; a list of all settings takes half of it."""
 
 # OpenMP threads wait for each other by spinning. If another program uses the same cores, spinning makes a step up to
 # twenty times slower. A short spin costs nothing on free cores.
@@ -116,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    end_with_parent()
     try:
         return _dispatch(arguments)
     except UserError as error:
@@ -153,7 +157,10 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _fail(error: UserError) -> int:
-    print(f"semifine: {error}", file=sys.stderr)
+    message = str(error)
+    if len(message) > MAX_MESSAGE:  # a value of a damaged file may have any length
+        message = f"{message[:MAX_MESSAGE]}…"
+    print(f"semifine: {message}", file=sys.stderr)
     return error.exit_code
 
 

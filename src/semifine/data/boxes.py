@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from semifine.data.csv_table import CsvTable, get_cell, read_csv
-from semifine.errors import UserError
+from semifine.errors import OutOfMemory, UserError, short_reason
+from semifine.files import read_text
 
+MAX_BYTES = 1 << 30
+"""Size of the largest JSON file, with the boxes of a few million photos."""
 MIN_CONFIDENCE = 0.2
 """Default confidence from which the boxes of a detector are used."""
 MARGIN = 0.15
@@ -171,9 +174,11 @@ def _is_used(box: Box, min_confidence: float) -> bool:
 
 def _load_json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
+        content = json.loads(read_text(file, MAX_BYTES).removeprefix("\ufeff"))
+    except MemoryError as error:
+        raise OutOfMemory("host", f"{file} is too large to be read here") from error
     except (ValueError, RecursionError) as error:  # also text that is not UTF-8
-        raise UserError(f"{file} is not valid JSON ({error}): write the boxes again.") from error
+        raise UserError(f"{file} is not valid JSON ({short_reason(error)}): write the boxes again.") from error
     if not isinstance(content, dict) or "images" not in content:
         raise UserError(f"{file} has no key 'images': give MegaDetector's output or a COCO file.")
     return content

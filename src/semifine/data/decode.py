@@ -7,11 +7,11 @@ import io
 import os
 import stat
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,16 @@ REDUCING_GAP = 3.0
 
 # Pillow refuses images of more than 180 million pixels and warns from 90 million, which panoramas exceed.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
+"""The formats of ``IMAGE_SUFFIXES`` in Pillow, which reads others, too, and starts Ghostscript for some of them."""
+MAX_FILE_BYTES = (512 << 20) + (1 << 20)
+"""Size of the largest image that Pillow accepts, 179 million pixels, without compression, and of its metadata."""
+MAX_REASON = 200
+"""Length of the reason why an image is unreadable."""
+STRIP_PIXELS = 4 << 20
+"""Number of pixels that are converted to RGB at a time."""
+_CHUNK_BYTES = 1 << 20
 
 _HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypheim", b"ftypheis", b"ftypmif1", b"ftypmsf1")
 _ORIENTATION_TAG = 0x0112
@@ -187,9 +197,21 @@ def try_decode_file(photo: Photo, shorter_side: int, full_size_pixels: int = 0) 
         return error_reason(error)
 
 
+def open_image(source: BinaryIO) -> Image.Image:
+    """Opens an image of one of ``FORMATS``; files of other formats are not images, whatever their name.
+
+    Example:
+        >>> file = io.BytesIO()
+        >>> Image.new("RGB", (4, 3)).save(file, "PNG")
+        >>> open_image(file).size
+        (4, 3)
+    """
+    Image.init()  # registers the formats, once
+    return Image.open(source, formats=[name for name in FORMATS if name in Image.OPEN])
+
+
 def _decode(file: str, decode: Callable[[bytes], ResultT]) -> ResultT:
-    with open(file, "rb") as opened:
-        data = opened.read()
+    data = _read_bytes(file)
     try:
         _register_format(data)
         return decode(data)
@@ -197,10 +219,32 @@ def _decode(file: str, decode: Callable[[bytes], ResultT]) -> ResultT:
         raise OSError(f"{file} cannot be read as an image ({_pillow_reason(error)})") from error
 
 
+def _read_bytes(file: str) -> bytes:
+    """Reads a file, or a pipe to its end; raises OSError if it is larger than any image."""
+    with open(file, "rb") as opened:
+        status = os.fstat(opened.fileno())
+        _check_size(file, status.st_size)
+        if stat.S_ISREG(status.st_mode):
+            return opened.read(status.st_size)
+        chunks, length = [], 0
+        while chunk := opened.read(_CHUNK_BYTES):
+            chunks.append(chunk)
+            length += len(chunk)
+            _check_size(file, length)
+        return b"".join(chunks)
+
+
+def _check_size(file: str, size: int) -> None:
+    if size > MAX_FILE_BYTES:
+        raise OSError(f"{file} cannot be read as an image (it is larger than {MAX_FILE_BYTES >> 20} MB)")
+
+
 def _pillow_reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return "not an image format that Pillow supports"  # Pillow's message shows only a memory address
-    return str(error) or type(error).__name__
+        return "not a supported image format"  # Pillow's message shows only a memory address
+    if isinstance(error, MemoryError):
+        return "there is not enough memory to decode it"
+    return " ".join(str(error).split())[:MAX_REASON] or type(error).__name__
 
 
 def read_exif(file: str) -> Image.Exif | None:
@@ -231,14 +275,20 @@ def _unloaded_upright_size(image: Image.Image) -> tuple[int, int]:
     return image.size if image.format == "TIFF" else _upright_size(image.size, exif_orientation(image))
 
 
+def read_media_type(file: str) -> str | None:
+    """Reads the media type of an image, such as ``image/jpeg``; None if the file is unreadable."""
+    return _read_header(file, lambda image: Image.MIME.get(image.format or ""))
+
+
 def _read_header(file: str, read: Callable[[Image.Image], ResultT]) -> ResultT | None:
     """Returns None for an unreadable file; decoding its pixels reports the reason."""
     try:
         _check_regular_file(file)
         with open(file, "rb") as opened:
+            _check_size(file, os.fstat(opened.fileno()).st_size)
             _register_format(opened.read(12))
             opened.seek(0)
-            with Image.open(opened) as image:
+            with open_image(opened) as image:
                 return read(image)
     except Exception:  # as in _decode
         return None
@@ -297,7 +347,7 @@ def decode_pixels(
     Returns:
         The pixels (read-only), and the height and width before shrinking.
     """
-    with Image.open(io.BytesIO(data)) as image:
+    with open_image(io.BytesIO(data)) as image:
         if box is not None:
             return _decode_crop(image, shorter_side, box)
         width, height = image.size
@@ -408,20 +458,40 @@ def to_rgb(image: Image.Image) -> Image.Image:
         image.load()
         return image
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        return _deep_gray_to_rgb(image)
+        brightest = max(_gray_values(strip).max() for _, strip in _strips(image))
+        return _convert_strips(image, lambda strip: _deep_gray_to_rgb(strip, brightest))
     if image.mode == "LAB":
-        return _lab_to_rgb(image)
-    if image.has_transparency_data:
-        rgba = image.convert("RGBA")
-        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, rgba).convert("RGB")
-    return image.convert("RGB")
+        return _convert_strips(image, _lab_to_rgb)
+    return _convert_strips(image, _on_white) if image.has_transparency_data else image.convert("RGB")
 
 
-def _deep_gray_to_rgb(image: Image.Image) -> Image.Image:
+def _convert_strips(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """Converts an image to RGB strip by strip, because a conversion takes memory for several copies of the pixels."""
+    rgb = Image.new("RGB", image.size)
+    for top, strip in _strips(image):
+        rgb.paste(convert(strip), (0, top))
+    return rgb
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
+    rows = max(1, STRIP_PIXELS // image.width)
+    for top in range(0, image.height, rows):
+        yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    rgba = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", rgba.size, (255, 255, 255, 255)), rgba).convert("RGB")
+
+
+def _gray_values(image: Image.Image) -> NDArray[np.float64]:
+    with np.errstate(invalid="ignore"):  # a damaged file contains any bits
+        return np.nan_to_num(np.asarray(image, dtype=np.float64))
+
+
+def _deep_gray_to_rgb(image: Image.Image, brightest: float) -> Image.Image:
     """Scales 16-bit, 32-bit and float gray by the range of the format, so that images of one scene stay comparable."""
-    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
-    brightest = values.max()
+    values = _gray_values(image)
     if image.mode == "F" and brightest <= 1:
         values = values * 255
     elif image.mode.startswith("I;16") or brightest > 255:

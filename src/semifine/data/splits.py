@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.decode import FileReader, compute_digest, read_exif
+from semifine.data.decode import MAX_FILE_BYTES, FileReader, compute_digest, read_exif
 from semifine.data.parallel import map_in_order, usable_cores
 from semifine.data.photo_metadata import camera_name, camera_serial, capture_time
 from semifine.fields import setting
@@ -310,9 +310,9 @@ def _try_read(read_key: Callable[[str], Hashable], file: str) -> Hashable:
 
 
 def _size(file: str) -> int | None:
-    """The size of a regular file; None for empty and other files, which contain no image."""
+    """The size of a regular file; None for other, empty and too large files, which contain no image."""
     status = os.stat(file)
-    return status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
+    return status.st_size if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= MAX_FILE_BYTES else None
 
 
 def _head_digest(file: str) -> bytes:

@@ -23,7 +23,8 @@ from semifine.data.parallel import usable_cores
 from semifine.data.sources import is_own_photos
 from semifine.errors import Interrupted, OutOfMemory, UserError
 from semifine.experiments.stages import LABELS, Stage, stage_settings
-from semifine.files import write_atomically
+from semifine.files import create_folder, open_regular, write_atomically
+from semifine.processes import child_environment
 from semifine.runs.folder import RunFolder
 from semifine.training.fabric import catch_stop_signals
 
@@ -150,7 +151,7 @@ class Job:
         lines = last_lines(self.folder.metrics)
         try:
             return float(json.loads(lines[-1])["step"]) / float(self.stage.settings["iterations"]) if lines else 0.0
-        except (json.JSONDecodeError, KeyError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             return 0.0
 
 
@@ -243,13 +244,14 @@ def _ready(jobs: Sequence[Job]) -> list[Job]:
 
 
 def _start(job: Job, options: Sequence[str], threads: int) -> None:
-    job.column.mkdir(parents=True, exist_ok=True)
+    create_folder(job.column)
     config = job.column / f"{job.stage.name}.yaml"
     write_atomically(config, yaml.safe_dump(stage_settings(job.stage, job.column), sort_keys=True))
     command = [sys.executable, "-m", "semifine", "train", "--config", str(config), "--out", str(job.folder.path)]
     command += ["--resume", "--quiet", *options]
-    with job.log.open("wb") as log:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    job.log.unlink(missing_ok=True)
+    with open_regular(job.log, "xb") as log:
+        environment = {**child_environment(), "OMP_NUM_THREADS": str(threads)}
         # New session: otherwise Ctrl-C reaches the run twice, and a second signal stops it before it has saved.
         job.process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True

@@ -192,9 +192,14 @@ def _jobs_of_seed(row: Row, overrides: dict[str, Any], conditions: Conditions, o
 def scale_to_classes(settings: Mapping[str, Any], num_classes: int) -> dict[str, Any]:
     """Returns the settings of a row for a number of classes.
 
+    ``k`` keeps its proportion to the number of classes. ``alpha`` and ``beta`` are bounded by the values that give each
+    class its own cluster at confidence 1, which are also the values of ``finest``.
+
     Example:
         >>> scale_to_classes({"method.k": 50}, num_classes=40)
         {'method.k': 10}
+        >>> scale_to_classes({"method.alpha": 2.0}, num_classes=3)
+        {'method.alpha': 3.0}
     """
     if num_classes <= 2:  # k is always 2, so no alpha or beta is the finest
         settings = {key: value for key, value in settings.items() if value != "finest"}
@@ -202,9 +207,12 @@ def scale_to_classes(settings: Mapping[str, Any], num_classes: int) -> dict[str,
     for key, value in settings.items():
         if key == "method.k":
             fitted[key] = max(2, round(value * num_classes / PAPER_CLASSES))
-        elif value == "finest":
-            is_alpha = key == "method.alpha"
-            fitted[key] = num_classes / (num_classes - 2) if is_alpha else math.log(2 - 2 / num_classes)
+        elif key == "method.alpha" and num_classes > 2:
+            finest = num_classes / (num_classes - 2)
+            fitted[key] = finest if value == "finest" else max(value, finest)
+        elif key == "method.beta" and num_classes > 2:
+            finest = math.log(2 - 2 / num_classes)
+            fitted[key] = finest if value == "finest" else min(value, finest)
     return fitted
 
 

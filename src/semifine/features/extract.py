@@ -58,7 +58,7 @@ class FeatureCache:
         try:
             tensors = load_file(self.path)
             return _as_keys(tensors["digest"]), tensors["features"].astype(np.float32)
-        except (OSError, SafetensorError, KeyError):
+        except (OSError, SafetensorError, KeyError, ValueError, TypeError, IndexError):
             return np.zeros(0, "V1"), np.zeros((0, 0), np.float32)
 
     def write(self, keys: NDArray[np.void], features: Features) -> None:

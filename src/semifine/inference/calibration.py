@@ -154,8 +154,12 @@ class Calibration:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Calibration:
-        as_tuples = {name: tuple(values[name]) for name in ("nonconformity", "energy_score")}
-        return cls(**{**values, **as_tuples})
+        as_tuples = {name: tuple(map(float, values[name])) for name in ("nonconformity", "energy_score")}
+        scores = {name: None if value is None else float(value) for name, value in values.items() if "ece_" in name}
+        found = cls(**{**values, "temperature": float(values["temperature"]), **scores, **as_tuples})
+        if {found.images, len(found.nonconformity)} != {len(found.energy_score)}:
+            raise ValueError("the number of images differs from the number of scores")
+        return found
 
 
 def calibrate(logits: Logits, label: NDArray[np.int64]) -> Calibration:

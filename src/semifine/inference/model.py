@@ -19,7 +19,7 @@ from semifine.data.catalog import Split
 from semifine.data.decode import Pixels, try_decode_row
 from semifine.devices import inference_device
 from semifine.errors import UserError
-from semifine.files import write_atomically
+from semifine.files import read_json, write_atomically
 from semifine.inference.calibration import (
     MIN_IMAGES,
     Calibration,
@@ -130,6 +130,7 @@ class TrainedModel:
             mean=colors.mean,
             std=colors.std,
             backbone=self.settings.backbone,
+            backbone_args=self.settings.backbone_args,
             calibration=self.calibration,
             clusters=self.clusters,
         )
@@ -297,11 +298,10 @@ def _logits_from_files(model: TrainedModel, rows: NDArray[np.int64]) -> tuple[Lo
 def _read_calibrations(path: Path) -> dict[str, Calibration]:
     """Reads the calibrations in a run folder, by the identity of their weights."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return {identity: Calibration.from_dict(values) for identity, values in stored.items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        if not path.exists():
+            return {}
+        return {identity: Calibration.from_dict(values) for identity, values in read_json(path).items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise UserError(
             f"{path} is damaged, or of a later version: remove it, and the calibration will be fitted again."
         ) from error

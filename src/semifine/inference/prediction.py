@@ -34,6 +34,8 @@ class ModelMetadata:
     std: tuple[float, float, float]
     backbone: str
     """Name of the timm model."""
+    backbone_args: str | None = None
+    """Further arguments of the timm model, such as ``pad_type=same``."""
     calibration: Calibration = field(default_factory=Calibration)
     clusters: ClassClusters | None = None
 
@@ -48,6 +50,7 @@ class ModelMetadata:
             "mean": list(self.mean),
             "std": list(self.std),
             "backbone": self.backbone,
+            "backbone_args": self.backbone_args,
             "calibration": self.calibration.as_dict(),
             "clusters": None
             if clusters is None
@@ -67,6 +70,7 @@ class ModelMetadata:
             mean=tuple(values["mean"]),
             std=tuple(values["std"]),
             backbone=values["backbone"],
+            backbone_args=values.get("backbone_args"),
             calibration=Calibration.from_dict(values["calibration"]),
             clusters=clusters
             and ClassClusters(np.array(clusters["assignment"], np.int32), np.array(clusters["confidence"], np.float64)),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from semifine.errors import UserError
-from semifine.files import write_atomically
+from semifine.files import create_folder, write_atomically
 from semifine.report.class_order import choose_run, order_classes
 from semifine.report.formatting import percent
 from semifine.report.names import run_labels
@@ -83,7 +83,7 @@ def write_page(
     if out.exists() and SIGNATURE not in out.read_bytes():
         raise UserError(f"{out} exists and is not a report of semifine; give another file name.")
     html = render_page([Run(path).check_finished() for path in runs], title, num_clusters)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(out.parent)
     write_atomically(out, html)
     return out
 

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from semifine.errors import UserError
-from semifine.files import lock_file, read_json, write_atomically
+from semifine.files import (
+    create_folder,
+    damage_as_user_error,
+    errors_name,
+    lock_file,
+    open_regular,
+    read_json,
+    read_text,
+    sync_to_disk,
+    write_atomically,
+)
+from semifine.methods.registry import is_method_file
+from semifine.runs.schemas import CLASSES, METRICS, RESULT, check_types
 
+MAX_METRICS_BYTES = 256 << 20
+MAX_STEP = 1 << 53
 LOCK = ".lock"
 LOCK_ATTEMPTS = 3
 """Attempts to acquire the lock, because ``is_locked`` in another process holds it briefly."""
@@ -29,8 +45,8 @@ def locked(folder: Path, log: Callable[[str], object] = lambda _: None) -> Itera
     Raises:
         UserError: If another training holds the lock.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a") as file:  # mode "a" keeps the line of the holder if the lock is refused
+    create_folder(folder)
+    with open_regular(folder / LOCK, "a") as file:  # mode "a" keeps the line of the holder if the lock is refused
         is_held = lock_file(file, tries=LOCK_ATTEMPTS)
         if is_held is False:
             raise UserError(f"Another training is running in {folder}: wait for it, or choose another --out.")
@@ -51,6 +67,10 @@ def is_locked(folder: Path) -> bool:
         return False
 
 
+def _is_step(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= MAX_STEP
+
+
 def _open_lock(path: Path) -> IO[bytes]:
     """Opens the lock file for writing if permitted, because an exclusive lock on NFS needs that."""
     try:
@@ -65,6 +85,17 @@ def lock_holder(folder: Path) -> int | None:
         return None
     process, _, machine = (folder / LOCK).read_text(encoding="utf-8").strip().partition(" ")
     return int(process) if process.isdigit() and machine == socket.gethostname() else None
+
+
+def resume_command(out: Path, method: str) -> str:
+    """Returns the command that continues a run, with its method file if it has one.
+
+    Example:
+        >>> resume_command(Path("runs/birds"), "soc")
+        'semifine train --out runs/birds --resume'
+    """
+    words = ["semifine", "train", "--out", str(out), "--resume", *(["--method", method] * is_method_file(method))]
+    return shlex.join(words)
 
 
 class RunFolder:
@@ -93,6 +124,7 @@ class RunFolder:
         self.label_check = path / "label_check.csv"
         self.loggers = path / "loggers.json"
         self.checkpoints = path / "checkpoints"
+        self.trial = path / "trial"
 
     @staticmethod
     def open(path: Path) -> RunFolder:
@@ -108,34 +140,54 @@ class RunFolder:
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Appends a record to ``metrics.jsonl``."""
-        with self.metrics.open("a", encoding="utf-8") as file:
+        with errors_name(self.metrics), open_regular(self.metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+    def sync_metrics(self) -> int:
+        """Syncs ``metrics.jsonl`` to disk, as a checkpoint requires, and returns the number of records."""
+        if not self.metrics.exists():
+            return 0
+        sync_to_disk(self.metrics)
+        sync_to_disk(self.path)
+        return self.metrics.read_bytes().count(b"\n")
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
         """Yields the records of ``metrics.jsonl`` in order, without an incomplete last line."""
         if not self.metrics.exists():
             return
-        lines = self.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
+        with damage_as_user_error(self.metrics):
+            lines = read_text(self.metrics, MAX_METRICS_BYTES, errors="replace").split("\n")
         while lines and not lines[-1]:
             lines.pop()
         for number, line in enumerate(lines, start=1):
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 if number == len(lines):
                     return
                 record = None
-            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            if not isinstance(record, dict) or not _is_step(record.get("step")):
                 raise UserError(
                     f"{self.metrics} is damaged: line {number} is not a record ({line[:60]}): remove this line to "
                     "continue without it."
                 )
+            check_types(self.metrics, record, METRICS, key=f"line {number}")
             yield record
 
-    def truncate_metrics(self, step: int) -> None:
-        """Removes the records of later steps, which a resumed run logs again."""
-        kept = [json.dumps(record) for record in self.read_metrics() if record["step"] <= step]
+    def truncate_metrics(self, step: int, saved: int | None = None) -> int:
+        """Removes the records of later steps, which a resumed run logs again.
+
+        Args:
+            step: Step of the checkpoint from which the run resumes.
+            saved: Number of records when the checkpoint was saved. Later lines, which a power failure may have
+                damaged, are not read.
+
+        Returns:
+            The number of saved records that the file has lost.
+        """
+        kept = [json.dumps(record) for record in islice(self.read_metrics(), saved) if record["step"] <= step]
         write_atomically(self.metrics, "".join(line + "\n" for line in kept))
+        return max(0, (saved or 0) - len(kept))
 
     def read_result(self) -> dict[str, Any]:
         """Reads ``result.json``; before the end of training the result of the probe, if the run has one.
@@ -147,17 +199,20 @@ class RunFolder:
         if not path.is_file():
             raise UserError(f"{self.path} has no result.json yet: the run is not finished; continue it with --resume.")
         result = read_json(path)
-        missing = {"method", "data", "seed", *(["top5"] if result.get("top1") is not None else [])} - result.keys()
+        check_types(path, result, RESULT)
+        required = ("method", "data", "seed", *(["top5"] if result.get("top1") is not None else []))
+        missing = {key for key in required if result.get(key) is None}
         if missing:
             raise UserError(f"{path} is damaged: the key {min(missing)!r} is missing; restore the file.")
         return result
 
     def read_class_names(self) -> list[str]:
         """Reads the names of the classes in the order of their ids."""
-        names = read_json(self.classes).get("names")
-        if not isinstance(names, list):
+        content = read_json(self.classes)
+        if not isinstance(content.get("names"), list):
             raise UserError(f"{self.classes} is damaged: it has no list of names; restore the file.")
-        return [str(name) for name in names]
+        check_types(self.classes, content, CLASSES)
+        return [str(name) for name in content["names"]]
 
     def check_classes(self, names: Sequence[str]) -> None:
         """Raises ``UserError`` if the data set has other classes, or another order of classes, than the run."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from semifine.config import TrainSettings, read_train_settings
+from semifine.config.loading import read_yaml
 from semifine.data.catalog import Catalog
 from semifine.data.label_check import LabelCheck, read_label_check
 from semifine.data.left_out import LeftOut
@@ -23,6 +23,7 @@ from semifine.errors import UserError
 from semifine.files import damage_as_user_error, read_json
 from semifine.runs.analysis import Z_975, Interval
 from semifine.runs.folder import RunFolder
+from semifine.runs.schemas import DATA, check_types
 
 if TYPE_CHECKING:
     from semifine.data.dataset import Dataset
@@ -111,14 +112,10 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The content of ``settings.yaml``."""
-        try:
-            settings = yaml.safe_load(self.folder.settings.read_text(encoding="utf-8"))
-            if not settings:
-                raise ValueError("it is empty")
-            return dict(settings)
-        except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"The settings file {self.folder.settings} is damaged: {reason}.") from error
+        settings = read_yaml(self.folder.settings)
+        if not settings:
+            raise UserError(f"The settings file {self.folder.settings} is damaged: it is empty.")
+        return settings
 
     @cached_property
     def train_settings(self) -> TrainSettings:
@@ -154,7 +151,9 @@ class Run:
     @cached_property
     def data_report(self) -> dict[str, Any]:
         """Results of the data checks at the start of the run; empty if the run has none."""
-        return read_json(self.folder.data) if self.folder.data.is_file() else {}
+        report = read_json(self.folder.data) if self.folder.data.is_file() else {}
+        check_types(self.folder.data, report, DATA)
+        return report
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -169,8 +168,13 @@ class Run:
     @cached_property
     def class_groups(self) -> tuple[str, ...] | None:
         """Group of each class, such as its genus; None if the data set defines no groups."""
-        groups = read_json(self.folder.classes).get("groups")
-        return tuple(str(group) for group in groups) if groups else None
+        groups = read_json(self.folder.classes).get("groups") or []
+        if groups and len(groups) != self.num_classes:
+            raise UserError(
+                f"{self.folder.classes} is damaged: it has {len(groups)} groups for {self.num_classes} classes; "
+                "restore the file."
+            )
+        return tuple(str(group) for group in groups) or None
 
     # Metrics over training
 
@@ -182,17 +186,26 @@ class Run:
     @cached_property
     def series(self) -> dict[str, Series]:
         """The numbers of :data:`SERIES` that the run recorded."""
-        return read_series(self.metrics)
+        with damage_as_user_error(self.folder.metrics):
+            return read_series(self.metrics)
 
     @cached_property
     def class_labels(self) -> ClassLabels | None:
         """Pseudo-labels of each class over training; None for a method without pseudo-labels."""
-        return _class_labels(self.metrics, self.num_classes)
+        with damage_as_user_error(self.folder.metrics):
+            return _class_labels(self.metrics, self.num_classes)
 
     @property
     def supervised_steps(self) -> int:
         """Number of steps at the start of training that used labeled images only."""
-        return round(float(self.settings.get("supervised_warmup") or 0) * float(self.result.get("iterations") or 0))
+        return self._share_of_steps("supervised_warmup")
+
+    def _share_of_steps(self, name: str) -> int:
+        return round(float(self.settings.get(name) or 0) * float(self.result.get("iterations") or 0))
+
+    @property
+    def _has_labeled_steps(self) -> bool:
+        return self.supervised_steps > 0 or self._share_of_steps("supervised_cooldown") > 0
 
     def of_full_steps(self, name: str) -> NDArray[np.float64]:
         """Values of a series, restricted to records in which every step used unlabeled images, too."""
@@ -200,7 +213,10 @@ class Run:
             return np.zeros(0)
         series = self.series[name]
         begun_after = np.concatenate([[0], series.steps[:-1]])
-        return series.values[begun_after >= self.supervised_steps]
+        full = begun_after >= self.supervised_steps
+        if cooldown := self._share_of_steps("supervised_cooldown"):
+            full &= series.steps <= int(self.result["iterations"]) - cooldown
+        return series.values[full]
 
     @property
     def step_seconds(self) -> float | None:
@@ -212,7 +228,7 @@ class Run:
         if len(recorded):
             return float(np.median(recorded))
         seconds, steps = self.time.get("steps") or self.result.get("seconds"), self.result.get("iterations")
-        return float(seconds) / float(steps) if seconds and steps and not self.supervised_steps else None
+        return float(seconds) / float(steps) if seconds and steps and not self._has_labeled_steps else None
 
     # Statistics at the end of training
 
@@ -369,7 +385,7 @@ class Run:
         checkpoint = self.find_checkpoint(checkpoint)
         weights = load_weights(self.folder.checkpoints / checkpoint)
         num_classes = self.num_classes if "head.weight" in weights else 0
-        network = create_classifier(settings.backbone, num_classes, settings.image_size)
+        network = create_classifier(settings.backbone, num_classes, settings.image_size, **settings.network_options)
         try:
             network.load_state_dict({name: value for name, value in weights.items() if not name.startswith("heads.")})
         except RuntimeError as error:

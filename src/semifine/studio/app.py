@@ -51,13 +51,20 @@ class Studio:
         snapshot: The predictions of the model to start with.
         log: The label log. ``create_app`` closes it at shutdown.
         device: Device for the predictions of new models.
+        method_file: The method file for trainings, if the method of the run is a file.
     """
 
-    def __init__(self, snapshot: ModelSnapshot, log: LabelLog, device: Literal["auto", "cpu", "cuda"]) -> None:
+    def __init__(
+        self,
+        snapshot: ModelSnapshot,
+        log: LabelLog,
+        device: Literal["auto", "cpu", "cuda"],
+        method_file: Path | None = None,
+    ) -> None:
         self._device: Literal["auto", "cpu", "cuda"] = device
         self._switch_lock = threading.Lock()
         self.log = log
-        self.training = TrainingManager(snapshot.run, log.file)
+        self.training = TrainingManager(snapshot.run, log.file, method_file)
         self._use(snapshot)
 
     def _use(self, snapshot: ModelSnapshot) -> None:

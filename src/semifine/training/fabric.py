@@ -213,7 +213,7 @@ def _reason_of_peer(log: Path, rank: int) -> str:
         try:
             record = json.loads(line)
             last_records[record["process"]] = record
-        except (ValueError, KeyError, TypeError):  # incomplete line of a process that was killed
+        except (ValueError, LookupError, TypeError, RecursionError):  # incomplete line of a process that was killed
             continue
     peers = set(range(torch.distributed.get_world_size())) - {rank}
     for peer, record in last_records.items():

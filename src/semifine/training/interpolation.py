@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from semifine.inference.calibration import fit_temperature, softmax
 from semifine.inference.evaluate import Evaluator
 from semifine.models.classifier import Classifier
+from semifine.models.lora import merged_state_dict
 from semifine.runs.accuracy import describe_difference, short_interval
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -70,7 +71,7 @@ def interpolate(start: Classifier, trained: Classifier, weight: float) -> Classi
         True
     """
     network = copy.deepcopy(start)
-    other = trained.state_dict()
+    other = merged_state_dict(trained)
     for name, value in network.state_dict().items():
         if value.is_floating_point():
             value.lerp_(other[name].to(value.device), weight)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 
 from semifine.config import RunSettings
 from semifine.errors import UserError
-from semifine.files import write_json
+from semifine.files import read_json, write_json
 from semifine.runs.folder import RunFolder
 
 NAMES = ("tensorboard", "wandb", "mlflow")
@@ -185,4 +184,4 @@ LOGGERS: dict[str, Callable[[RunSettings, RunFolder, int], Logger]] = {
 
 def _read_ids(folder: RunFolder) -> dict[str, str]:
     """Returns the ids of this run in the trackers, so that a resumed run continues there."""
-    return dict(json.loads(folder.loggers.read_text(encoding="utf-8"))) if folder.loggers.is_file() else {}
+    return read_json(folder.loggers) if folder.loggers.is_file() else {}

@@ -24,6 +24,7 @@ from semifine.features.probe import (
     Linear,
     Scaling,
     cross_validate,
+    fit_logistic_regression,
     fit_probe,
     stratified_folds,
 )
@@ -139,6 +140,27 @@ def fit_run_probe(
             start = scaling.fold_into(fit_probe(features.take(is_train.nonzero().flatten()), strength, used))
     set_head(network, final)
     return RunProbe(network, start, evaluator, cv, strength, self_trained, labeled)
+
+
+def fit_new_classes(probe: RunProbe, catalog: Catalog, head: Linear, is_new: Tensor) -> Linear:
+    """Fits the rows of new classes on the labeled images, beside the rows of known classes, which stay as they are.
+
+    Args:
+        probe: The probe, with the features of the images.
+        catalog: The images.
+        head: The classification head with the rows of known classes.
+        is_new: Mask ``(classes,)`` of the rows to fit.
+    """
+    rows = catalog.rows(Split.LABELED)
+    features = torch.from_numpy(probe.evaluator.features(rows))
+    label = torch.from_numpy(catalog.label[rows])
+    scaling = Scaling.of(features)
+    labeled = LabeledFeatures((scaling.apply(features),), label, catalog.num_classes)
+    known = scaling.unfold_from(head)
+    start = Linear(*(value.masked_fill(is_new.view(-1, *[1] * (value.ndim - 1)), 0) for value in known))
+    fitted = fit_logistic_regression(*labeled.stacked(), probe.strength, start, fitted=is_new)
+    found = scaling.fold_into(fitted)
+    return Linear(torch.where(is_new[:, None], found.weight, head.weight), torch.where(is_new, found.bias, head.bias))
 
 
 def set_head(network: Classifier, linear: Linear) -> None:

@@ -29,6 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from semifine.errors import Interrupted
+from semifine.files import errors_name, open_regular
 from semifine.runs.accuracy import short_interval
 from semifine.version import code_version
 
@@ -269,7 +270,7 @@ class RunLog:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "process": self._rank, "kind": kind, "text": text}, ensure_ascii=False)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab+") as file:
+        with errors_name(self._path), open_regular(self._path, "ab+") as file:
             if file.tell() and not self._ends_with_newline(file):
                 line = "\n" + line  # the previous line is incomplete: its process was killed, or the disk was full
             file.write(line.encode("utf-8", "backslashreplace") + b"\n")

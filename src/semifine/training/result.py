@@ -193,7 +193,7 @@ def _choose_network(
         comparison = compare(start, trained, trainer.evaluator.evaluator, rows, catalog.label[rows])
     elif trial is not None:
         comparison = Comparison.from_dict(trial.result["comparison"])
-    weight = comparison.best if comparison else DEFAULT_WEIGHT
+    weight = comparison.best if comparison else DEFAULT_WEIGHT if trainer.settings.head_init == "probe" else 1.0
     if comparison:
         trainer.display.log(comparison.describe())
     found = read_json(trainer.folder.probe)["probe"]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from semifine.config import TrainSettings
 from semifine.data.catalog import Catalog, PathColumn, Split
-from semifine.files import atomic_file
+from semifine.files import atomic_file, create_folder
 from semifine.inference.evaluate import Evaluator
 from semifine.methods.base import Method, PseudoLabels
 from semifine.models.classifier import Classifier
@@ -186,7 +186,7 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
     import pyarrow as pa  # slow: only needed at evaluations
     import pyarrow.parquet as pq  # slow: only needed at evaluations
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(path.parent)
     first = next(batches, None)
     if first is None:
         return None

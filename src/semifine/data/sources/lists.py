@@ -18,8 +18,10 @@ from semifine.data.decode import FileReader
 from semifine.data.image_files import check_path, find_image_folder
 from semifine.errors import UserError
 from semifine.fields import setting
+from semifine.files import read_text
 
 MAX_CLASSES = 1_000_000
+MAX_LIST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,10 @@ def _label(text: str, where: str) -> int:
 
 def _lines(file: Path) -> list[tuple[int, str]]:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file, MAX_LIST_BYTES)
     except FileNotFoundError:
         raise UserError(f"The list file {file} is missing: put the published lists there.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"The list file {file} cannot be read: {error}.") from error
     lines = text.split("\n")  # splitlines() would also split at characters that are valid in a path
     if lines[-1] == "":

@@ -19,6 +19,7 @@ from semifine.data.sources import Source, lists
 from semifine.data.sources.lists import Listed, ListFile, Part
 from semifine.errors import UserError
 from semifine.fields import setting
+from semifine.files import read_text
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def _names(file: Path, num_classes: int) -> tuple[tuple[str, ...], tuple[str, ..
     if not file.is_file():
         return lists.species_names([], num_classes), None
     try:
-        taxa = json.loads(file.read_text(encoding="utf-8"))
+        taxa = json.loads(read_text(file))
         chosen = [taxa[str(label)] for label in range(num_classes)]
         species, genera = ([taxon[rank] for taxon in chosen] for rank in ("species", "genus"))
         if not all(isinstance(name, str) for name in (*species, *genera)):

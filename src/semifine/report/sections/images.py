@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from semifine.data.csv_table import write_csv
 from semifine.report.class_order import ClassOrder
 from semifine.report.formatting import MISSING, count, decimal, percent
 from semifine.report.photos import RunPhotos
@@ -223,9 +223,9 @@ class _CardMaker:
 def _csv_uri(indices: Sequence[int] | NDArray[np.int64], samples: dict[str, NDArray[Any]], names: Sequence[str]) -> str:
     """Returns a CSV file for ``--labels`` as a data URI. Its column ``label`` is empty."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["path", "label", "prediction", "candidates"])
+    rows = [("path", "label", "prediction", "candidates")]
     for index in indices:
         candidates = "; ".join(names[int(label)] for label in samples["candidates"][index])
-        writer.writerow([samples["path"][index], "", names[int(samples["prediction"][index])], candidates])
+        rows.append((samples["path"][index], "", names[int(samples["prediction"][index])], candidates))
+    write_csv(text, rows)
     return "data:text/csv;charset=utf-8," + quote(text.getvalue())
