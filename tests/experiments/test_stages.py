@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,26 @@ def test_weights_file_applies_to_the_first_stage_only(tmp_path: Path) -> None:
     moco, soc = plan_stages("moco+soc", conditions)
     assert moco.settings["weights"] == "/weights.pth"
     assert stage_settings(soc, tmp_path)["weights"] == str(tmp_path / "moco")
+
+
+def test_a_file_replaces_moco() -> None:
+    conditions = replace(SCRATCH, moco_weights="/moco.pth")
+    trained = plan_stages("moco+soc", SCRATCH)[-1]
+    (soc,) = plan_stages("moco+soc", conditions)
+    assert (soc.name, soc.needs) == ("moco+soc", [])
+    assert soc.settings == {**trained.settings, "weights": "/moco.pth", "weights_head": "fresh"}
+    for recipe in all_recipes():
+        stages = plan_stages(recipe, conditions)
+        from_moco = [stage for stage in stages if stage.name.startswith("moco")]
+        assert "moco" not in {stage.name for stage in stages}
+        assert all(stage.settings["weights"] == "/moco.pth" and stage.weights is None for stage in from_moco)
+        resolve([stages[-1].settings | ({"method.teacher": "t"} if stages[-1].teacher else {})])
+
+
+def test_a_file_replaces_the_supervised_teacher(tmp_path: Path) -> None:
+    (student,) = plan_stages("self_training", replace(IMAGENET, supervised_weights="/supervised.pth"))
+    assert stage_settings(student, tmp_path)["method.teacher"] == "/supervised.pth"
+    assert student.settings["pretrained"] is True, "the student starts from the initial weights"
 
 
 def test_unknown_recipe_is_an_error() -> None:

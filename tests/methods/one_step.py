@@ -18,6 +18,9 @@ CLASSES, LABELED, UNLABELED, SIZE = 6, 18, 54, 32
 LABELED_BATCH, UNLABELED_BATCH = 4, 8
 LABEL = torch.arange(LABELED) % CLASSES
 
+HEADS = {"pseudo": CLASSES, "worst": CLASSES, "base": CLASSES, "rotation": 4}
+"""Further heads of methods and the length of their output."""
+
 
 def make_method(name: str, **settings: object) -> Method:
     """Returns a method for 6 classes with the given settings of the method."""
@@ -31,7 +34,7 @@ def make_network(name: str, seed: int = 0) -> Classifier:
     """Returns a network with the heads of the method."""
     torch.manual_seed(seed)
     method = method_class(name)
-    heads = partial(method.heads, tiny_settings(name).method_settings)
+    heads = partial(method.create_heads, tiny_settings(name).method_settings, CLASSES)
     return create_classifier("test_resnet", CLASSES if method.trains_classifier else 0, SIZE, heads)
 
 
@@ -50,10 +53,13 @@ class LinearNetwork(nn.Module):
         self.body = nn.Linear(3 * SIZE * SIZE, 12)
         self.head = nn.Linear(12, CLASSES)
         self.projection = nn.Linear(12, dim)
+        heads = {name: nn.Linear(12, size) for name, size in HEADS.items()}
+        self.heads = nn.ModuleDict(heads)
 
     def forward(self, images: Tensor) -> Output:
         features = self.body(images.flatten(1))
-        return Output(self.head(features), features, {PROJECTION: self.projection(features)})
+        heads = {name: head(features) for name, head in self.heads.items()}
+        return Output(self.head(features), features, {PROJECTION: self.projection(features), **heads})
 
 
 def make_linear_networks(dim: int = 128) -> Networks:

@@ -20,6 +20,8 @@ CASES = [
     ("moco", {"groups": 1}),
     ("soc", {"similarity": "pseudo_features"}),
     ("soc", {"similarity": "labeled_features"}),
+    ("freematch", {"decay": 0.5}),
+    ("softmatch", {"decay": 0.5}),
     ("fixmatch", {"align": 1.0, "align_to": "em", "threshold": 0.2}),
 ]
 

@@ -13,8 +13,9 @@ from semifine.config import resolve, write_settings
 from semifine.errors import UserError
 from semifine.models.classifier import create_classifier
 from semifine.runs.checkpoint import save_checkpoint, save_probe
+from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
-from semifine.training.init_weights import find_weights, load_initial_weights
+from semifine.training.init_weights import create_network, find_weights, load_initial_weights
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.models.layouts import BACKBONE, named, small_classifier
@@ -128,3 +129,15 @@ def test_training_starts_from_another_run(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir("/")
     fit(settings, tmp_path / "second", resume=True, display=quiet)
     assert json.loads((tmp_path / "second" / "weights.json").read_text()) == report
+
+
+@pytest.mark.parametrize(("zero_init_last", "expected"), [(True, 8), (False, 0)])
+def test_last_norm_of_a_block_starts_at_zero_unless_the_settings_say_no(
+    zero_init_last: bool, expected: int, tmp_path: Path
+) -> None:
+    settings = tiny_settings("supervised", backbone="resnet18", zero_init_last=zero_init_last)
+    network, _ = create_network(settings, RunFolder(tmp_path), NAMES)
+    zeros = [
+        name for name, value in network.state_dict().items() if "bn" in name and "weight" in name and not value.any()
+    ]
+    assert len(zeros) == expected

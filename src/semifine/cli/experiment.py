@@ -60,6 +60,14 @@ def add_conditions(parser: argparse.ArgumentParser) -> None:
         help="SoC's number of steps; all other methods are scaled by the same factor (default: full, as published)",
     )
     parser.add_argument("--inat-weights", metavar="FILE", help="network trained on iNaturalist, for --init inat")
+    parser.add_argument(
+        "--moco-weights", metavar="FILE", help="network pretrained with MoCo on this data, instead of training it"
+    )
+    parser.add_argument(
+        "--supervised-weights",
+        metavar="FILE",
+        help="supervised network of this data with its classifier, instead of training the teacher of self-training",
+    )
     add_device(parser, "train")
     parser.add_argument(
         "--compile",
@@ -95,6 +103,14 @@ def create_conditions(options: argparse.Namespace, init: str, unlabeled: str, se
     name, root = resolve(options.dataset)
     data = f"{name}:{root}" if root else name
     weights = options.inat_weights if init == "inat" else None
+    files = {
+        name: str(Path(file).absolute()) if file else None
+        for name, file in (
+            ("weights", weights),
+            ("moco_weights", options.moco_weights),
+            ("supervised_weights", options.supervised_weights),
+        )
+    }
     conditions = Conditions(
         data=data,
         init=init,
@@ -102,8 +118,8 @@ def create_conditions(options: argparse.Namespace, init: str, unlabeled: str, se
         seed=seed,
         profile=options.profile or default_profile(data),
         budget=options.budget,
-        weights=str(Path(weights).absolute()) if weights else None,
         data_settings=options.data_settings,
+        **files,
     )
     check_weights_file(conditions)
     return conditions

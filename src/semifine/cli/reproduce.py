@@ -42,6 +42,11 @@ def run(arguments: Sequence[str]) -> int:
 
     table = choose_rows(read_table(options.table), options.methods)
     inits = options.inits or _possible_inits(table.inits, options)
+    if len(inits) > 1 and (options.moco_weights or options.supervised_weights):
+        raise UserError(
+            "--moco-weights and --supervised-weights belong to one kind of starting weights: give one of "
+            f"{', '.join(inits)} with --inits."
+        )
     columns = {init: create_conditions(options, init, table.unlabeled) for init in inits}
     conditions = columns[inits[0]]
     out = options.out or Path("reproduce") / _folder_name(conditions.data) / table.name

@@ -60,6 +60,10 @@ class TrainSettings(AugmentOptions):
         "the classifier in --weights: auto keeps the classes that the run with these weights knows, keep all of it, "
         "fresh none",
     )
+    zero_init_last: bool = setting(
+        True,
+        "random initialization: scale the last normalization of each residual block by 0, where timm does so",
+    )
     labels: str | None = setting(
         None,
         "labels for unlabeled images: the studio's log, or a CSV file with the columns path and label; default: none",

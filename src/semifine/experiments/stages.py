@@ -6,12 +6,12 @@ recipes in one folder share them. For example, MoCo is trained once for all meth
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from semifine.data.csv_table import write_csv
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions, compose, recipe_names
 from semifine.files import atomic_file, damage_as_user_error
@@ -82,7 +82,10 @@ def plan_stages(
 def _plan(recipe: str, conditions: Conditions) -> list[Stage]:
     first, _, second = recipe.partition("+")
     if recipe == "moco":
-        return [_pretraining(conditions), _after_moco("supervised", conditions)]
+        return [*_pretraining(conditions), _after_moco("supervised", conditions)]
+    if recipe == "self_training" and conditions.supervised_weights:
+        student = _stage("self_training", conditions)
+        return [replace(student, settings={**student.settings, "method.teacher": conditions.supervised_weights})]
     if recipe == "self_training":
         return [_stage("supervised", conditions), _stage("self_training", conditions, teacher="supervised")]
     if recipe == "curriculum":
@@ -92,14 +95,15 @@ def _plan(recipe: str, conditions: Conditions) -> list[Stage]:
     start = _pretraining(conditions)
     fine_tuned = _after_moco("supervised", conditions)
     if second == "self_training":
-        return [start, fine_tuned, _after_moco("self_training", conditions, teacher=fine_tuned.name)]
+        return [*start, fine_tuned, _after_moco("self_training", conditions, teacher=fine_tuned.name)]
     if second == "curriculum":
-        return [start, fine_tuned, *_rounds(conditions, fine_tuned.name, start.name)]
-    return [start, _after_moco(second, conditions)]
+        return [*start, fine_tuned, *_rounds(conditions, fine_tuned.name, "moco")]
+    return [*start, _after_moco(second, conditions)]
 
 
-def _pretraining(conditions: Conditions) -> Stage:
-    return _stage("moco", conditions)
+def _pretraining(conditions: Conditions) -> list[Stage]:
+    """Returns the stage MoCo, or nothing if a file has its network."""
+    return [] if conditions.moco_weights else [_stage("moco", conditions)]
 
 
 def _stage(recipe: str, conditions: Conditions, teacher: str | None = None) -> Stage:
@@ -107,19 +111,28 @@ def _stage(recipe: str, conditions: Conditions, teacher: str | None = None) -> S
 
 
 def _after_moco(recipe: str, conditions: Conditions, teacher: str | None = None) -> Stage:
-    return Stage(f"moco+{recipe}", compose(recipe, conditions, after_moco=True), weights="moco", teacher=teacher)
+    settings = {**compose(recipe, conditions, after_moco=True), **_moco_file(conditions)}
+    return Stage(f"moco+{recipe}", settings, weights=_moco_stage(conditions), teacher=teacher)
+
+
+def _moco_stage(conditions: Conditions) -> str | None:
+    return None if conditions.moco_weights else "moco"
+
+
+def _moco_file(conditions: Conditions) -> dict[str, Any]:
+    return {"weights": conditions.moco_weights, "weights_head": "fresh"} if conditions.moco_weights else {}
 
 
 def _rounds(conditions: Conditions, first_model: str, start: str | None) -> list[Stage]:
     """Returns the rounds. Each round uses labels of the previous model and starts from the initial weights."""
     settings = compose("curriculum", conditions, after_moco=start is not None)
-    settings |= {} if start else _start(conditions)
+    settings |= _moco_file(conditions) if start else _start(conditions)
     prefix = f"{start}+" if start else ""
     stages: list[Stage] = []
     for number in range(1, ROUNDS + 1):
         labeled_by = stages[-1].name if stages else first_model
         labels = Selection(labeled_by, number / ROUNDS)
-        stages.append(Stage(f"{prefix}curriculum-{number}", settings, weights=start, labels=labels))
+        stages.append(Stage(f"{prefix}curriculum-{number}", settings, start and _moco_stage(conditions), labels=labels))
     return stages
 
 
@@ -168,6 +181,5 @@ def write_confident_labels(run: Path, share: float, file: Path) -> None:
     kept = np.argsort(-table["confidence"].to_numpy(), kind="stable")[: round(table.num_rows * share)]
     paths, predictions = table["path"].to_pylist(), table["prediction"].to_numpy()
     with atomic_file(file) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["path", "label"])
-        writer.writerows((paths[row], names[predictions[row]]) for row in kept)
+        rows = ((paths[row], names[predictions[row]]) for row in kept)
+        write_csv(stream, [("path", "label"), *rows], line_end="\r\n")

@@ -172,7 +172,7 @@ class PseudoLabels:
     target: Tensor
     """(B, K) soft or one-hot labels. Classes with nonzero probability are the candidates."""
     accepted: Tensor
-    """(B,) 1 if the label is used in the loss, else 0."""
+    """(B,) weight of the label in the loss: 1 if it is used, else 0. SoftMatch uses values between them."""
     k: Tensor | None = None
     """(B,) number of clusters that SoC selects for each image."""
     counted: Tensor | None = None
@@ -280,6 +280,18 @@ class Method(nn.Module):
     def heads(cls, settings: Any, feature_dim: int) -> nn.ModuleDict:  # noqa: ARG003
         """Returns additional heads on the pooled features. ``Output.heads`` has their outputs under the same names."""
         return nn.ModuleDict()
+
+    @classmethod
+    def class_heads(cls, settings: Any, feature_dim: int, num_classes: int) -> nn.ModuleDict:  # noqa: ARG003
+        """Returns additional heads with an output for each class, used like :meth:`heads`."""
+        return nn.ModuleDict()
+
+    @classmethod
+    def create_heads(cls, settings: Any, num_classes: int, feature_dim: int) -> nn.ModuleDict:
+        """Returns all additional heads, of :meth:`heads` and of :meth:`class_heads`."""
+        heads = cls.heads(settings, feature_dim)
+        heads.update(cls.class_heads(settings, feature_dim, num_classes))
+        return heads
 
     @classmethod
     def frozen_network(cls, settings: Any) -> str | None:  # noqa: ARG003

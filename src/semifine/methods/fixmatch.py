@@ -20,7 +20,10 @@ from semifine.methods.base import (
     soft_pseudo_labels,
 )
 from semifine.methods.levers import Levers, LeverSettings
-from semifine.models.forward import Networks
+from semifine.models.forward import Networks, Output
+
+WeightedLosses = dict[str, tuple[float, Tensor]]
+"""Weights and values of losses by name."""
 
 
 @dataclass(frozen=True)
@@ -49,25 +52,36 @@ class FixMatch(Method):
         self.levers = Levers(settings, info)
         self.needs_ema = self.levers.needs_ema  # type: ignore[misc]  # depends on the settings
 
-    def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
+    def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:
         labeled, weak, strong = self.levers.forward_views(
             networks, batch.labeled["weak"], batch.unlabeled["weak"], batch.unlabeled["strong"]
         )
-        supervised = self.labeled_loss(labeled.logits, batch.label)
+        supervised = self.labeled_loss(labeled.logits, batch.label, progress)
         assert batch.index is not None
         pseudo = self.train_labels(self.levers.predict(weak.logits), batch.index)
-        consistency = soft_cross_entropy(self.levers.adjust_unlabeled(strong.logits), pseudo.target, pseudo.accepted)
+        consistency = self.unlabeled_loss(strong, pseudo)
         loss = supervised + self.settings.weight * consistency
         metrics = {
             "loss_labeled": supervised.detach(),
             "loss_unlabeled": consistency.detach(),
             "accepted": pseudo.accepted.mean(),
         }
+        for name, (weight, value) in self.further_losses(labeled, strong, pseudo, batch).items():
+            loss = loss + weight * value
+            metrics[f"loss_{name}"] = value.detach()
         return StepResult(loss, {"loss": loss.detach(), **metrics}, pseudo)
 
-    def labeled_loss(self, logits: Tensor, label: Tensor) -> Tensor:
+    def labeled_loss(self, logits: Tensor, label: Tensor, progress: Progress) -> Tensor:  # noqa: ARG002
         """Returns the loss L_s of the labeled images. Shapes: (B, K), (B,) -> ()."""
         return supervised_cross_entropy(self.levers.adjust_labeled(logits), label)
+
+    def unlabeled_loss(self, strong: Output, pseudo: PseudoLabels) -> Tensor:
+        """Returns the loss of the strong views with their pseudo-labels."""
+        return soft_cross_entropy(self.levers.adjust_unlabeled(strong.logits), pseudo.target, pseudo.accepted)
+
+    def further_losses(self, labeled: Output, strong: Output, pseudo: PseudoLabels, batch: Batch) -> WeightedLosses:  # noqa: ARG002
+        """Returns weight and value of additional losses by name. Default: none."""
+        return {}
 
     def train_labels(self, probs: Tensor, index: Tensor) -> PseudoLabels:  # noqa: ARG002
         """Returns the pseudo-labels of a training step, of (B, K) probabilities after the levers.

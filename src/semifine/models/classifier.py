@@ -187,6 +187,22 @@ def is_mostly_linear(backbone: str) -> bool:
     return linear > sum(parameter.numel() for parameter in network.parameters()) / 2
 
 
+@torch.no_grad()
+def fill_zero_scales(network: nn.Module) -> None:
+    """Sets the scale of all normalization layers that start with zeros to one, as in torchvision's ResNets.
+
+    Example:
+        >>> network = nn.BatchNorm2d(3)
+        >>> _ = nn.init.zeros_(network.weight)
+        >>> fill_zero_scales(network)
+        >>> network.weight.tolist()
+        [1.0, 1.0, 1.0]
+    """
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm | nn.GroupNorm) and module.weight is not None:
+            module.weight.copy_(torch.where((module.weight == 0).all(), 1.0, module.weight))
+
+
 @torch.inference_mode()
 def check_image_size(classifier: Classifier, backbone: str, image_size: int) -> None:
     """Raises UserError if the network cannot process images of this size, for example because they are too small."""

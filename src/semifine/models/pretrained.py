@@ -365,24 +365,22 @@ def load_imagenet_weights(
     )
 
 
-def check_imagenet_weights(backbone: str) -> None:
+def check_imagenet_weights(backbone: str, image_size: int | None = None, backbone_args: str | None = None) -> None:
     """Downloads ImageNet weights that are not on this machine; raises ``UserError`` if that fails.
 
     Call it before images are decoded, which may take long.
     """
     package, _ = INSTALLED_WEIGHTS.get(backbone, ("", ""))
     if not package or not find_spec(package):
-        _download_weights(backbone)
+        _download_weights(backbone, image_size, backbone_args)
 
 
-def _download_weights(
-    backbone: str, image_size: int | None = None, backbone_args: str | None = None
-) -> dict[str, Tensor]:
+def _download_weights(backbone: str, image_size: int | None, backbone_args: str | None) -> dict[str, Tensor]:
     if not timm.is_model_pretrained(backbone):
         raise UserError(f"timm has no pretrained weights for '{backbone}'; choose a file with --weights instead.")
     try:
-        size = image_size or own_image_size(backbone)
         with _offline_without_hub():
+            size = image_size or own_image_size(backbone)
             return create_backbone(backbone, size, backbone_args, pretrained=True).state_dict()
     except Exception as error:  # hub clients raise many types
         raise UserError(

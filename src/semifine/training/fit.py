@@ -163,9 +163,7 @@ def _fit(
     # Networks
     method = method_class(settings.method)
     has_probe = _has_probe(settings)
-    # The probe and the activations of frozen stages belong to the initial weights, in a resumed run, too.
-    always_load = has_probe or settings.train.trained_stages is not None
-    classifier, report = create_network(settings, folder, class_names, always_load=always_load)
+    classifier, report = create_network(settings, folder, class_names, always_load=_keeps_initial_weights(settings))
     if report:
         display.log(f"weights: {report}")
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
@@ -234,7 +232,8 @@ def _fit_probe(
 ) -> RunProbe | None:
     """Fits the probe in the first process and makes it the head of the network in all processes.
 
-    Of the head of ``--weights``, the rows of known classes are kept if they were loaded.
+    Of the head of ``--weights``, the rows of known classes are kept if they were loaded. ``head_init=random`` keeps the
+    random head.
     """
     probe = None
     if fabric.is_global_zero:
@@ -476,9 +475,15 @@ def _check_folder(out: Path, resume: bool) -> None:
 
 def _check_weights(settings: RunSettings, folder: RunFolder) -> None:
     """Raises ``UserError`` if ImageNet weights are needed and cannot be had, before images are decoded."""
-    is_needed = _has_probe(settings) or newest_checkpoint(folder.checkpoints)[0] is None
-    if settings.train.pretrained and is_needed:
-        check_imagenet_weights(settings.train.backbone)
+    train = settings.train
+    is_needed = _keeps_initial_weights(settings) or newest_checkpoint(folder.checkpoints)[0] is None
+    if train.pretrained and is_needed:
+        check_imagenet_weights(train.backbone, train.image_size, train.backbone_args)
+
+
+def _keeps_initial_weights(settings: RunSettings) -> bool:
+    """Whether a resumed run needs its initial weights, too: for the probe, or for the activations of frozen stages."""
+    return _has_probe(settings) or settings.train.trained_stages is not None
 
 
 def _has_probe(settings: RunSettings) -> bool:

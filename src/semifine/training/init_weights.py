@@ -14,7 +14,7 @@ from semifine.config.train_settings import seed_for
 from semifine.errors import UserError
 from semifine.files import damage_as_user_error
 from semifine.methods import method_class
-from semifine.models.classifier import Classifier, check_image_size, create_classifier, normalization
+from semifine.models.classifier import Classifier, check_image_size, create_classifier, fill_zero_scales, normalization
 from semifine.models.pretrained import ClassNames, LoadReport, load_imagenet_weights, load_weights_file
 from semifine.runs.checkpoint import WEIGHTS, check_weights, newest_checkpoint
 from semifine.runs.folder import RunFolder
@@ -40,10 +40,12 @@ def create_network(
     torch.manual_seed(seed_for("weights", train))
     method = method_class(settings.method)
     num_classes = len(class_names) if method.trains_classifier else 0
-    heads = partial(method.heads, settings.method_settings)
+    heads = partial(method.create_heads, settings.method_settings, len(class_names))
     classifier = create_classifier(
         train.backbone, num_classes, train.image_size, heads, drop_path=train.drop_path, **train.network_options
     )
+    if not train.zero_init_last:
+        fill_zero_scales(classifier.backbone)
     check_image_size(classifier, train.backbone, train.image_size)
     if not always_load and newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None

@@ -131,9 +131,7 @@ def create_train_state(
             f"{settings.iterations}; the evaluated model will lag behind. "
             f"--ema {ema_decay_for(settings.iterations)} suits this run."
         )
-    student: nn.Module = classifier
-    if split is not None:
-        student = TailClassifier(classifier, split.tail)
+    student: nn.Module = classifier if split is None else TailClassifier(classifier, split.tail)
     if settings.sync_bn and fabric.world_size > 1:
         student = convert_sync_batchnorm(classifier)  # torch's version drops the activations of timm's layers
     if acceleration.compiled:

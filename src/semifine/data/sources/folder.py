@@ -233,6 +233,7 @@ def write_folder(catalog: Catalog, folder: Path) -> list[tuple[str, str]]:
     create_folder(folder.parent)
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     partial.mkdir()
+    sync_to_disk(partial.parent)
     try:
         reasons = _write_images(catalog, partial)
         _check_readable(catalog, reasons)
