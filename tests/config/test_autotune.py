@@ -82,6 +82,7 @@ def test_larger_photos_start_from_installed_weights_at_their_image_size(
     assert tuned([{"data.source": root, "backbone": "resnet18", "pretrained": True}]).train.image_size == 224
     assert tuned([{"data.source": root, "iterations": 50}]).train.time is None
     assert tuned([{"data.source": root, "time": "none"}]).train.time is None
+    assert tuned([{"data.source": root, "train": "head", "device": "cpu"}]).train.train_stages is None
 
 
 def test_no_time_is_planned_for_the_probe_alone(tmp_path: Path) -> None:
@@ -92,10 +93,12 @@ def test_no_time_is_planned_for_the_probe_alone(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_run_determine_backbone_and_image_size(tmp_path: Path) -> None:
-    write_settings(resolve([{"backbone": "resnet18", "image_size": 256}]), tmp_path / "settings.yaml")
+    earlier = {"backbone": "resnet18", "backbone_args": "stem_width=32", "image_size": 256}
+    write_settings(resolve([earlier]), tmp_path / "settings.yaml")
     root = str(photos(tmp_path / "photos", 100, 10, 30))
     train = tuned([{"data.source": root, "weights": str(tmp_path)}]).train
     assert (train.backbone, train.image_size, train.pretrained, train.probe) == ("resnet18", 256, False, True)
+    assert train.backbone_args == "stem_width=32"
     given = {"data.source": root, "weights": str(tmp_path), "backbone": "resnet34", "image_size": 64}
     assert (tuned([given]).train.backbone, tuned([given]).train.image_size) == ("resnet34", 64)
 

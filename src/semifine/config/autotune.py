@@ -95,7 +95,7 @@ def choose_network(
     if not (settings.weights or values.get("pretrained", settings.pretrained)):
         return suggestions
     if "backbone" not in given and earlier is not None:
-        values["backbone"] = earlier.backbone
+        values |= {"backbone": earlier.backbone, **earlier.network_options}
     elif "backbone" not in given and not settings.weights:
         values["backbone"] = installed_backbone() or settings.backbone
     backbone = values.get("backbone", settings.backbone)
@@ -105,7 +105,7 @@ def choose_network(
     if "probe" not in given:
         values["probe"] = True
     device = resolve_device(settings.device)
-    if device == "cpu" and TAIL_TRAINING.keys().isdisjoint(given):
+    if device == "cpu" and {"train", *TAIL_TRAINING}.isdisjoint(given):
         values |= TAIL_TRAINING
     if values.keys() & {"backbone", "image_size", "train_stages"}:
         suggestions.notes.append(_describe_network(settings, values, backbone))
@@ -123,6 +123,8 @@ def _describe_network(settings: TrainSettings, values: dict[str, Any], backbone:
     size = values.get("image_size", settings.image_size)
     stages = values.get("train_stages", settings.train_stages)
     trained = f"; its last {stages} stages are trained, the first ones stay as they are" if stages else ""
+    if settings.train == "head":
+        trained = "; only its classifier is trained"
     return f"network: {backbone} with {start}, at {size} x {size} pixels{trained}"
 
 
