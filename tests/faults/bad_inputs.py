@@ -350,7 +350,9 @@ def mutated_image(rng: random.Random, folder: Path) -> Case:
     root = folder / "photos"
     for name in ("a", "b"):
         (root / "labeled" / name).mkdir(parents=True)
-        (root / "labeled" / name / "1.jpg").write_bytes(encode_image((20, 16), (9, ord(name), 9), "JPEG"))
+        (root / "labeled" / name / "1.jpg").write_bytes(
+            encode_image((20, 16), (9, 2 * ord(name), 9 * ord(name) % 256), "JPEG")
+        )
     (root / "unlabeled").mkdir()
     for number in range(5):
         suffix, content = mutations.mutate_image(rng)

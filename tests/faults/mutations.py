@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def mutate_tree(rng: random.Random, value: Any) -> Any:
     root = {"": copy.deepcopy(value)}
     for _ in range(rng.choice([1, 1, 2, 3])):
         holder, key = rng.choice(list(_places(root)))
-        change = rng.choice(["scalar", "scalar", "scalar", "kind", "deep", "remove", "add", "swap", "long"])
+        change = rng.choice(["scalar"] * 4 + ["remove"] * 3 + ["kind", "deep", "add", "swap", "long"])
         if change == "remove" and holder is not root:
             del holder[key]
         elif change == "add" and isinstance(holder[key], dict):
@@ -125,7 +126,7 @@ def mutate_yaml(rng: random.Random, content: bytes) -> bytes:
         elif change == "bomb":
             names = "abcdefghij"
             lines += [f"{names[0]}: &{names[0]} [x, x, x, x, x, x, x, x, x]"]
-            for before, name in zip(names, names[1:], strict=False):
+            for before, name in pairwise(names):
                 lines.append(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]")
             lines.append(f"{key.strip() or 'seed'}: *{names[-1]}")
         elif change == "repeat":
@@ -150,7 +151,8 @@ SQL = [
     "ALTER TABLE events RENAME TO old; CREATE VIEW events AS SELECT n AS number, '' AS time, '' AS person, n AS path, "
     "'skip' AS kind, NULL AS class, 0 AS seen, NULL AS undoes, '{}' AS shown FROM (WITH RECURSIVE r (n) AS "
     "(SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n FROM r)",
-    "ALTER TABLE events RENAME TO old; CREATE TABLE events (number, time, person, path, kind, class, seen, undoes, shown)",
+    "ALTER TABLE events RENAME TO old; "
+    "CREATE TABLE events (number, time, person, path, kind, class, seen, undoes, shown)",
     "ALTER TABLE events ADD COLUMN more TEXT",
     "ALTER TABLE events RENAME COLUMN person TO people",
     "CREATE TRIGGER t AFTER INSERT ON events BEGIN INSERT INTO events SELECT * FROM events; END",
