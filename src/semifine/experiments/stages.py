@@ -22,6 +22,9 @@ ROUNDS = 5
 
 LABELS = "labels.csv"
 
+FIGURES = {"cifar10-transitions": "soc"}
+"""Recipes whose result is a figure, and the recipe of their run."""
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -72,8 +75,10 @@ def plan_stages(
         >>> [stage.name for stage in plan_stages("self_training", conditions)]
         ['supervised', 'self_training']
     """
+    if recipe in FIGURES:
+        recipe, name = FIGURES[recipe], name or recipe
     if recipe not in all_recipes():
-        raise UserError(f"Unknown recipe '{recipe}'. Valid ones: {', '.join(all_recipes())}.")
+        raise UserError(f"Unknown recipe '{recipe}'. Valid ones: {', '.join([*all_recipes(), *FIGURES])}.")
     *before, last = _plan(recipe, conditions)
     settings = {**last.settings, **(overrides or {})}
     return [*before, Stage(name or last.name, settings, last.weights, last.teacher, last.labels)]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from semifine.errors import UserError
+from semifine.models import wide_resnet  # noqa: F401  # registers its networks with timm
 from semifine.models.forward import Output
 
 PROJECTION = "projection"
