@@ -36,6 +36,7 @@ OTHER_STATE: list[tuple[str, dict[str, object]]] = [
     ("simmatch", {"method__first_epoch": "unlabeled", "method__blank_labels": True}),
     ("moco", {"method__version": "v1"}),
     ("soc", {"method__align": 0.5, "method__align_to": "em", "method__adjust_unlabeled": 0.5}),
+    ("vote", {"method__candidates": True}),
     ("fixmatch", {"supervised_cooldown": 0.5, "method__adjust_unlabeled": 0.5}),
 ]
 OWN_LABELED_LOSS = {"abc"}
