@@ -63,7 +63,8 @@ class OnnxModel:
         """Returns logits ``(N, K)`` of N preprocessed images, each ``(S, S, 3)`` uint8."""
         views = [np.ascontiguousarray(view) for view in self.views.of(np.stack(images))]
         outputs = [self.session.run(["logits"], {"images": view})[0] for view in views]
-        return np.mean(np.asarray(outputs, np.float32), axis=0, dtype=np.float32)
+        mean: NDArray[np.float32] = np.mean(np.asarray(outputs, np.float32), axis=0, dtype=np.float32)
+        return mean
 
 
 def _open(path: Path, device: str) -> Any:
