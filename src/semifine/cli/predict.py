@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.main import Parser, add_checkpoint, add_device
+from semifine.cli.main import Parser, add_checkpoint, add_device, add_views
 from semifine.data.boxes import MIN_CONFIDENCE
 from semifine.errors import Interrupted, UserError
 from semifine.version import __version__
@@ -81,6 +81,7 @@ def create_parser() -> Parser:
     )
     _add_crops(parser)
     add_checkpoint(parser)
+    add_views(parser)
     parser.set_defaults(checkpoint=None)  # to reject the option for an exported file, which has no checkpoints
     add_device(parser, "compute")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images in a batch (default: 64, on a GPU 256)")
@@ -135,7 +136,7 @@ def run(arguments: Sequence[str]) -> int:
     if given.camtrap_dp:
         check_folder(given.camtrap_dp)
     photos = _open_photos(given)
-    model = open_model(given.model, given.checkpoint, given.device)
+    model = open_model(given.model, given.checkpoint, given.device, given.views)
     options = PredictOptions(
         top=given.top,
         coverage=given.coverage,

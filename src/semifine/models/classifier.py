@@ -204,6 +204,21 @@ def fill_zero_scales(network: nn.Module) -> None:
             module.weight.copy_(torch.where((module.weight == 0).all(), 1.0, module.weight))
 
 
+def accepts_drop_path(backbone: str) -> bool:
+    """Whether a timm model can skip its residual branches in training.
+
+    Example:
+        >>> accepts_drop_path("test_vit"), accepts_drop_path("vgg11")
+        (True, False)
+    """
+    try:
+        with torch.device("meta"):
+            timm.create_model(backbone, pretrained=False, num_classes=0, drop_path_rate=0.1)
+    except TypeError:
+        return False
+    return True
+
+
 @torch.inference_mode()
 def check_image_size(classifier: Classifier, backbone: str, image_size: int) -> None:
     """Raises UserError if the network cannot process images of this size, for example because they are too small."""
