@@ -102,7 +102,7 @@ def test_hard_labels_rank_images_by_the_prediction(probe_page: PageReader) -> No
 
 def test_suspect_labels_are_shown_with_photos(probe_page: PageReader) -> None:
     section = probe_page.html.split('<section id="check">')[1].split("</section>")[0]
-    assert "1 of 20 labels look wrong" in section
+    assert "1 of 20 labels contradict the probe" in section
     assert section.count("<figure") == section.count('<img src="data:image/jpeg') == 1
 
 

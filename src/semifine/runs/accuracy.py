@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -142,7 +143,7 @@ def difference_margin(first: float, second: float, images: int) -> float:
         >>> round(difference_margin(60.0, 61.7, 60), 1)
         17.0
     """
-    return Z_975 * (accuracy_variance(first, images) + accuracy_variance(second, images)) ** 0.5
+    return Z_975 * math.sqrt(accuracy_variance(first, images) + accuracy_variance(second, images))
 
 
 def describe_difference(before: float, after: float, images: int) -> str:

@@ -57,8 +57,8 @@ def fit_and_write_probe(
     found = written["probe"]
     if found.get("suspect_labels"):
         display.log(
-            f"labels to check: {found['suspect_labels']} of {found['cross_validation']['images']} labels look wrong to "
-            f"the probe; {folder.label_check} lists them first"
+            f"labels to check: {found['suspect_labels']} of {found['cross_validation']['images']} contradict confident "
+            f"predictions of the probe (wrong labels, or its errors); {folder.label_check} lists them first"
         )
     result = {
         "method": method_class(settings.method).name,

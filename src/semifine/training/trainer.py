@@ -332,7 +332,8 @@ class Trainer:
         if record.get("val_top1", -1.0) > best_before:
             save_best(self.folder.checkpoints, self.step, self.train_state.evaluated_weights())
         self._write_record(record)
-        self.display.log_evaluation(record, self.settings.iterations)
+        images = {split.name.lower(): len(self.catalog.rows(split)) for split in (Split.VAL, Split.TEST)}
+        self.display.log_evaluation(record, self.settings.iterations, images)
         self.train_state.train_mode()
 
     def _write_record(self, record: dict[str, Any]) -> None:

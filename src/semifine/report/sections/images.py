@@ -52,7 +52,7 @@ TEMPLATE = """
 <section id="images">
 <h2>Images to review</h2>
 <div class="prose">
-<p>Unlabeled images of <strong>{{ shown.label }}</strong> at the end of training, with the prediction and its confidence
+<p>Unlabeled images with the final prediction of <strong>{{ shown.label }}</strong> and its confidence
 {%- if samples.galleries|selectattr("key", "equalto", "wrong")|list %}, and the hidden true class{% endif %}.
 {% if samples.no_photos %}<em>No photos: {{ samples.no_photos }}</em>{% endif %}</p>
 </div>
@@ -149,8 +149,8 @@ def view_samples(shown: ClassOrder, photos: RunPhotos) -> SamplesView:
     note, entropy = ("entropy", "label") if column == "entropy_after" else ("uncertainty", "prediction")
     cards = [maker.card(index, note) for index in ranked[:MAX_NEXT]]
     text = (
-        f"Images with the highest {entropy} entropy. Each listed image lowers the rank of other images of its cluster, so "
-        "that the list is diverse."
+        f"Images with the highest {entropy} entropy. Each listed image lowers the rank of other images of its cluster, "
+        "so that the list is diverse."
     )
     return SamplesView(
         galleries,

@@ -17,9 +17,10 @@ TEMPLATE = """
 <section id="check">
 <h2>Labels to check</h2>
 <div class="prose">
-<p>{{ check.found }} look wrong: probes that were fitted without the image predict another class, with a
-probability that is typical of that class (confident learning). The most suspicious ones come first. Some of them are
-correct labels of atypical photos, so look at each one. <code>label_check.csv</code> in the run folder lists all labels.
+<p>{{ check.found }} contradict the probe: fitted without the image, it predicts another class with a probability that
+is typical of that class (confident learning). These are wrong labels, or correct labels of photos that the probe gets
+wrong, so look at each one; the most suspicious ones come first. <code>label_check.csv</code> in the run folder lists
+all labels.
 {% if check.no_photos %}<em>No photos: {{ check.no_photos }}</em>{% endif %}</p>
 </div>
 <div class="samples ranked">
@@ -31,8 +32,9 @@ correct labels of atypical photos, so look at each one. <code>label_check.csv</c
 <div class="no-photo" aria-hidden="true"></div>
 {% endif %}
 <figcaption>
-<span class="name">{{ loop.index }}. labeled {{ card.label }} <span class="group">{{ card.label_probability }}</span></span>
-<span>looks like {{ card.prediction }} <span class="group">{{ card.probability }}</span></span>
+<span class="name">{{ loop.index }}. labeled {{ card.label }}
+<span class="group">{{ card.label_probability }}</span></span>
+<span>predicted {{ card.prediction }} <span class="group">{{ card.probability }}</span></span>
 <span class="path" title="{{ card.path }}"><bdi dir="ltr">{{ card.path }}</bdi></span>
 </figcaption>
 </figure>

@@ -123,11 +123,12 @@ def _confusion_figure(shown: ClassOrder) -> MatrixFigure | None:
     images = np.maximum(shown.confusion.sum(axis=1, keepdims=True), 1)
     values = _off_diagonal(100 * shown.confusion / images)
     top = float(values.max())
+    rows = "true" if shown.run.confusion is not None else "labeled"
     return MatrixFigure(
         title=f"Errors on {shown.confusion_images}",
-        caption=f"Share of the {shown.confusion_images} of the row\u2019s class that are predicted as the column\u2019s "
-        f"class. Correct predictions, on the diagonal, are left out. {COLOR_NOTE}.",
-        svg=_draw(values, RED, shown, "Confusion matrix", ("predicted", "true")),
+        caption=f"Share of the {shown.confusion_images} of the row\u2019s class that are predicted as the "
+        f"column\u2019s class. Correct predictions, on the diagonal, are left out. {COLOR_NOTE}.",
+        svg=_draw(values, RED, shown, "Confusion matrix", ("predicted", rows)),
         color=_css(RED),
         ticks=("0", percent(top / 4), percent(top)),
     )

@@ -11,11 +11,15 @@ from semifine.runs.accuracy import describe_difference
 from semifine.runs.analysis import wilson_interval
 from semifine.runs.run import Run
 
+MAX_OPEN = 4
+"""Runs whose table is open at first."""
+
 TEMPLATE = """
 {% if probes %}
 <section id="probe">
 <h2>Probe and training</h2>
 {% for probe in probes %}
+{% if loop.index > max_open %}<details><summary>{{ probe.label }}</summary>{% endif %}
 <div class="scroll" tabindex="0" role="region" aria-label="Probe and trained network of {{ probe.label }}">
 <table>
 <thead>
@@ -31,7 +35,7 @@ TEMPLATE = """
 <tr>
 <th scope="row">{{ row.name }}</th>
 {% for cell in row.cells %}
-<td class="number">{{ cell.text }}{% if cell.interval %}<small class="interval">{{ cell.interval }}</small>{% endif %}</td>
+<td class="number">{{ cell.text }}{% if cell.interval %}<small>{{ cell.interval }}</small>{% endif %}</td>
 {% endfor %}
 </tr>
 {% endfor %}
@@ -43,9 +47,10 @@ TEMPLATE = """
 <p>{{ sentence }}</p>
 {% endfor %}
 </div>
+{% if loop.index > max_open %}</details>{% endif %}
 {% endfor %}
-<p class="small">The probe is a linear classifier on the features of the pretrained network. Numbers are top-1 accuracies
-with their 95 % intervals. No result on test images influenced the choice.</p>
+<p class="small">The probe is a linear classifier on the features of the pretrained network. Numbers are top-1
+accuracies with their 95 % intervals. No result on test images influenced the choice.</p>
 </section>
 {% endif %}
 """
@@ -79,7 +84,7 @@ class ProbeView:
 
 def context(report: ReportData) -> dict[str, Any]:
     views = [view_probe(run, label) for run, label in zip(report.runs, report.labels, strict=True)]
-    return {"probes": [view for view in views if view is not None]}
+    return {"probes": [view for view in views if view is not None], "max_open": MAX_OPEN}
 
 
 SECTION = Section({"probe": "Probe"}, TEMPLATE, context)
@@ -103,19 +108,18 @@ def view_probe(run: Run, label: str) -> ProbeView | None:
         networks = {"Probe": networks["Probe"]}
     elif result.get("chosen") != "interpolated":
         networks = dict(list(networks.items())[:2])
+    cv = probe.get("cross_validation") or {}
+    numbers = (cv.get("images"), comparison.get("images"), images.get("test"))
+    cv_images, held_out, tested = (int(number or 0) for number in numbers)
     columns = {
-        f"Labeled images,cross-validation on {count((probe.get('cross_validation') or {}).get('images', 0), 'image')}": [
-            _cell((probe.get("cross_validation") or {}).get("top1") if name == "Probe" else None,
-                  (probe.get("cross_validation") or {}).get("images", 0))
-            for name in networks
+        f"Labeled images,cross-validation on {count(cv_images, 'image')}": [
+            _cell(cv.get("top1") if name == "Probe" else None, cv_images) for name in networks
         ],
-        f"{_held_out_name(run).capitalize()},{count(comparison.get('images', 0), 'image')}": [
-            _cell(held_out, comparison.get("images", 0)) for _, held_out in networks.values()
+        f"{_held_out_name(run).capitalize()},{count(held_out, 'image')}": [
+            _cell(top1, held_out) for _, top1 in networks.values()
         ],
-        f"Test images,{count(images.get('test') or 0, 'image')}": [
-            _cell(test, images.get("test") or 0) for test, _ in networks.values()
-        ],
-    }  # fmt: skip
+        f"Test images,{count(tested, 'image')}": [_cell(top1, tested) for top1, _ in networks.values()],
+    }
     columns = {title: cells for title, cells in columns.items() if any(cell.text != MISSING for cell in cells)}
     rows = [Row(name, [cells[index] for cells in columns.values()]) for index, name in enumerate(networks)]
     return ProbeView(label, list(columns), rows, _sentences(run, probe, trained, comparison))

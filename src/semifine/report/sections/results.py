@@ -37,7 +37,7 @@ TEMPLATE = """
 {% set cell = row.cells[column.key] %}
 <td class="number{{ ' quiet' if column.key == 'best_on_test' }}" data-column="{{ column.key }}">
 {%- if cell.value is none %}{{ cell.text }}{% else %}<data value="{{ cell.value }}">{{ cell.text }}</data>{% endif %}
-{% if cell.interval %}<small class="interval">{{ cell.interval }}</small>{% endif %}
+{% if cell.interval %}<small>{{ cell.interval }}</small>{% endif %}
 </td>
 {% endfor %}
 </tr>

@@ -120,6 +120,8 @@ def _tiles(scores: Sequence[Score]) -> list[Tile]:
         difference = ""
         if baseline is not None and not is_reference(score.method):
             difference = f"{points(score.mean - baseline.mean)} vs. supervised"
+            if Comparison(score, baseline).verdict == "inconclusive":
+                difference += ", within the margin of chance"
         tiles.append(Tile(score.label, percent(score.mean), difference, note, score.hue))
     return tiles
 

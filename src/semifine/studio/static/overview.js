@@ -24,13 +24,14 @@ export async function showOverview(filter) {
     make(
       "ul",
       { class: "tiles" },
-      tile(accuracy ? `${accuracy.top1.toFixed(1)} %` : "–", accuracy ? `top-1, ${accuracy.split}: ${accuracy.text}` : "no test images"),
+      tile(accuracy ? `${accuracy.top1.toFixed(1)} %` : "–", accuracy ? `top-1, ${accuracy.split} ${accuracy.text.slice(accuracy.text.indexOf("("))}` : "no test images"),
       tile(counts.waiting, "images waiting"),
       tile(counts.labeled, "labeled by people"),
       tile(counts.conflict, "in conflict"),
       tile(others.reduce((sum, { kind }) => sum + counts[kind], 0), others.map(({ name }) => name).join(" or ")),
     ),
     peopleLine(overview.people),
+    ...suspectParts(overview),
     make("h2", {}, "Class map"),
     classMap(overview, filter, find("#map")?.clientWidth),
     make("h2", {}, "Clusters of confused classes"),
@@ -52,6 +53,30 @@ function peopleLine(verdicts) {
   return make("p", {}, "Labels by ", names.map(([name, count]) => `${name} (${count})`).join(", "), ". ",
     make("a", { href: "labels.csv", download: "" }, "Download as CSV"));
 }
+
+/** Labeled photos whose label looks wrong, in a list that opens on request. */
+function suspectParts({ suspects, num_suspects: count }) {
+  if (!count) return [];
+  const hidden = count - suspects.length;
+  return [
+    make("h2", {}, "Labels to check"),
+    make("p", { class: "quiet" },
+      `${plural(count, "label")} of the training photos ${count === 1 ? "contradicts" : "contradict"} confident predictions of the cross-validated probe, the most suspicious first. ` +
+      "These are wrong labels, or errors of the probe. To correct a label, move the file to the folder of its class, or edit the table, and train again."),
+    make("details", { id: "suspects", open: count <= 12 },
+      make("summary", {}, hidden > 0 ? `Show the first ${suspects.length}` : "Show the photos"),
+      make("div", { class: "cards" }, suspects.map(suspectCard))),
+  ];
+}
+
+const suspectCard = ({ row, path, label, prediction, label_probability: ofLabel, prediction_probability: ofPrediction }) =>
+  make("div", { class: "card suspect" },
+    make("a", { href: photo(row, "large"), target: "_blank", rel: "noreferrer" },
+      make("img", { src: photo(row), alt: `Photo labeled ${label}`, loading: "lazy" })),
+    make("div", {},
+      make("p", {}, "labeled ", make("b", {}, label), ` (${percent(ofLabel)})`),
+      make("p", {}, "predicted ", make("b", {}, prediction), ` (${percent(ofPrediction)})`),
+      make("p", { class: "quiet path" }, path)));
 
 function clusterCard(members, classes, filter) {
   const total = (name) => members.reduce((sum, c) => sum + classes[c][name], 0);
