@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from semifine import devices
 from semifine.config import (
     RunSettings,
     open_and_resolve,
@@ -82,6 +83,54 @@ def test_larger_photos_start_from_installed_weights_at_their_image_size(
     assert tuned([{"data.source": root, "backbone": "resnet18", "pretrained": True}]).train.image_size == 224
     assert tuned([{"data.source": root, "iterations": 50}]).train.time is None
     assert tuned([{"data.source": root, "time": "none"}]).train.time is None
+    assert tuned([{"data.source": root, "train": "head", "device": "cpu"}]).train.train_stages is None
+
+
+@pytest.fixture
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings are chosen as on a machine with a GPU."""
+    monkeypatch.setattr(devices, "resolve_device", lambda _: "cuda")
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_a_transformer_is_trained_with_settings_that_suit_it(tmp_path: Path) -> None:
+    given = {"data.source": str(photos(tmp_path, 120, 8, 8)), "pretrained": True, "backbone": "test_vit"}
+    settings = tuned([given])
+    train = settings.train
+    assert (train.optimizer, train.layer_decay, train.decay_exempt, train.train_stages) == ("adamw", 0.7, "1d", None)
+    assert any(note.startswith("training: --optimizer adamw --lr 0.0005") for note in map(_plain, settings.notes))
+    assert tuned([{**given, "layer_decay": 0.9}]).train.layer_decay == 0.9
+    assert tuned([{**given, "optimizer": "sgd"}]).train.layer_decay == 1, "a chosen optimizer is left alone"
+
+
+def _plain(note: str) -> str:
+    return note.replace(",", "")
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_a_convolutional_network_keeps_sgd(tmp_path: Path) -> None:
+    given = {"data.source": str(photos(tmp_path, 120, 8, 8)), "pretrained": True, "backbone": "resnet18"}
+    train = tuned([given]).train
+    assert (train.optimizer, train.layer_decay, train.drop_path) == ("sgd", 1, 0)
+
+
+@pytest.mark.parametrize("given", [{"train": "head"}, {"train": "all"}, {"cutmix": 1.0}])
+def test_trained_parts_and_cutmix_replace_the_training_of_the_last_stages(
+    tmp_path: Path, given: dict[str, object]
+) -> None:
+    data = {"data.source": str(photos(tmp_path, 120, 8, 8)), "pretrained": True, "device": "cpu"}
+    assert tuned([data]).train.train_stages == 2
+    assert tuned([{**data, **given}]).train.train_stages is None
+
+
+def test_normalization_and_arguments_come_from_the_run_of_the_weights(tmp_path: Path) -> None:
+    root = str(photos(tmp_path / "photos", 120, 8, 8))
+    values = {"backbone": "test_resnet", "mean": "0.4,0.5,0.6", "backbone_args": "drop_rate=0.1"}
+    write_settings(resolve([values]), tmp_path / "settings.yaml")
+    train = tuned([{"data.source": root, "weights": str(tmp_path)}]).train
+    assert (train.mean, train.std, train.backbone_args) == ((0.4, 0.5, 0.6), None, "drop_rate=0.1")
+    other = tuned([{"data.source": root, "weights": str(tmp_path), "mean": "0.1,0.1,0.1"}]).train
+    assert other.mean == (0.1, 0.1, 0.1)
 
 
 def test_no_time_is_planned_for_the_probe_alone(tmp_path: Path) -> None:
@@ -92,10 +141,12 @@ def test_no_time_is_planned_for_the_probe_alone(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_run_determine_backbone_and_image_size(tmp_path: Path) -> None:
-    write_settings(resolve([{"backbone": "resnet18", "image_size": 256}]), tmp_path / "settings.yaml")
+    earlier = {"backbone": "resnet18", "backbone_args": "stem_width=32", "image_size": 256}
+    write_settings(resolve([earlier]), tmp_path / "settings.yaml")
     root = str(photos(tmp_path / "photos", 100, 10, 30))
     train = tuned([{"data.source": root, "weights": str(tmp_path)}]).train
     assert (train.backbone, train.image_size, train.pretrained, train.probe) == ("resnet18", 256, False, True)
+    assert train.backbone_args == "stem_width=32"
     given = {"data.source": root, "weights": str(tmp_path), "backbone": "resnet34", "image_size": 64}
     assert (tuned([given]).train.backbone, tuned([given]).train.image_size) == ("resnet34", 64)
 

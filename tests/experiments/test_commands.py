@@ -26,6 +26,7 @@ from semifine.experiments.tables import find_experiment, published_experiments
 from semifine.files import read_json
 from semifine.runs.folder import RunFolder
 from tests.conftest import FEW_IMAGES
+from tests.data.sources.test_cifar import python_version, write_archive
 
 TINY = ["--budget", "1", "--device", "cpu"]
 
@@ -300,6 +301,25 @@ def test_folder_name_contains_the_data_set() -> None:
     assert _folder_name("synthetic") == "synthetic"
     assert _folder_name("folder:/a/birds") == "folder-birds"
     assert _folder_name("table:/a/moths.csv") == "table-moths.csv"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_runs_here")
+def test_transitions_are_drawn_beside_confusions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = write_archive(tmp_path, *python_version())
+    command = ["experiment", "cifar10-transitions", "--dataset", f"cifar10:{root}", "--labels-per-class", "3"]
+    command += ["--profile", "small"]  # the profile of CIFAR takes a minute per step on a CPU
+    assert main([*command, "--out", str(tmp_path / "out"), *TINY]) == 0
+    assert "Class transitions beside confusions: " in capsys.readouterr().out
+    settings = read_settings_file(tmp_path / "out" / "cifar10-transitions" / "settings.yaml")
+    assert settings["method.name"] == "soc"
+    assert settings["data.labels_per_class"] == 3
+    assert (tmp_path / "out" / "figures" / "fig6-matrices.png").is_file()
+
+
+def test_transitions_need_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "cifar10-transitions", "--out", str(tmp_path / "out"), *TINY]) == 2
+    assert "give --dataset cifar10:PATH" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["experiment", "moco+soc", "--init", "imagenet"], ["reproduce", "table1"]])

@@ -279,6 +279,18 @@ def test_small_profiles_give_methods_with_two_views_equal_steps() -> None:
     assert compose("soc", conditions)["lr"] == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize("recipe", ["soc", "fixmatch", "simmatch", "supervised"])
+def test_cifar_has_the_usual_settings(recipe: str) -> None:
+    assert default_profile("cifar10:/data") == default_profile("cifar100:/data") == "cifar"
+    conditions = Conditions("synthetic", profile="cifar")
+    train = resolve([compose(recipe, conditions)]).train
+    assert (train.backbone, train.image_size, train.stored_side) == ("wrn_28_2", 32, 32)
+    assert (train.iterations, train.batch_size, train.mu) == (2**20, 64, 7)
+    assert (train.lr, train.weight_decay, train.schedule, train.ema) == (0.03, 5e-4, "cos716", 0.999)
+    assert train.horizon is None
+    assert compose(recipe, replace(conditions, budget="3000"))["iterations"] == 3000
+
+
 @pytest.mark.parametrize("budget", ["huge", "0", "-5", "1.5"])
 def test_wrong_budget_is_an_error(budget: str) -> None:
     with pytest.raises(UserError, match="budget must be one of full, small, tiny"):

@@ -23,7 +23,8 @@ from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
 from semifine.training.init_weights import find_weights
 from semifine.training.progress import Display
-from tests.conftest import open_dataset, tiny_settings
+from semifine.training.sample_stats import read_votes
+from tests.conftest import open_dataset, tiny_settings, write_voter
 
 QUIET = Display(quiet=True)
 TINY_INOUT = {"data__unlabeled": "inout", "iterations": 3, "ema": 0.0}
@@ -72,6 +73,53 @@ def test_curriculum_of_the_official_code_is_the_last_round_without_new_labels() 
     assert (only.labels, only.weights, only.teacher) == (None, None, None)
     assert only.settings == plan_stages("curriculum", IMAGENET)[-1].settings
     assert [stage.name for stage in plan_stages("moco+curriculum-official-code", IMAGENET)][:-1] == ["moco"]
+
+
+def test_voters_are_supervised_networks_with_different_seeds(tmp_path: Path) -> None:
+    *voters, last = plan_stages("vote", replace(IMAGENET, seed=2))
+    assert [stage.name for stage in voters] == ["supervised", "supervised-voter-2", "supervised-voter-3"]
+    assert [stage.settings["seed"] for stage in voters] == [2, 1002, 2002]
+    assert {stage.settings["method.name"] for stage in voters} == {"supervised"}
+    assert last.needs == [stage.name for stage in voters]
+    assert last.settings["pretrained"] is True
+    settings = resolve([stage_settings(last, tmp_path)]).method_settings
+    assert settings.voters == tuple(str(tmp_path / stage.name) for stage in voters)
+    start, *voters, last = plan_stages("moco+vote", SCRATCH)
+    assert {stage.weights for stage in (*voters, last)} == {start.name}
+
+
+def test_votes_are_the_predictions_of_the_voters(tmp_path: Path) -> None:
+    catalog = open_dataset(tiny_settings()).catalog
+    paths = [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELED)]
+    write_voter(tmp_path / "all", catalog.class_names, paths[::-1], [index % 6 for index in range(len(paths))])
+    write_voter(tmp_path / "two", catalog.class_names, [paths[3], "other.jpg", paths[1]], [5, 4, 2])
+    votes = read_votes([str(tmp_path / "all"), str(tmp_path / "two")], catalog)
+    assert votes is not None
+    assert votes[:, 0].tolist() == [index % 6 for index in range(len(paths))][::-1]
+    assert votes[:5, 1].tolist() == [-1, 2, -1, 5, -1]
+    assert read_votes([], catalog) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "path", "problem"), [(["a", "b"], None, "other classes"), (None, "other.jpg", "no predictions of these")]
+)
+def test_voters_for_other_data_are_errors(
+    names: list[str] | None, path: str | None, problem: str, tmp_path: Path
+) -> None:
+    catalog = open_dataset(tiny_settings()).catalog
+    paths = [path or str(catalog.paths[catalog.rows(Split.UNLABELED)[0]])]
+    write_voter(tmp_path / "voter", names or catalog.class_names, paths, [0])
+    with pytest.raises(UserError, match=problem):
+        read_votes([str(tmp_path / "voter")], catalog)
+
+
+def test_a_network_learns_from_votes_of_trained_networks(tmp_path: Path) -> None:
+    *voters, last = plan_stages("vote", SCRATCH)
+    for stage in voters:
+        run_stage(stage, tmp_path, tmp_path / stage.name, seed=stage.settings["seed"])
+    handed_on = stage_settings(last, tmp_path)["method.voters"]
+    result = fit(tiny_settings("vote", **TINY_INOUT, method__voters=handed_on), tmp_path / "vote", display=QUIET)
+    assert result["method"] == "vote"
 
 
 def test_weights_file_applies_to_the_first_stage_only(tmp_path: Path) -> None:

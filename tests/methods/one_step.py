@@ -17,6 +17,8 @@ from tests.conftest import tiny_settings
 CLASSES, LABELED, UNLABELED, SIZE = 6, 18, 54, 32
 LABELED_BATCH, UNLABELED_BATCH = 4, 8
 LABEL = torch.arange(LABELED) % CLASSES
+VOTES = torch.randint(-1, 3, (UNLABELED, 3), generator=torch.Generator().manual_seed(0))
+"""Votes of three networks, of which some are missing."""
 
 HEADS = {"pseudo": CLASSES, "worst": CLASSES, "base": CLASSES, "rotation": 4}
 """Further heads of methods and the length of their output."""
@@ -25,7 +27,7 @@ HEADS = {"pseudo": CLASSES, "worst": CLASSES, "base": CLASSES, "rotation": 4}
 def make_method(name: str, **settings: object) -> Method:
     """Returns a method for 6 classes with the given settings of the method."""
     network = make_network(name)
-    info = DataInfo(CLASSES, LABELED, UNLABELED, 0, LABEL, UNLABELED_BATCH, network.feature_dim)
+    info = DataInfo(CLASSES, LABELED, UNLABELED, 0, LABEL, UNLABELED_BATCH, network.feature_dim, VOTES)
     given = {f"method__{key}": value for key, value in settings.items()}
     return method_class(name)(tiny_settings(name, **given).method_settings, info)
 

@@ -10,13 +10,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from semifine.errors import UserError
 from semifine.methods import method_class, method_names
 from semifine.methods.base import Batch, Method, Progress, StepResult
 from semifine.methods.components import hashed_beta
 from semifine.methods.dst import ReversedGradient, disparity_loss
 from semifine.methods.freematch import fairness_loss
 from semifine.models.forward import Networks
-from tests.methods.one_step import CLASSES, LABEL, make_batch, make_linear_networks, make_method
+from tests.methods.one_step import CLASSES, LABEL, VOTES, make_batch, make_linear_networks, make_method
 
 Array = NDArray[np.float64]
 STEPS = 3
@@ -73,6 +74,7 @@ def assert_close(actual: Any, expected: Any) -> None:
         ("mean_teacher", "Mean Teacher"),
         ("remixmatch", "ReMixMatch"),
         ("abc", "ABC"),
+        ("vote", "Vote"),
     ],
 )
 def test_methods_have_a_style_of_their_own_in_reports(name: str, title: str) -> None:
@@ -394,6 +396,52 @@ def test_unlabeled_images_of_frequent_classes_are_dropped_gradually() -> None:
         method.steps.fill_(step)
         accepted.append(method(networks, make_batch(method), Progress(0, 10)).metrics["accepted"].item())
     assert accepted == [1.0, 0.0]
+
+
+# Vote
+
+
+def slow_votes(image: int) -> tuple[Array, float]:
+    given = [int(vote) for vote in VOTES[image] if vote >= 0]
+    if not given:
+        return np.full(CLASSES, 1 / CLASSES), 0.0
+    return np.array([given.count(c) / len(given) for c in range(CLASSES)]), 1.0
+
+
+def test_vote() -> None:
+    _, networks, results = run("vote", weight=2.0)
+    assert (VOTES[:8] < 0).all(dim=1).any(), "an image without votes"
+    for batch, result in results:
+        losses = []
+        for image, p in zip(batch.index, predictions(networks.student, batch.unlabeled["strong"]), strict=True):
+            target, accepted = slow_votes(int(image))
+            losses.append(-accepted * sum(target[c] * math.log(p[c]) for c in range(CLASSES)))
+        assert_close(result.loss, labeled_loss(networks, batch) + 2 * mean(losses))
+
+
+def test_candidate_sets_restrict_votes_to_the_cluster_of_the_majority() -> None:
+    method, networks, results = run("vote", candidates=True)
+    assert method.unlabeled_views == ("weak", "strong")
+    batch, result = results[-1]
+    kept = 0
+    for image, target in zip(batch.index, result.pseudo_labels.target, strict=True):
+        votes, _ = slow_votes(int(image))
+        majority = int(votes.argmax())
+        k = int(method.selector.granularity(torch.tensor([votes.max()]).float()))
+        cluster = method.selector.clusters(k)
+        restricted = np.array([votes[c] * (cluster[c] == cluster[majority]).item() for c in range(CLASSES)])
+        kept += int((restricted > 0).sum() < (votes > 0).sum())
+        assert_close(target, restricted / restricted.sum())
+    assert kept > 0, "some votes are for classes outside the cluster"
+    weak = networks.student(batch.unlabeled["weak"]).logits.argmax(dim=1)
+    assert torch.equal(method.selector.tracker.bank[batch.index].long(), weak), (
+        "transitions of the network, not of the votes"
+    )
+
+
+def test_voters_are_needed() -> None:
+    with pytest.raises(UserError, match=r"set --method\.voters"):
+        method_class("vote").voters(method_class("vote").Settings())
 
 
 # Random numbers

@@ -131,3 +131,27 @@ def test_downloaded_weights_are_created_for_the_image_size(monkeypatch: pytest.M
     assert asked[0] == asked[1]
     assert not report.missing
     assert not report.wrong_shape
+
+
+@pytest.mark.parametrize(
+    ("file", "backbone", "args", "size"),
+    [
+        ("mobilenetv2_100_inat_birds", "mobilenetv2_100", "pad_type=same", 96),
+        ("tiny_vit_5m_224_sam", "tiny_vit_5m_224", None, 224),
+        ("resnet50_imagenet_keras", "resnet50", "stride_in_conv1=true", 96),
+    ],
+)
+def test_published_weights_in_half_precision_load(
+    shared_data: Path, file: str, backbone: str, args: str | None, size: int
+) -> None:
+    path = shared_data / "weights" / f"{file}.safetensors"
+    if not path.is_file():
+        pytest.skip(f"weights not found: put {path.name} into {path.parent}")
+    network = create_classifier(backbone, 3, size, backbone_args=args, mean=(0.5, 0.5, 0.5)).eval()
+    report = load_weights_file(network, path, keep_head=False)
+    assert not report.wrong_shape
+    assert not [name for name in report.missing if not name.startswith("head.")], report
+    with torch.no_grad():
+        logits = network(torch.rand(1, 3, size, size)).logits
+    assert logits.dtype == torch.float32
+    assert torch.isfinite(logits).all()

@@ -78,6 +78,7 @@ def trainer_for(folder: Path, name: str = "soc", **more: Any) -> Trainer:
         len(classes) if method.trains_classifier else 0,
         settings.train.image_size,
         partial(method.heads, settings.method_settings),
+        drop_path=settings.train.drop_path,
     )
     teacher = method.frozen_network(settings.method_settings)
     frozen = load_frozen(Path(teacher), classifier, classes, settings.train) if teacher else None
@@ -119,6 +120,32 @@ def test_storage_device_does_not_change_views(place: str) -> None:
     )
     for name, view in expected.items():
         assert torch.equal(views[name], view), name
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"optimizer": "adamw", "clip_grad": 0.1, "layer_decay": 0.7, "decay_exempt": "1d"},
+        {"optimizer": "nadam"},
+        {"optimizer": "rmsprop", "clip_grad": 0.1},
+        {"backbone": "test_vit", "drop_path": 0.3},
+        {"backbone": "test_vit", "train": "lora", "optimizer": "adamw"},
+        {"train": "norm"},
+        {"mixup": 0.5, "cutmix": 1.0},
+    ],
+    ids=lambda more: " ".join(more),
+)
+def test_cuda_graphs_do_not_change_modern_training(
+    more: dict[str, Any], tmp_path: Path, replays: list[torch.cuda.CUDAGraph]
+) -> None:
+    recorded = trainer_for(tmp_path / "graphs", iterations=9, **more)
+    recorded.run()
+    assert len(replays) == 9 - EAGER_STEPS
+    eager = trainer_for(tmp_path / "eager", iterations=9, cuda_graphs="off", **more)
+    eager.run()
+    found, expected = trained(recorded), trained(eager)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize("method", CAPTURABLE)

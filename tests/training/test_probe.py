@@ -147,6 +147,33 @@ def test_training_starts_from_a_head_without_validation_labels(tmp_path: Path, m
     torch.testing.assert_close(heads[0], heads[1], rtol=0.05, atol=0.02)
 
 
+def test_head_init_decides_whether_training_starts_from_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads: dict[str, torch.Tensor] = {}
+    for head in ("probe", "random"):
+
+        def record(trainer: Trainer, *_: object, name: str = head) -> None:
+            heads[name] = trainer.train_state.student.head.weight.detach().clone()
+            raise Interrupted(15)
+
+        monkeypatch.setattr(Trainer, "run", record)
+        with pytest.raises(Interrupted):
+            fit(settings_with_probe(head_init=head), tmp_path / head, display=QUIET)
+    probe = load_file(tmp_path / "random" / "checkpoints" / "probe" / "model.safetensors")["head.weight"]
+    assert torch.corrcoef(torch.stack([heads["probe"].flatten(), probe.flatten()]))[0, 1] > 0.5
+    assert not torch.equal(heads["random"], heads["probe"])
+    assert heads["random"].abs().max() < probe.shape[1] ** -0.5, "the initialization of PyTorch"
+
+
+def test_features_of_another_normalization_are_not_reused(tmp_path: Path) -> None:
+    found = []
+    for mean in (None, "0.1,0.2,0.3"):
+        fit(settings_with_probe("probe", cache=str(tmp_path / "cache"), mean=mean), tmp_path / f"{mean}", display=QUIET)
+        found.append(len(list((tmp_path / "cache").glob("features-*"))))
+    assert found == [2, 4]
+
+
 def finished(tmp_path: Path, **more: object) -> dict[str, Any]:
     return fit(settings_with_probe(**more), tmp_path / "run", display=QUIET)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.main import Parser, add_checkpoint, add_device
+from semifine.cli.main import Parser, add_checkpoint, add_device, add_views
 
 if TYPE_CHECKING:
     from semifine.inference.scores import Scores
@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
 
     if options.out:
         check_new_table(options.out)
-    model = load(options.run, checkpoint=options.checkpoint, device=options.device)
+    model = load(options.run, checkpoint=options.checkpoint, device=options.device, views=options.views)
     display = Display()
     with display.bar("evaluating", None):
         if options.path:
@@ -82,6 +82,7 @@ def _create_parser() -> Parser:
         help="also write a table of the predictions with the true classes, .csv, .jsonl or .parquet",
     )
     add_checkpoint(parser)
+    add_views(parser)
     add_device(parser, "compute")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     return parser

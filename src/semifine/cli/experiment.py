@@ -170,6 +170,7 @@ def run(arguments: Sequence[str]) -> int:
 
     # Slow, and --help does not need them.
     from semifine.experiments.scheduler import Job, State, run_jobs
+    from semifine.experiments.stages import FIGURES
     from semifine.files import write_json
     from semifine.runs.accuracy import describe_result
 
@@ -200,7 +201,18 @@ def run(arguments: Sequence[str]) -> int:
     write_json(summary, {"recipe": name, "result": last, "stages": results})
     print(f"{name}: {describe_result(last) or 'trained, without images to measure accuracy'}")
     print(f"Summary: {summary}")
+    if name in FIGURES:
+        _draw_figures(jobs[-1], options.out / "figures")
     return 0
+
+
+def _draw_figures(job: Job, folder: Path) -> None:
+    # Slow, and --help does not need them.
+    from semifine.report.figures import write_figures
+    from semifine.runs.run import Run
+
+    write_figures([Run(job.folder.path)], folder)
+    print(f"Class transitions beside confusions: {folder / 'fig6-matrices.png'}")
 
 
 def _create_parser() -> Parser:
@@ -213,7 +225,8 @@ def _create_parser() -> Parser:
     parser.add_argument(
         "recipe",
         metavar="RECIPE",
-        help="for example soc, moco+soc, self_training, curriculum; or a name from 'semifine list experiments'",
+        help="for example soc, moco+soc, self_training, curriculum, cifar10-transitions; or a name from 'semifine list "
+        "experiments'",
     )
     parser.add_argument("--dataset", metavar="DATA", help="see 'semifine train --help' (default: synthetic)")
     parser.add_argument("--init", choices=("scratch", "imagenet", "inat"), help="starting weights (default: scratch)")
@@ -238,10 +251,14 @@ def _plan(options: argparse.Namespace) -> tuple[str, list[Stage]]:
     """Returns the name of the recipe's result, and its stages."""
     # Slow, and --help does not need them.
     from semifine.experiments.recipes import read_catalog
-    from semifine.experiments.stages import plan_stages
+    from semifine.experiments.stages import FIGURES, plan_stages
     from semifine.experiments.tables import find_experiment, scale_to_classes
 
     experiment = find_experiment(options.recipe) if "/" in options.recipe else None
+    if options.recipe in FIGURES and options.dataset is None:
+        raise UserError(
+            f"{options.recipe} needs a data set: give --dataset cifar10:PATH, or another one for its figure."
+        )
     if experiment:
         _apply_name(options, experiment)
     else:

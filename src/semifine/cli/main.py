@@ -106,6 +106,17 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_views(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--views",
+        type=int,
+        choices=(1, 2, 5, 10),
+        default=1,
+        help="average the predictions of several views of each image: 1: the center crop; 2: with its mirror image; 5: "
+        "crops at the center and the corners; 10: with their mirror images (default: 1)",
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a verb and returns the exit code.
 
@@ -172,7 +183,8 @@ def _file_problem(error: OSError) -> str:
         errno.EDQUOT: "free some of your disk quota",
         errno.EACCES: "check the permissions of the file and its parent folders",
     }.get(error.errno or 0, "check that path")
-    return f"{file} cannot be used: {error.strerror}; {advice}."
+    reason = os.strerror(error.errno) if error.errno else error.strerror
+    return f"{file} cannot be used: {reason}; {advice}."
 
 
 def help_text() -> str:

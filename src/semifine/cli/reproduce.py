@@ -83,7 +83,7 @@ def _create_parser() -> Parser:
         "table includes the published numbers. Finished runs are not repeated; repeat the command to continue.",
         allow_abbrev=False,
     )
-    parser.add_argument("table", metavar="TABLE", help="table1, table2, clustering, ood_scratch or ood_experts")
+    parser.add_argument("table", metavar="TABLE", help="table1, table2, clustering, ood_scratch, ood_experts or beyond")
     parser.add_argument(
         "--dataset", default="synthetic", metavar="DATA", help="see 'semifine train --help' (default: synthetic)"
     )

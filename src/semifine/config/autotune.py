@@ -44,6 +44,20 @@ TAIL_TRAINING = {
     "mu": 2,
 }
 """Training of the last stages of a pretrained network on a CPU; the first stages are frozen."""
+EXCLUDE_TAIL_TRAINING = {*TAIL_TRAINING, "train", "cutmix"}
+"""Settings that, if they are given, mean another training."""
+TRANSFORMER_TRAINING = {
+    "optimizer": "adamw",
+    "lr": 5e-4,
+    "layer_decay": 0.7,
+    "weight_decay": 0.05,
+    "decay_exempt": "1d",
+    "schedule": "half_cosine",
+    "warmup": 0.1,
+    "clip_grad": 1.0,
+    "drop_path": 0.1,
+}
+"""Training of all weights of a pretrained transformer or ConvNeXt."""
 SOC_LEVERS = {"labels_from": "ema", "align": 0.5, "sharpen": 1.5}
 """Settings of SoC for the training of the last stages."""
 SAMPLED_IMAGES = 64
@@ -86,6 +100,7 @@ def choose_network(
     """
     # Slow: imports torch and timm, which a run without own photos loads later.
     from semifine.devices import resolve_device
+    from semifine.models.classifier import accepts_drop_path, is_mostly_linear
     from semifine.models.pretrained import installed_backbone, own_image_size
 
     suggestions = Suggestions()
@@ -95,18 +110,26 @@ def choose_network(
     if not (settings.weights or values.get("pretrained", settings.pretrained)):
         return suggestions
     if "backbone" not in given and earlier is not None:
-        values["backbone"] = earlier.backbone
+        values |= {"backbone": earlier.backbone, **earlier.network_options}
     elif "backbone" not in given and not settings.weights:
         values["backbone"] = installed_backbone() or settings.backbone
     backbone = values.get("backbone", settings.backbone)
+    if earlier is not None and backbone == earlier.backbone:
+        values |= {name: value for name, value in earlier.network_options.items() if value and name not in given}
     if "image_size" not in given and side is not None:
         least = earlier.image_size if earlier is not None else own_image_size(backbone)
         values["image_size"] = max(least, min(side // 32 * 32, MAX_SIDE))
     if "probe" not in given:
         values["probe"] = True
     device = resolve_device(settings.device)
-    if device == "cpu" and TAIL_TRAINING.keys().isdisjoint(given):
+    if device == "cpu" and EXCLUDE_TAIL_TRAINING.isdisjoint(given):
         values |= TAIL_TRAINING
+    elif {"optimizer", "lr"}.isdisjoint(given) and is_mostly_linear(backbone):
+        unsuitable = set() if accepts_drop_path(backbone) else {"drop_path"}
+        chosen = {name: value for name, value in TRANSFORMER_TRAINING.items() if name not in unsuitable.union(given)}
+        values |= chosen
+        options = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+        suggestions.notes.append(f"training: {options}, which suit a transformer such as {backbone}")
     if values.keys() & {"backbone", "image_size", "train_stages"}:
         suggestions.notes.append(_describe_network(settings, values, backbone))
     if {"time", "iterations"}.isdisjoint(given):
@@ -123,6 +146,8 @@ def _describe_network(settings: TrainSettings, values: dict[str, Any], backbone:
     size = values.get("image_size", settings.image_size)
     stages = values.get("train_stages", settings.train_stages)
     trained = f"; its last {stages} stages are trained, the first ones stay as they are" if stages else ""
+    if settings.train == "head":
+        trained = "; only its classifier is trained"
     return f"network: {backbone} with {start}, at {size} x {size} pixels{trained}"
 
 

@@ -67,6 +67,8 @@ def compose(recipe: str, conditions: Conditions, after_moco: bool = False) -> di
     published = _published(recipe, conditions.family, after_moco)
     is_two_views = read_shipped("recipes.yaml")["recipes"][recipe]["family"] == "two_views"
     profile = read_profile(conditions.profile)
+    if "iterations" in profile["settings"]:
+        published = {key: value for key, value in published.items() if key not in ("passes", "horizon")}
     settings = _fit_to_profile({**published, **profile["settings"]}, profile)
     if profile.get("equal_steps") and is_two_views:
         settings = {key: value for key, value in settings.items() if key not in ("passes", "horizon")}
@@ -82,13 +84,15 @@ def budget_factor(conditions: Conditions) -> float:
     if conditions.budget == "full":
         return 1.0
     steps = BUDGETS.get(conditions.budget) or _parse_steps(conditions.budget)
-    return float(steps) / float(_published("soc", conditions.family, after_moco=False)["iterations"])
+    published = _published("soc", conditions.family, after_moco=False) | read_profile(conditions.profile)["settings"]
+    return float(steps) / float(published["iterations"])
 
 
 def default_profile(data: str) -> str:
     """Returns the profile of a data set: the published network for the paper's data sets, a smaller one otherwise."""
     source = data.partition(":")[0]
-    return {"semi_aves": "paper", "semi_fungi": "paper", "semi_inat": "paper", "synthetic": "small"}.get(
+    cifar = {"cifar10": "cifar", "cifar100": "cifar"}
+    return {**cifar, "semi_aves": "paper", "semi_fungi": "paper", "semi_inat": "paper", "synthetic": "small"}.get(
         source, "lite0"
     )
 

@@ -1,4 +1,4 @@
-"""Recipes of several runs: MoCo before another method, a teacher before its student, the rounds of a curriculum.
+"""Recipes of several runs: MoCo before another method, a teacher before its student, rounds of a curriculum, votes.
 
 A stage is one training run and has its own folder. Stages with the same name and conditions are the same run, so that
 recipes in one folder share them. For example, MoCo is trained once for all methods that start from it.
@@ -20,7 +20,15 @@ from semifine.runs.folder import RunFolder
 ROUNDS = 5
 """Rounds of the curriculum after the first model. Each round uses an additional fifth of the unlabeled images."""
 
+VOTERS = 3
+"""Networks that vote on the labels of unlabeled images."""
+VOTER_SEEDS = 1000
+"""Difference between the seeds of consecutive voters."""
+
 LABELS = "labels.csv"
+
+FIGURES = {"cifar10-transitions": "soc"}
+"""Recipes whose result is a figure, and the recipe of their run."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +50,14 @@ class Stage:
     teacher: str | None = None
     """Name of the stage with the teacher network."""
     labels: Selection | None = None
+    voters: tuple[str, ...] = ()
+    """Names of the stages whose predictions are votes on the labels of unlabeled images."""
 
     @property
     def needs(self) -> list[str]:
         """Names of the stages that must finish first."""
         labeled_by = self.labels.stage if self.labels else None
-        return [name for name in (self.weights, self.teacher, labeled_by) if name]
+        return [name for name in (self.weights, self.teacher, labeled_by, *self.voters) if name]
 
 
 def all_recipes() -> list[str]:
@@ -72,11 +82,13 @@ def plan_stages(
         >>> [stage.name for stage in plan_stages("self_training", conditions)]
         ['supervised', 'self_training']
     """
+    if recipe in FIGURES:
+        recipe, name = FIGURES[recipe], name or recipe
     if recipe not in all_recipes():
-        raise UserError(f"Unknown recipe '{recipe}'. Valid ones: {', '.join(all_recipes())}.")
+        raise UserError(f"Unknown recipe '{recipe}'. Valid ones: {', '.join([*all_recipes(), *FIGURES])}.")
     *before, last = _plan(recipe, conditions)
     settings = {**last.settings, **(overrides or {})}
-    return [*before, Stage(name or last.name, settings, last.weights, last.teacher, last.labels)]
+    return [*before, replace(last, name=name or last.name, settings=settings)]
 
 
 def _plan(recipe: str, conditions: Conditions) -> list[Stage]:
@@ -90,6 +102,8 @@ def _plan(recipe: str, conditions: Conditions) -> list[Stage]:
         return [_stage("supervised", conditions), _stage("self_training", conditions, teacher="supervised")]
     if recipe == "curriculum":
         return [_stage("supervised", conditions), *_rounds(conditions, "supervised", None)]
+    if recipe == "vote":
+        return _vote(_stage("supervised", conditions), _stage("vote", conditions))
     if not second:
         return [_stage(first, conditions)]
     start = _pretraining(conditions)
@@ -98,7 +112,18 @@ def _plan(recipe: str, conditions: Conditions) -> list[Stage]:
         return [*start, fine_tuned, _after_moco("self_training", conditions, teacher=fine_tuned.name)]
     if second == "curriculum":
         return [*start, fine_tuned, *_rounds(conditions, fine_tuned.name, "moco")]
+    if second == "vote":
+        return [*start, *_vote(fine_tuned, _after_moco("vote", conditions))]
     return [*start, _after_moco(second, conditions)]
+
+
+def _vote(voter: Stage, last: Stage) -> list[Stage]:
+    """Returns the voters, which differ in their seeds, and the network that learns from their votes."""
+    voters = [voter]
+    for number in range(2, VOTERS + 1):
+        seed = voter.settings["seed"] + (number - 1) * VOTER_SEEDS
+        voters.append(replace(voter, name=f"{voter.name}-voter-{number}", settings={**voter.settings, "seed": seed}))
+    return [*voters, replace(last, voters=tuple(stage.name for stage in voters))]
 
 
 def _pretraining(conditions: Conditions) -> list[Stage]:
@@ -155,6 +180,8 @@ def stage_settings(stage: Stage, folder: Path) -> dict[str, Any]:
         settings |= {"weights": str(folder / stage.weights), "weights_head": "fresh"}
     if stage.teacher:
         settings["method.teacher"] = str(folder / stage.teacher)
+    if stage.voters:
+        settings["method.voters"] = [str(folder / voter) for voter in stage.voters]
     if stage.labels:
         file = folder / f"{stage.name}-{LABELS}"
         write_confident_labels(folder / stage.labels.stage, stage.labels.share, file)

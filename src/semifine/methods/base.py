@@ -35,6 +35,8 @@ class DataInfo:
     """Number of unlabeled images in a step, summed over all ranks."""
     feature_dim: int = 0
     """Dimension of the pooled features of the backbone."""
+    votes: Tensor | None = None
+    """(M, V) class that each of the V networks of :meth:`Method.voters` predicts for each unlabeled image; -1: none."""
 
 
 @dataclass(frozen=True)
@@ -290,13 +292,18 @@ class Method(nn.Module):
     def create_heads(cls, settings: Any, num_classes: int, feature_dim: int) -> nn.ModuleDict:
         """Returns all additional heads, of :meth:`heads` and of :meth:`class_heads`."""
         heads = cls.heads(settings, feature_dim)
-        heads.update(cls.class_heads(settings, feature_dim, num_classes))
+        heads.update(dict(cls.class_heads(settings, feature_dim, num_classes).items()))
         return heads
 
     @classmethod
     def frozen_network(cls, settings: Any) -> str | None:  # noqa: ARG003
         """Returns the weights file or run folder of the network for ``Networks.forward_frozen``, or None."""
         return None
+
+    @classmethod
+    def voters(cls, settings: Any) -> tuple[str, ...]:  # noqa: ARG003
+        """Returns the run folders of the networks whose predictions are in ``DataInfo.votes``."""
+        return ()
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:
         """Computes the loss of a training step.

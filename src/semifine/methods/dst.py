@@ -22,6 +22,7 @@ PSEUDO, WORST = "pseudo", "worst"
 @dataclass(frozen=True)
 class DSTSettings(FixMatchSettings):
     weight_worst: float = setting(1.0, "weight of the worst-case loss", low=0)
+    reversal: float = setting(0.1, "factor of the reversed gradient of the worst-case loss in the features", low=0)
     width: int = setting(1024, "width of the hidden layer of both additional heads", low=1)
 
 
@@ -33,7 +34,8 @@ class DST(FixMatch):
     gradient is reversed before the features, which therefore learn to avoid this worst case.
 
     The paper maximizes L_U(h_worst) - L_L(h_worst). L_U has no upper bound, so h_worst minimizes
-    L_L(h_worst) - log(1 - p_worst(phat)) instead, as in margin disparity discrepancy. Its weight is constant.
+    L_L(h_worst) - log(1 - p_worst(phat)) instead, as the released code does. Its gradient reaches the features with the
+    factor ``reversal``, to which the released code raises it slowly from 0; here it is constant.
     """
 
     name = "dst"
@@ -52,7 +54,9 @@ class DST(FixMatch):
                 nn.Linear(settings.width, num_classes),
             ]
 
-        return nn.ModuleDict({PSEUDO: nn.Sequential(*head()), WORST: nn.Sequential(ReversedGradient(), *head())})
+        return nn.ModuleDict(
+            {PSEUDO: nn.Sequential(*head()), WORST: nn.Sequential(ReversedGradient(settings.reversal), *head())}
+        )
 
     def unlabeled_loss(self, strong: Output, pseudo: PseudoLabels) -> Tensor:
         logits = self.levers.adjust_unlabeled(strong.heads[PSEUDO])
@@ -65,18 +69,26 @@ class DST(FixMatch):
 
 
 class ReversedGradient(nn.Module):
-    """Returns its input; the gradient changes its sign.
+    """Returns its input; the gradient changes its sign and is multiplied by a factor.
+
+    Args:
+        factor: The factor.
 
     Example::
 
         >>> features = torch.ones(2, requires_grad=True)
-        >>> ReversedGradient()(features).sum().backward()
+        >>> ReversedGradient(0.5)(features).sum().backward()
         >>> features.grad
-        tensor([-1., -1.])
+        tensor([-0.5000, -0.5000])
     """
 
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
     def forward(self, features: Tensor) -> Tensor:
-        return 2 * features.detach() - features
+        value = features.detach()
+        return value + self.factor * (value - features)
 
 
 def disparity_loss(logits: Tensor, prediction: Tensor, accepted: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from semifine.errors import UserError
+from semifine.models import wide_resnet  # noqa: F401  # registers its networks with timm
 from semifine.models.forward import Output
 
 PROJECTION = "projection"
@@ -201,6 +202,21 @@ def fill_zero_scales(network: nn.Module) -> None:
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm | nn.GroupNorm) and module.weight is not None:
             module.weight.copy_(torch.where((module.weight == 0).all(), 1.0, module.weight))
+
+
+def accepts_drop_path(backbone: str) -> bool:
+    """Whether a timm model can skip its residual branches in training.
+
+    Example:
+        >>> accepts_drop_path("test_vit"), accepts_drop_path("vgg11")
+        (True, False)
+    """
+    try:
+        with torch.device("meta"):
+            timm.create_model(backbone, pretrained=False, num_classes=0, drop_path_rate=0.1)
+    except TypeError:
+        return False
+    return True
 
 
 @torch.inference_mode()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import huggingface_hub.constants
 import timm
 import torch
-from huggingface_hub.utils import get_session
+from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # old versions export it only here
 from safetensors.torch import load_file
 from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn

@@ -173,8 +173,9 @@ def _create_evaluator(
 ) -> FeatureEvaluator:
     preprocessor = create_preprocessor(train.image_size, train.stored_side, device)
     evaluator = Evaluator(dataset.store, preprocessor, device)
+    given = "".join(f" {name} {value}" for name, value in train.network_options.items() if value is not None)
     caches = [
-        FeatureCache.of(network, f"{train.backbone} {train.image_size} {train.stored_side} {flip}", train.cache)
+        FeatureCache.of(network, f"{train.backbone} {train.image_size} {train.stored_side} {flip}{given}", train.cache)
         for flip in (False, True)
     ]
     return FeatureEvaluator(evaluator, network, dataset.store, (caches[0], caches[1]), progress)

@@ -44,7 +44,7 @@ from semifine.training.meters import AverageMeter, LabelHistory, PseudoLabelMete
 from semifine.training.optim import learning_rate_factor, make_learning_rate_tensor, set_learning_rate
 from semifine.training.profiling import PhaseTimer, TimeEstimator, relative_step_cost
 from semifine.training.progress import Display, find_warnings
-from semifine.training.sample_stats import keep_sample_stats
+from semifine.training.sample_stats import keep_sample_stats, read_votes
 from semifine.training.state import Checkpointer, create_train_state, split_for_training
 from semifine.training.step import NonFiniteGuard, TrainStep, nonfinite_error, seed_random_layers
 
@@ -91,7 +91,7 @@ class Trainer:
         store = self._place_store(dataset)
         catalog = self.catalog.with_truth_revealed() if method.trains_on_truth else self.catalog
         check_images(catalog, method)
-        info = self._data_info(catalog, classifier)
+        info = self._data_info(catalog, classifier, method, settings.method_settings)
         self.method = method(settings.method_settings, info).to(device)
         check_mixup(self.settings, method)
         self.split = split_for_training(classifier, method, self.settings)
@@ -230,7 +230,9 @@ class Trainer:
         loader = BatchLoader(catalog, views or pipeline, self.method, self.settings, device, rank, world_size)
         return Prefetcher(loader, device)
 
-    def _data_info(self, catalog: Catalog, classifier: Classifier) -> DataInfo:
+    def _data_info(
+        self, catalog: Catalog, classifier: Classifier, method: type[Method], method_settings: Any
+    ) -> DataInfo:
         labeled = catalog.rows(Split.LABELED)
         return DataInfo(
             num_classes=catalog.num_classes,
@@ -240,6 +242,7 @@ class Trainer:
             label=torch.from_numpy(catalog.label[labeled]),
             unlabeled_batch=self.settings.batch_size * self.settings.mu,
             feature_dim=classifier.feature_dim,
+            votes=read_votes(method.voters(method_settings), catalog),
         )
 
     def _create_step(self, method: Method) -> TrainStep:

@@ -9,8 +9,13 @@ const UNCERTAINTY =
   "Uncertainty is 100 % if the two most probable classes are equally probable and 0 % if the model is certain. " +
   "Each number is the mean over the waiting images.";
 
+let requested = 0;
+
+/** Shows the overview and returns it. A response that arrives after a newer one is not shown. */
 export async function showOverview(filter) {
+  const request = ++requested;
   const overview = await get("overview");
+  if (request !== requested) return null;
   const { accuracy, classes, clusters, counts } = overview;
   const groups = clusters.filter((members) => members.length > 1);
   const singles = clusters.filter((members) => members.length === 1).flat();
@@ -37,6 +42,7 @@ export async function showOverview(filter) {
   ];
   const page = find("#overview");
   keepFocus(page, () => page.replaceChildren(...parts.filter(Boolean)));
+  return overview;
 }
 
 const tile = (value, name) => make("li", {}, make("b", {}, String(value)), make("span", {}, name));
