@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from semifine.errors import UserError
 from semifine.files import errors_name, lock_file, open_regular, sync_to_disk
@@ -29,7 +29,7 @@ class Journal:
     def __init__(self, out: Path) -> None:
         self.out = out
         self.path = out.with_name(out.name + ".unfinished")
-        self._file: TextIO | None = None
+        self._file: IO[str] | None = None
         self._is_new_and_empty = False
 
     def begin(self, header: Record, resume: bool) -> bool:
