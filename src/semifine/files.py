@@ -57,7 +57,7 @@ def atomic_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
     try:
         with errors_name(path, partial):
             partial.unlink(missing_ok=True)
-            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666))
+            os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666))
             yield partial
             sync_to_disk(partial)
             os.replace(partial, path)
