@@ -268,7 +268,7 @@ def test_listed_experiments_can_be_found(capsys: pytest.CaptureFixture[str]) -> 
         ("table1/synthetic/scratch/soc --unlabeled inout", "needs --unlabeled in, not inout"),
         ("table1/synthetic/scratch/cnn", "there is no row of table1 'cnn'. Valid ones: oracle, moco"),
         ("table1/synthetic/mars/soc", "there is no init 'mars'. Valid ones: scratch"),
-        ("table1/pets/scratch/soc", "there is no data set 'pets'. Valid ones: folder"),
+        ("table1/pets/scratch/soc", "there is no data set 'pets'. Valid ones: cifar10"),
         ("table7/synthetic/scratch/soc", "Unknown table 'table7'. Valid ones: table1"),
         ("table1/soc", "does not have the form TABLE/DATASET/INIT/ROW"),
         ("cnn", "Unknown recipe 'cnn'. Valid ones: "),
