@@ -57,7 +57,7 @@ def test_size_batch_length_and_average_follow_small_photos(
     assert (train.pretrained, train.time) == (False, None)
     size, training = settings.notes
     assert size == f"image size: {wanted[0]} pixels, because the photos are about {side} pixels across"
-    assert training.startswith(f"training: {wanted[2]} steps of {wanted[1]} photos from ")
+    assert training.startswith(f"training: {wanted[2]} steps of {wanted[1]} labeled photos; ")
 
 
 @pytest.mark.parametrize(("side", "size"), [(100, 224), (400, 224)])
@@ -83,6 +83,7 @@ def test_larger_photos_start_from_installed_weights_at_their_image_size(
     assert tuned([{"data.source": root, "backbone": "resnet18", "pretrained": True}]).train.image_size == 224
     assert tuned([{"data.source": root, "iterations": 50}]).train.time is None
     assert tuned([{"data.source": root, "time": "none"}]).train.time is None
+    assert tuned([{"data.source": root, "train": "head", "device": "cpu"}]).train.train_stages is None
 
 
 @pytest.fixture
@@ -140,10 +141,12 @@ def test_no_time_is_planned_for_the_probe_alone(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_run_determine_backbone_and_image_size(tmp_path: Path) -> None:
-    write_settings(resolve([{"backbone": "resnet18", "image_size": 256}]), tmp_path / "settings.yaml")
+    earlier = {"backbone": "resnet18", "backbone_args": "stem_width=32", "image_size": 256}
+    write_settings(resolve([earlier]), tmp_path / "settings.yaml")
     root = str(photos(tmp_path / "photos", 100, 10, 30))
     train = tuned([{"data.source": root, "weights": str(tmp_path)}]).train
     assert (train.backbone, train.image_size, train.pretrained, train.probe) == ("resnet18", 256, False, True)
+    assert train.backbone_args == "stem_width=32"
     given = {"data.source": root, "weights": str(tmp_path), "backbone": "resnet34", "image_size": 64}
     assert (tuned([given]).train.backbone, tuned([given]).train.image_size) == ("resnet34", 64)
 
@@ -198,13 +201,13 @@ def test_what_is_given_wins_and_written_settings_say_nothing_more(tmp_path: Path
 
 def test_labels_that_groups_hold_back_do_not_count(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos", 40, 10, 10)
-    assert "from 16 labeled ones" in tuned([{"data.source": str(root)}]).notes[1]
+    assert "; 16 labeled and" in tuned([{"data.source": str(root)}]).notes[1]
     for name in ("a", "b"):
         (root / "labeled" / name).rename(root / "site")
         (root / "labeled" / name).mkdir()
         (root / "site").rename(root / "labeled" / name / "site")
     one_group_a_class = tuned([{"data.source": str(root), "data.group_by": "folder"}])
-    assert "from 20 labeled ones" in one_group_a_class.notes[1], "no class can give its only group"
+    assert "; 20 labeled and" in one_group_a_class.notes[1], "no class can give its only group"
 
 
 def test_known_data_sets_are_left_alone() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import timm
 
 from semifine.config import preset_names, preset_summary, read_preset, read_settings_file, resolve, write_settings
 from semifine.config.loading import flatten
@@ -134,3 +135,13 @@ def test_time_needs_a_unit(text: str | int) -> None:
     """A number alone may be meant in seconds or in minutes."""
     with pytest.raises(UserError, match=rf"time is '{text}'; give a number and its unit, such as 90s, 10m or 1h\."):
         resolve([{"time": text}])
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if "resnet50" in str(read_preset(name)["backbone"])])
+def test_presets_of_the_paper_have_its_network(name: str) -> None:
+    train = resolve([{"method.name": "soc"}, read_preset(name)]).train
+    config = timm.get_pretrained_cfg(train.backbone)
+    assert config is not None
+    assert (config.architecture, config.tag) == ("resnet50", "tv_in1k")
+    assert not train.zero_init_last
+    assert train.stored_side == 500, "photos of 500 px are cropped at their own size"

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from semifine.data.csv_table import CsvTable, backslash_hint, get_cell, read_csv
+from semifine.data import csv_table
+from semifine.data.csv_table import (
+    CsvTable,
+    backslash_hint,
+    get_cell,
+    quote_formula,
+    read_csv,
+    unquote_formula,
+    write_csv,
+)
 from semifine.errors import UserError
 
 
@@ -41,6 +53,47 @@ def test_columns_are_found_in_any_case_and_must_be_unique(tmp_path: Path) -> Non
 
 def test_cells_are_stripped_and_may_be_missing() -> None:
     assert [get_cell([" a ", "b"], column) for column in (0, 1, 2, None)] == ["a", "b", "", ""]
+
+
+CELLS = st.text(st.sampled_from("=+-@\t\r\n'\"ab1, ;é")) | st.text(
+    st.characters(codec="utf-8", exclude_characters="\0")
+)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1))
+def test_names_are_read_as_they_were_written(pairs: list[tuple[str, str]]) -> None:
+    """Only spaces around names are lost, as in tables that people write."""
+    names = [(path.strip() or "x", label.strip()) for path, label in pairs]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "t.csv"
+        with file.open("w", encoding="utf-8", newline="") as stream:
+            write_csv(stream, [("path", "label"), *names])
+        found = [(get_cell(cells, 0), get_cell(cells, 1)) for _, cells in read_csv(file).lines]
+    assert found == names
+
+
+@given(CELLS | st.integers() | st.floats())
+def test_no_text_begins_a_formula_and_numbers_stay(value: str | float) -> None:
+    quoted = quote_formula(value)
+    if isinstance(value, str):
+        assert not quoted.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+        assert unquote_formula(quoted) == value
+    else:
+        assert quoted is value
+
+
+@pytest.mark.parametrize("text", ["path,label\n" + "a" * 2_000_000, "a" * 2_000_000])
+def test_a_line_has_a_limit(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"t\.csv is no table: a line has more than 1,048,576 characters"):
+        read(tmp_path, text)
+
+
+def test_an_endless_table_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_table, "MAX_LENGTH", 1000)
+    with pytest.raises(UserError, match=r"t\.csv is no table: it has more than 1,000 characters"):
+        read(tmp_path, "path,label\n" + "a,b\n" * 1000)
+    with pytest.raises(UserError, match=r"/dev/zero is no table"):
+        read_csv(Path("/dev/zero"))
 
 
 def test_a_hint_is_given_for_windows_paths() -> None:

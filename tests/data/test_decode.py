@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from semifine.data import decode
-from semifine.data.decode import MISSING, FileReader, decode_array, decode_image, read_exif, read_size, to_rgb
+from semifine.data import decode, rgb
+from semifine.data.decode import MISSING, FileReader, decode_array, decode_image, read_exif, read_size
 from semifine.data.decode_pool import decode_in_processes
 from semifine.data.image_files import IMAGE_SUFFIXES
+from semifine.data.rgb import to_rgb
 
 from .conftest import SaveImage
 
@@ -283,7 +284,7 @@ def test_conversion_in_strips_changes_no_pixel(mode: str, monkeypatch: pytest.Mo
     else:
         image = Image.frombytes(mode, (40, 30), values[..., : len(Image.new(mode, (1, 1)).getbands())].tobytes())
     whole = np.asarray(to_rgb(image))
-    monkeypatch.setattr(decode, "STRIP_PIXELS", 7 * 40)
+    monkeypatch.setattr(rgb, "STRIP_PIXELS", 7 * 40)
     assert np.array_equal(np.asarray(to_rgb(image)), whole)
 
 

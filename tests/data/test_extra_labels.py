@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from semifine.data.catalog import Split
-from semifine.data.extra_labels import add_labels, freeze_labels, read_labels, with_catalog_paths
+from semifine.data.extra_labels import add_labels, freeze_labels, labels_as_csv, read_labels, with_catalog_paths
 from semifine.data.label_log import LABEL, UNDO, Event, LabelLog
 from semifine.data.sources import folder
 from semifine.data.store import open_store
@@ -42,6 +43,14 @@ def test_labels_of_a_log_without_conflicts_and_missing_images_are_added(
     assert len(catalog) == len(plain) + 2
     assert sorted(catalog.paths[row] for row in added) == sorted(paths[2:4])
     assert catalog.label[added].tolist() == [3, 3]
+
+
+def test_labels_are_no_formulas_for_a_spreadsheet(tmp_path: Path) -> None:
+    pairs = [("=1+1.jpg", "-class"), ("'=2.jpg", "+1"), ("'t.jpg", "@x"), ("a\r=3.jpg", "robin")]
+    text = labels_as_csv(pairs)
+    assert not re.search(r"^[=+\-@]|,[=+\-@]", text, flags=re.MULTILINE)
+    (tmp_path / "labels.csv").write_text(text, newline="")
+    assert read_labels(tmp_path / "labels.csv").pairs == pairs
 
 
 def test_a_table_may_have_blank_and_repeated_lines(

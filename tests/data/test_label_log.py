@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from semifine.data import label_log
 from semifine.data.label_log import (
     LABEL,
     NO_LABEL,
@@ -194,6 +195,80 @@ def test_a_log_of_a_later_version_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(UserError, match="update semifine"):
         LabelLog(tmp_path / "labels.db")
+
+
+ENDLESS = (
+    "SELECT n AS number, '' AS time, 'Ada' AS person, n AS path, 'label' AS kind, 'tit' AS class, 0 AS seen, "
+    "NULL AS undoes, '{}' AS shown FROM (WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) "
+    "SELECT n FROM r)"
+)
+
+
+def tamper(file: Path, *statements: str) -> Path:
+    """Changes a log with one label, as someone with SQLite can."""
+    log = LabelLog(file)
+    log.append([label("tit")])
+    log.close()
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA writable_schema = ON")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    return file
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("ALTER TABLE events RENAME TO old", f"CREATE VIEW events AS {ENDLESS}"),
+        ("ALTER TABLE events RENAME TO old", "CREATE VIRTUAL TABLE events USING fts5(number, time, person)"),
+        ("CREATE TRIGGER t BEFORE INSERT ON events BEGIN DELETE FROM events; END",),
+        ("ALTER TABLE events ADD COLUMN more INTEGER GENERATED ALWAYS AS (number) VIRTUAL",),
+        ("ALTER TABLE events RENAME COLUMN class TO classes",),
+        ("DROP TABLE events",),
+    ],
+)
+def test_another_table_of_events_is_refused(statements: tuple[str, ...], tmp_path: Path) -> None:
+    file = tamper(tmp_path / "labels.db", *statements)
+    with pytest.raises(UserError, match=r"labels.db is damaged: the table of its events is not the studio's"):
+        read_events(file)
+    with pytest.raises(UserError, match=r"labels.db is damaged: the table of its events is not the studio's"):
+        LabelLog(file)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("path = x'ff'", "kind = 'answer'", "class = NULL", "seen = 'x'", "undoes = 2", "shown = '['", "shown = '[]'"),
+        *(f"shown = '{'[' * 100_000}'", "person = CAST(x'ff' AS TEXT)", "shown = zeroblob(20000000)"),
+    ],
+)
+def test_events_with_other_types_are_refused(change: str, tmp_path: Path) -> None:
+    file = tamper(
+        tmp_path / "labels.db",
+        "DROP TRIGGER no_update",
+        "PRAGMA ignore_check_constraints = ON",
+        f"UPDATE events SET {change}",
+    )
+    with pytest.raises(UserError, match=r"labels.db"):
+        read_events(file)
+    with pytest.raises(UserError, match=r"labels.db"):
+        LabelLog(file).events()
+
+
+def test_reading_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "labels.db"
+    log = LabelLog(file)
+    log.append([label("tit")] * 1000)
+    monkeypatch.setattr(label_log, "MAX_SECONDS", -1.0)
+    monkeypatch.setattr(label_log, "PROGRESS_STEPS", 100)
+    with pytest.raises(UserError, match=r"Cannot read the labels .*labels.db: interrupted"):
+        log.events()
+    with pytest.raises(UserError, match=r"Cannot read the labels .*labels.db: interrupted"):
+        read_events(file)
+    monkeypatch.undo()
+    assert len(log.events()) == 1000
 
 
 def test_unsure_removes_only_the_own_label() -> None:

@@ -123,15 +123,24 @@ def test_result_without_settings_is_an_error(tmp_path: Path) -> None:
 
 
 def test_committed_table_matches_the_recipes(tmp_path: Path) -> None:
-    """Excludes MoCo, whose number of steps depends on images that are not part of the repository."""
+    """Excludes MoCo, whose number of steps depends on images that are not part of the repository.
+
+    The table is older than the rule that short runs average a tenth of their steps, so its runs have the published one.
+    """
     table = ROOT / "benchmarks" / "results" / "semi-cub-table1"
     conditions = Conditions(f"semi_cub:{tmp_path}", "imagenet", profile="lite0", budget="3000")
     recipes = ("oracle", "pseudo_label", "curriculum", "fixmatch", "flexmatch", "self_training", "soc")
     checked = 0
+
+    def with_published_average(stage: Stage) -> Stage:
+        return replace(stage, settings={**stage.settings, "ema": 0.999 if stage.settings["ema"] else 0.0})
+
     for column in sorted(table.glob("imagenet-in/seed-*")):
         seed = int(column.name.removeprefix("seed-"))
         stages = {
-            stage.name: stage for recipe in recipes for stage in plan_stages(recipe, replace(conditions, seed=seed))
+            stage.name: with_published_average(stage)
+            for recipe in recipes
+            for stage in plan_stages(recipe, replace(conditions, seed=seed))
         }
         for run in column.iterdir():
             if run.name in stages:

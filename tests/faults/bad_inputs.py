@@ -16,6 +16,7 @@ from pathlib import Path
 from semifine.cli.main import main
 from semifine.config import TrainSettings
 from semifine.fields import field_names
+from tests.faults import mutations
 from tests.faults.bad_files import (
     decompression_bomb,
     encode_image,
@@ -293,6 +294,95 @@ def prediction(rng: random.Random, folder: Path) -> Case:
     return Case(command, [*given, str(folder), *(option.strip("-").replace("-", "_") for option in options), "--"])
 
 
+def mutated_yaml(rng: random.Random, folder: Path) -> Case:
+    """The settings of a run with a few changed values, tags, anchors and levels."""
+    settings = mutations.mutate_yaml(rng, (finished_run() / "settings.yaml").read_bytes())
+    keys = ["method.name", "data.source", "setting", *field_names(TrainSettings), "data", "method", "seed"]
+    if rng.random() < 0.5:
+        (folder / "settings.yaml").write_bytes(settings)
+        command = ["prepare", *FEW_IMAGES, "--config", str(folder / "settings.yaml"), "--cache", str(folder / "cache")]
+        return Case(command, [str(folder), *keys])
+    out = _copy_run(folder)
+    (out / "settings.yaml").write_bytes(settings)
+    return Case(_read_run(rng, out), [str(folder), *keys])
+
+
+def mutated_json(rng: random.Random, folder: Path) -> Case:
+    """A finished run with a few changed values in one of its JSON files."""
+    out = _copy_run(folder)
+    files = sorted([*out.glob("*.json"), *out.glob("*.jsonl"), *out.glob("checkpoints/last/*.json")])
+    file = rng.choice(files)
+    file.write_bytes(mutations.mutate_json(rng, file.read_bytes()))
+    if file.name != "result.json" and rng.random() < 0.3:
+        (out / "result.json").unlink()
+    return Case(_read_run(rng, out), [str(out)])
+
+
+def mutated_label_log(rng: random.Random, folder: Path) -> Case:
+    """A label log with a changed schema, changed rows or changed pages."""
+    file = folder / "labels.db"
+    mutations.write_label_log(rng, file, ["unlabeled/a.jpg", "b.jpg"], ["Tirilla simplex", "none"])
+    small = "--iterations 1 --image-size 16 --backbone test_resnet --method supervised --quiet --device cpu"
+    return Case(
+        ["train", *FEW_IMAGES, *small.split(), "--labels", str(file), "--out", str(folder / "run")], [str(file)]
+    )
+
+
+def mutated_safetensors(rng: random.Random, folder: Path) -> Case:
+    """Weights or class statistics of a run with a changed header, and without checksums."""
+    out = _copy_run(folder)
+    (out / "checkpoints" / "last" / "checksums.json").unlink()
+    name = rng.choice(["classes.safetensors", "checkpoints/last/model.safetensors"])
+    content = mutations.mutate_safetensors(rng, (out / name).read_bytes())
+    (out / name).write_bytes(content)
+    if name == "classes.safetensors":
+        return Case(["report", str(out)], [str(out)])
+    if rng.random() < 0.3:
+        (folder / "w.safetensors").write_bytes(content)
+        small = "--iterations 1 --image-size 16 --backbone test_resnet --method supervised --quiet --device cpu"
+        command = ["train", *FEW_IMAGES, *small.split(), "--weights", str(folder / "w.safetensors")]
+        return Case([*command, "--out", str(folder / "new")], [str(folder)])
+    return Case(_read_run(rng, out), [str(out)])
+
+
+def mutated_image(rng: random.Random, folder: Path) -> Case:
+    """Photos of all formats with a few changed fields of their containers."""
+    root = folder / "photos"
+    for name in ("a", "b"):
+        (root / "labeled" / name).mkdir(parents=True)
+        (root / "labeled" / name / "1.jpg").write_bytes(
+            encode_image((20, 16), (9, 2 * ord(name), 9 * ord(name) % 256), "JPEG")
+        )
+    (root / "unlabeled").mkdir()
+    for number in range(5):
+        suffix, content = mutations.mutate_image(rng)
+        (root / "unlabeled" / f"{number}.{suffix}").write_bytes(content)
+    if rng.random() < 0.5:
+        return Case([*_prepare(folder, str(root)), *rng.choice([[], ["--group-by", "exif-burst"]])], [str(root)])
+    command = ["predict", str(finished_run()), str(root), "--out", str(folder / "t.csv"), "--device", "cpu", "--quiet"]
+    return Case([*command, "--camtrap-dp", str(folder / "package")], [str(folder)])
+
+
+def _copy_run(folder: Path) -> Path:
+    return Path(shutil.copytree(finished_run(), folder / "run", symlinks=True))
+
+
+def _read_run(rng: random.Random, out: Path) -> list[str]:
+    """A command that reads a run."""
+    image = out.parent / "image.png"
+    image.write_bytes(encode_image((20, 16), (9, 9, 9), "PNG"))
+    commands = [
+        ["evaluate", str(out), "--device", "cpu"],
+        ["train", "--out", str(out), "--resume", "--quiet", "--device", "cpu"],
+        ["predict", str(out), str(image), "--device", "cpu", "--quiet"],
+        ["export", str(out), "--format", "safetensors"],
+        ["report", str(out)],
+        ["report", str(out)],
+        ["report", str(out), str(finished_run()), "--out", str(out.parent / "report.html")],
+    ]
+    return rng.choice(commands)
+
+
 def _prepare(folder: Path, data: str) -> list[str]:
     return ["prepare", data, "--cache", str(folder / "cache"), "--image-size", "16"]
 
@@ -336,5 +426,8 @@ def _without_root() -> Iterator[None]:
 
 KINDS: dict[str, Callable[[random.Random, Path], Case]] = {
     kind.__name__: kind
-    for kind in (settings_file, option, table, list_files, photos, forbidden, weights, run_folder, prediction)
+    for kind in (
+        *(settings_file, option, table, list_files, photos, forbidden, weights, run_folder, prediction),
+        *(mutated_yaml, mutated_json, mutated_label_log, mutated_safetensors, mutated_image),
+    )
 }

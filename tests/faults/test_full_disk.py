@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from semifine.errors import UserError
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
-from tests.faults.bad_files import encode_image
+from tests.faults.bad_files import encode_image, finished_run
 
 
 @pytest.fixture
@@ -133,3 +134,74 @@ def test_no_space_error_while_writing_decoded_images(
     assert f"The disk is full ({cache})" in capsys.readouterr().err
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
     assert main([*command, str(cache)]) == 0
+
+
+COMMANDS = {
+    "report": ("report", "{run}", "--out", "{disk}/report.html"),
+    "figures": ("report", "{run}", "--out", "{elsewhere}/report.html", "--figures", "{disk}/figures"),
+    "export": ("export", "{run}", "--out", "{disk}/model.safetensors"),
+    "pt2": ("export", "{run}", "--out", "{disk}/model.pt2"),
+    "csv": ("predict", "{run}", "{photos}", "--out", "{disk}/table.csv", "--batch-size", "2"),
+    "parquet": ("predict", "{run}", "{photos}", "--out", "{disk}/table.parquet", "--batch-size", "2"),
+    "camtrap": ("predict", "{run}", "{photos}", "--out", "{elsewhere}/table.csv", "--camtrap-dp", "{disk}/package"),
+    "folder": ("prepare", "{photos}", "--write-folder", "{disk}/photos"),
+}
+
+
+def fill_in(command: str, disk: Path, elsewhere: Path) -> list[str]:
+    """Returns the command line of a command that writes to the disk."""
+    photos = elsewhere / "photos"
+    for number in range(6):
+        (photos / f"class {number % 2}").mkdir(parents=True, exist_ok=True)
+        image = encode_image((20, 20), (number, 9, 9), "JPEG")
+        (photos / f"class {number % 2}" / f"{number}.jpg").write_bytes(image)
+    names = {"run": finished_run(), "photos": photos, "disk": disk, "elsewhere": elsewhere}
+    return [argument.format(**names) for argument in COMMANDS[command]]
+
+
+@pytest.mark.parametrize(
+    ("command", "free"),
+    [(command, 0) for command in COMMANDS if command != "figures"]
+    + [(command, 4096) for command in ("csv", "parquet", "camtrap", "folder")],
+)
+def test_a_full_disk_leaves_no_partial_output_and_the_message_names_it(
+    command: str, free: int, disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    arguments = fill_in(command, disk, elsewhere)
+    fill(disk)
+    os.truncate(disk / "filler", (disk / "filler").stat().st_size - free)
+    assert main(arguments) == 2
+    (message,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("semifine: ")]
+    assert str(disk) in message
+    assert "free some space" in message
+    left = [path for path in disk.rglob("*") if path.is_file() and path.name != "filler"]
+    assert all(path.suffix == ".unfinished" for path in left)
+    if arguments[0] == "predict":
+        (disk / "filler").unlink()
+        assert "--resume" in message
+        assert main([*arguments, "--resume"]) == 0
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "pt2"])
+def test_no_space_error_while_syncing_output(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Raises the error when the output is synced, so no mounted file system is needed."""
+    disk, elsewhere = tmp_path / "disk", tmp_path / "elsewhere"
+    for folder in (disk, elsewhere):
+        folder.mkdir()
+    arguments = fill_in(command, disk, elsewhere)
+    fsync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if name.startswith(str(disk)) and ".partial" in name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert main(arguments) == 2
+    assert str(disk) in capsys.readouterr().err.splitlines()[-1]
+    assert not [path for path in disk.rglob("*") if path.is_file() and path.suffix != ".unfinished"]

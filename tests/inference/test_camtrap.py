@@ -75,6 +75,19 @@ def test_tables_are_consistent(package: Path) -> None:
     ]
 
 
+def test_names_are_no_formulas_for_a_spreadsheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_photo(tmp_path / "=card" / "=1+1.jpg", 3)
+    record = {"name": "=cmd", "probability": 0.9, "is_ood": False, "candidates": ["=cmd"], "box_x": -0.5}
+    write_package([{"path": str(tmp_path / "=card" / "=1+1.jpg"), **record}], tmp_path, "semifine")
+    deployments, media, observations = (read(tmp_path / f"{n}.csv") for n in ("deployments", "media", "observations"))
+    assert deployments[0]["deploymentID"] == media[0]["deploymentID"] == "'=card"
+    assert deployments[0]["latitude"] == "-33.51", "numbers stay numbers"
+    assert media[0]["filePath"] == (tmp_path / "=card" / "=1+1.jpg").as_uri(), "a path cannot be quoted"
+    assert media[0]["fileName"] == "'=1+1.jpg"
+    assert (observations[0]["scientificName"], observations[0]["bboxX"]) == ("'=cmd", "-0.5")
+
+
 def test_times_and_places_come_from_exif(package: Path) -> None:
     deployments = {row["deploymentID"]: row for row in read(package / "deployments.csv")}
     ridge, other = deployments["card/ridge"], deployments["card"]

@@ -15,6 +15,7 @@ from PIL import Image
 
 from semifine.cli.main import main
 from semifine.data.catalog import Split
+from semifine.data.label_check import find_suspects
 from semifine.errors import UserError
 from semifine.inference.evaluate_files import match_classes, read_labeled_photos
 from semifine.inference.model import TrainedModel
@@ -93,7 +94,7 @@ def test_printed_scores(soc_folder: Path, labeled: Path, capsys: pytest.CaptureF
         lines = capsys.readouterr().out.splitlines()
         assert "top-1" in lines[0]
         assert "95 % interval" in lines[0]
-        assert [line.partition(":")[0] for line in lines[1:]] == [
+        assert [line.partition(":")[0] for line in lines[1:4]] == [
             "mean accuracy per class",
             "expected calibration error",
             "90 % conformal sets",
@@ -193,3 +194,22 @@ def test_wrong_paths(soc_folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
         error = capsys.readouterr().err
         assert part in error
         assert len(error.splitlines()) == 1
+
+
+def test_labels_that_contradict_predictions_are_listed(
+    soc_model: TrainedModel, soc_folder: Path, labeled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog = soc_model.run.dataset.catalog
+    rows = catalog.rows(Split.TEST)
+    logits = np.concatenate([output.logits.numpy() for output in soc_model.outputs(rows)])
+    expected = find_suspects(soc_model.calibration.probabilities(logits), catalog.label[rows])
+    assert main(["evaluate", str(soc_folder), "--json", "--device", "cpu"]) == 0
+    listed = json.loads(capsys.readouterr().out)["suspect_labels"]
+    assert len(listed) > 0
+    assert [item["path"] for item in listed] == [str(catalog.paths[rows[index]]) for index in expected]
+    assert all(item["label"] != item["prediction"] for item in listed)
+
+    assert main(["evaluate", str(soc_folder), str(labeled), "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert f"labels to check: {len(listed)} of {len(rows)} contradict" in printed
+    assert len([line for line in printed.splitlines() if ": labeled " in line]) == min(5, len(listed))

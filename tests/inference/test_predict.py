@@ -16,12 +16,13 @@ from PIL import Image
 
 from semifine.cli.main import main
 from semifine.data.catalog import Split
+from semifine.data.extra_labels import read_labels
 from semifine.errors import UserError
 from semifine.inference.model import TrainedModel
 from semifine.inference.pipeline import find_files
 from semifine.inference.predict import predict_to_table
 from semifine.inference.prediction import PredictOptions
-from semifine.inference.tables import Record, printable
+from semifine.inference.tables import Record, create_table, printable
 from tests.inference.prediction_jobs import predict, read_csv
 
 OPTIONS = PredictOptions()
@@ -84,7 +85,7 @@ def test_names_from_standard_input_may_hold_line_breaks(
     counts = json.loads(printed.out)
     assert (counts["predicted"], counts["unreadable"]) == (1, 1)
     assert f"semifine: 1 image could not be read; {out}.unreadable.csv lists it with the reason." in printed.err
-    assert "calibrated on 36 validation images" in printed.err
+    assert "calibrated on 36 held-out images" in printed.err
 
 
 def test_lines_are_printed_without_out(
@@ -125,6 +126,15 @@ def test_errors_are_one_sentence(
     assert main(["predict", str(soc_folder), str(photos), *options, "--device", "cpu"]) == 2
     assert named in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_names_are_no_formulas_for_a_spreadsheet(tmp_path: Path) -> None:
+    """Cells with names can be read by ``--labels``; numbers are not quoted."""
+    file, schema = tmp_path / "t.csv", {"path": "text", "label": "text", "names": "texts", "score": "number"}
+    with create_table(file, ".csv", schema) as add:
+        add([{"path": "=1+1.jpg", "label": "@class", "names": ["-a|b", "=c"], "score": -0.5}])
+    assert file.read_text().splitlines()[1] == "'=1+1.jpg,'@class,'-a\\|b|=c,-0.5"
+    assert read_labels(file).pairs == [("=1+1.jpg", "@class")]
 
 
 def test_file_names_that_are_not_utf8_are_escaped() -> None:

@@ -72,8 +72,21 @@ def test_ema_follows_its_formula_and_copies_buffers() -> None:
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
 
 
-@pytest.mark.parametrize(("decay", "steps", "expected"), [(0.999, 500, True), (0.98, 500, False), (0.999, 3000, False)])
-def test_ema_over_more_than_half_the_run_is_too_slow(decay: float, steps: int, expected: bool) -> None:
+@pytest.mark.parametrize(
+    ("decay", "steps", "expected"),
+    [
+        (0.999, 500, True),
+        (0.98, 500, False),
+        (0.999, 3000, True),
+        (0.997, 3000, True),
+        (0.9967, 3000, False),
+        (0.999, 9000, True),
+        (0.999, 10_000, False),
+        (0.9999, 100_000, False),
+        (0.9999, 50_000, True),
+    ],
+)
+def test_ema_over_more_than_a_tenth_of_the_run_is_too_slow(decay: float, steps: int, expected: bool) -> None:
     assert ema_is_too_slow(decay, steps) == expected
 
 

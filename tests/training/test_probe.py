@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
@@ -16,7 +17,9 @@ from semifine.cli.main import main
 from semifine.config import RunSettings
 from semifine.data.catalog import Split
 from semifine.errors import Interrupted, UserError
+from semifine.inference.evaluate import Evaluator, create_preprocessor
 from semifine.inference.model import TrainedModel
+from semifine.models.classifier import Classifier
 from semifine.runs.folder import RunFolder
 from semifine.runs.run import Run
 from semifine.training.fit import fit
@@ -90,6 +93,19 @@ def test_calibration_is_cross_fitted(probe_run: Path) -> None:
     assert model.calibration.images == 30
     sets = model.calibration.conformal_set(np.full((1, 6), 1 / 6), 0.9)
     assert sets is not None
+
+
+def test_labels_are_compared_with_the_cross_validation(probe_run: Path) -> None:
+    run = Run(probe_run)
+    check, found = run.label_check, run.result["probe"]
+    assert check is not None
+    catalog = run.catalog
+    rows = np.concatenate([catalog.rows(Split.LABELED), catalog.rows(Split.VAL)])
+    label_of = {str(catalog.paths[row]): int(catalog.label[row]) for row in rows}
+    assert dict(zip(check.paths, check.label.tolist(), strict=True)) == label_of
+    assert check.num_suspects == found["suspect_labels"]
+    correct = np.trace(check.confusion(6))
+    assert 100 * correct / 30 == pytest.approx(found["cross_validation"]["top1"])
 
 
 def test_hidden_labels_do_not_affect_the_probe(probe_run: Path, tmp_path: Path) -> None:
@@ -194,3 +210,38 @@ def test_unfinished_run_without_a_probe_has_no_result(tmp_path: Path) -> None:
 def test_probe_needs_pretrained_weights(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="add --pretrained"):
         fit(tiny_settings("probe"), tmp_path / "run", display=QUIET)
+
+
+def test_new_classes_are_added_to_a_trained_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training starts with the old rows of known classes, and with fitted rows of new ones that find their images."""
+    old = tmp_path / "old"
+    fit(tiny_settings("supervised", data__genera=2, iterations=4, backbone="test_resnet"), old, display=QUIET)
+    known = Run(old).class_names
+    settings = tiny_settings(weights=str(old), probe=True)
+    starts: list[Classifier] = []
+
+    def record(trainer: Trainer, *_: object) -> None:
+        starts.append(copy.deepcopy(trainer.train_state.student))
+        raise Interrupted(15)
+
+    monkeypatch.setattr(Trainer, "run", record)
+    with pytest.raises(Interrupted):
+        fit(settings, tmp_path / "new", display=QUIET)
+    names = Run(tmp_path / "new").class_names
+    assert len(known) < len(names)
+    weights = load_file(old / "checkpoints" / "last" / "model.safetensors")
+    head = starts[0].head.state_dict()
+    for row, name in enumerate(names):
+        if name in known:
+            assert torch.equal(head["weight"][row], weights["head.weight"][known.index(name)])
+    is_new = torch.tensor([name not in known for name in names])
+    assert head["weight"][is_new].abs().sum() > 0
+    report = json.loads((tmp_path / "new" / "weights.json").read_text())
+    assert report["new_classes"] == [name for name in names if name not in known]
+    dataset = open_dataset(settings)
+    rows = dataset.catalog.rows(Split.LABELED)
+    evaluator = Evaluator(dataset.store, create_preprocessor(32, 48, torch.device("cpu")), torch.device("cpu"))
+    logits = torch.cat([output.logits for output in evaluator.outputs(starts[0].eval(), rows)])
+    label = torch.from_numpy(dataset.catalog.label[rows])
+    of_new = is_new[label]
+    assert (logits.argmax(dim=1) == label)[of_new].float().mean() > 0.6

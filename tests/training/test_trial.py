@@ -14,6 +14,8 @@ from safetensors.torch import load_file
 
 from semifine.config import RunSettings
 from semifine.data.catalog import Split
+from semifine.data.dataset import Dataset
+from semifine.inference.calibration import MIN_IMAGES
 from semifine.inference.model import TrainedModel
 from semifine.runs.run import CHECKPOINT_OF, Run
 from semifine.training.fit import fit
@@ -27,7 +29,7 @@ QUIET = Display(quiet=True)
 
 def settings_without_validation(**more: object) -> RunSettings:
     probe = {"weights": tiny_teacher(), "weights_head": "fresh", "probe": True}
-    data = {"data__val_per_class": 0, "data__labeled_per_class": 8}
+    data = {"data__val_per_class": 0, "data__labeled_per_class": 16}
     return tiny_settings("soc", **probe, **data, train_stages=1, labeled_versions=2, unlabeled_versions=2, **more)
 
 
@@ -43,9 +45,9 @@ def test_a_quarter_of_each_class_is_held_out_and_labels_leave_training() -> None
     assert held_out is not None
     catalog = held_out.catalog
     counts = np.bincount(catalog.label[catalog.rows(Split.VAL)], minlength=6)
-    assert counts.tolist() == [2] * 6
-    assert len(catalog.rows(Split.LABELED)) == 6 * 6
-    assert len(dataset.catalog.rows(Split.LABELED)) == 6 * 8, "the data set itself does not change"
+    assert counts.tolist() == [4] * 6
+    assert len(catalog.rows(Split.LABELED)) == 6 * 12
+    assert len(dataset.catalog.rows(Split.LABELED)) == 6 * 16, "the data set itself does not change"
 
 
 def test_copies_stay_together() -> None:
@@ -69,7 +71,7 @@ def test_too_few_labels_have_no_trial() -> None:
 def test_result_is_what_the_trial_chose(finished: tuple[Path, dict[str, Any]]) -> None:
     out, result = finished
     trial = json.loads((out / "trial" / "result.json").read_text())
-    assert trial["comparison"]["images"] == 12
+    assert trial["comparison"]["images"] == 24
     assert Comparison.from_dict(result["comparison"]) == Comparison.from_dict(trial["comparison"])
     assert result["weight"] == Comparison.from_dict(trial["comparison"]).best
     chosen = {0.0: "probe", 1.0: "trained"}.get(result["weight"], "interpolated")
@@ -122,3 +124,34 @@ def test_no_trial_is_half_way(tmp_path: Path) -> None:
     assert result["comparison"] is None
     assert (result["weight"], result["chosen"]) == (0.5, "interpolated")
     assert not (tmp_path / "run" / "trial").exists()
+
+
+@pytest.mark.parametrize(("labels_per_class", "expected"), [(8, 24), (10, 20), (20, 30)])
+def test_enough_labels_for_a_calibration_are_held_out(labels_per_class: int, expected: int) -> None:
+    dataset = Dataset.open("synthetic", {"genera": 3, "species": 2, "labeled_per_class": labels_per_class,
+                                         "val_per_class": 0})  # fmt: skip
+    held_out = hold_out_labels(dataset, seed=0)
+    assert held_out is not None
+    assert len(held_out.catalog.rows(Split.VAL)) == expected >= MIN_IMAGES
+    left = np.bincount(held_out.catalog.label[held_out.catalog.rows(Split.LABELED)])
+    assert left.min() >= labels_per_class // 2
+
+
+def test_run_without_validation_images_has_thresholds(tmp_path: Path) -> None:
+    """Eight labels in each of six classes: temperature, conformal sets and the energy threshold are cross-fitted."""
+    more = {"weights": tiny_teacher(), "weights_head": "fresh", "probe": True, "trial": True, "iterations": 4,
+            "data__labeled_per_class": 8, "data__val_per_class": 0, "data__unlabeled_per_class": 3}  # fmt: skip
+    result = fit(tiny_settings("supervised", **more), tmp_path / "run", display=Display(quiet=True))
+    model = TrainedModel(Run(tmp_path / "run"), device="cpu")
+    assert result["images"]["val"] == 0
+    assert model.calibration.images == (48 if result["chosen"] == "probe" else 24)
+    flags = model.calibration.is_ood(np.array([-1e9, 1e9]), false_alarms=0.05)
+    assert flags is not None
+    assert flags.tolist() == [False, True]
+
+
+def test_comparison_within_chance_is_no_progress() -> None:
+    comparison = Comparison(24, (50.0, 50.0, 54.2, 54.2, 54.2), (1.0, 0.9, 0.8, 0.9, 1.0))
+    text = comparison.describe()
+    assert "50.0 % (31.4 to 68.6)" in text
+    assert "+4.2 points, within the 95 % margin of chance" in text

@@ -183,7 +183,8 @@ def _file_problem(error: OSError) -> str:
         errno.EDQUOT: "free some of your disk quota",
         errno.EACCES: "check the permissions of the file and its parent folders",
     }.get(error.errno or 0, "check that path")
-    return f"{file} cannot be used: {error.strerror}; {advice}."
+    reason = os.strerror(error.errno) if error.errno else error.strerror
+    return f"{file} cannot be used: {reason}; {advice}."
 
 
 def help_text() -> str:

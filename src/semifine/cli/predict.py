@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -152,6 +153,13 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as stop:
         display.log("Stopped; finished images are kept: repeat the command with --resume.")
         raise Interrupted(signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT) from stop
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(
+            f"The disk is full ({error.filename or given.out}): finished images are kept; free some space and repeat "
+            "the command with --resume."
+        ) from error
 
 
 def _check_crop_confidence(parser: Parser, given: argparse.Namespace) -> None:

@@ -25,6 +25,7 @@ from semifine.data.sources import describe_sources
 from semifine.errors import Interrupted, UserError
 from semifine.fields import describe_type, field_names, type_hints
 from semifine.methods.registry import is_method_file
+from semifine.runs.accuracy import describe_result
 from semifine.runs.folder import resume_command
 
 if TYPE_CHECKING:
@@ -249,6 +250,5 @@ def run(arguments: Sequence[str]) -> int:
 
 def result_line(result: dict[str, Any], out: Path) -> str:
     """Formats the result of a run."""
-    if result.get("top1") is None:
-        return f"{result['method']}: trained, without test images to measure accuracy. Run folder: {out}"
-    return f"{result['method']}: test top-1 {result['top1']:.2f} %, top-5 {result['top5']:.2f} %. Run folder: {out}"
+    accuracy = describe_result(result) or "trained, without images to measure accuracy"
+    return f"{result['method']}: {accuracy}. Run folder: {out}"

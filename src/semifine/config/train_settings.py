@@ -57,7 +57,12 @@ class TrainSettings(AugmentOptions):
     )
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto",
-        "the classifier in --weights: auto keeps it if it comes from a run on the same classes, fresh leaves it out",
+        "the classifier in --weights: auto keeps the classes that the run with these weights knows, keep all of it, "
+        "fresh none",
+    )
+    zero_init_last: bool = setting(
+        True,
+        "random initialization: scale the last normalization of each residual block by 0, where timm does so",
     )
     labels: str | None = setting(
         None,
@@ -108,6 +113,9 @@ class TrainSettings(AugmentOptions):
     )
     supervised_warmup: float = setting(
         0.0, "fraction of the steps that train on labeled images only, before unlabeled ones join", low=0, high=1
+    )
+    supervised_cooldown: float = setting(
+        0.0, "fraction of the steps that train on labeled images only, at the end", low=0, high=1
     )
     ema: float = setting(
         0.999,
@@ -211,6 +219,11 @@ class TrainSettings(AugmentOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.supervised_warmup + self.supervised_cooldown > 1 and self.supervised_cooldown:
+            raise UserError(
+                f"supervised_warmup ({self.supervised_warmup}) and supervised_cooldown ({self.supervised_cooldown}) "
+                "must be at most 1 together: lower one of them."
+            )
         if self.time is not None:
             try:
                 parse_duration(self.time)
@@ -240,8 +253,13 @@ class TrainSettings(AugmentOptions):
 
     @property
     def supervised_steps(self) -> int:
-        """Number of steps that train on labeled images only."""
+        """Number of steps at the start that train on labeled images only."""
         return round(self.supervised_warmup * self.iterations)
+
+    @property
+    def full_steps(self) -> range:
+        """Steps that train on labeled and unlabeled images."""
+        return range(self.supervised_steps, self.iterations - round(self.supervised_cooldown * self.iterations))
 
     @property
     def evaluation_interval(self) -> int:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import csv
+import io
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any, TextIO
 
 from semifine.errors import UserError
+
+MAX_LINE = 1 << 20
+MAX_LENGTH = 1 << 30
+"""Number of characters of the longest table, with a few million images."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,9 @@ def read_csv(file: Path) -> CsvTable:
     try:
         # utf-8-sig: spreadsheets write a byte order mark before the header
         with open(file, encoding="utf-8-sig", newline="") as opened:
-            first = opened.readline()
-            reader = csv.reader(chain([first], opened), delimiter=_delimiter(file, first), strict=True)
+            text = _bounded_lines(opened, file)
+            first = next(text, "")
+            reader = csv.reader(chain([first], text), delimiter=_delimiter(file, first), strict=True)
             header, lines = next(reader, []), []
             for cells in reader:
                 if any(text.strip() for text in cells):
@@ -60,9 +69,65 @@ def read_csv(file: Path) -> CsvTable:
     return CsvTable(file, header, lines)
 
 
+def _bounded_lines(opened: TextIO, file: Path) -> Iterator[str]:
+    """Yields the lines; raises UserError for a file that is larger than any table, such as an endless one."""
+    length = 0
+    while line := opened.readline(MAX_LINE):
+        length += len(line)
+        if len(line) == MAX_LINE or length > MAX_LENGTH:
+            part, limit = ("a line", MAX_LINE) if len(line) == MAX_LINE else ("it", MAX_LENGTH)
+            raise UserError(f"{file} is no table: {part} has more than {limit:,} characters.")
+        yield line
+
+
 def get_cell(cells: list[str], column: int | None) -> str:
-    """The cell of a column without surrounding spaces; empty if the line or the table does not have the column."""
-    return cells[column].strip() if column is not None and column < len(cells) else ""
+    """The text of a cell, without surrounding spaces and the apostrophe of :func:`quote_formula`.
+
+    The text is empty if the line or the table does not have the column.
+    """
+    return unquote_formula(cells[column].strip()) if column is not None and column < len(cells) else ""
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+
+
+def quote_formula(value: Any) -> Any:
+    """Puts an apostrophe before text that spreadsheets would execute as a formula, such as a file name that begins
+    with ``=``. Numbers and other values stay as they are.
+
+    Example:
+        >>> quote_formula("=1+1.jpg"), quote_formula("robin"), quote_formula(-0.5)
+        ("'=1+1.jpg", 'robin', -0.5)
+    """
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def unquote_formula(text: str) -> str:
+    """Removes the apostrophe of :func:`quote_formula`.
+
+    Example:
+        >>> unquote_formula("'=1+1.jpg"), unquote_formula("'t Hooft.jpg")
+        ('=1+1.jpg', "'t Hooft.jpg")
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def write_csv(stream: TextIO, rows: Iterable[Iterable[Any]], line_end: str = "\n") -> None:
+    """Writes a table that :func:`read_csv` reads and spreadsheets open without executing a cell.
+
+    Example:
+        >>> import sys
+        >>> write_csv(sys.stdout, [("path", "label"), ("-1.jpg", "robin")])
+        path,label
+        '-1.jpg,robin
+    """
+    line = io.StringIO()
+    writer = csv.writer(line)  # with its own line end, it quotes all line ends in cells
+    for row in rows:
+        writer.writerow([quote_formula(cell) for cell in row])
+        stream.write(line.getvalue().removesuffix("\r\n") + line_end)
+        line.seek(0)
+        line.truncate()
 
 
 def backslash_hint(paths: list[str]) -> str:

@@ -7,7 +7,7 @@ import io
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,10 +15,11 @@ from typing import BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from semifine.data.boxes import Box, Photo, crop_around, photo_file
 from semifine.data.catalog import ImageReader, PathColumn, SubsetReader
+from semifine.data.rgb import to_rgb
 
 ResultT = TypeVar("ResultT")
 Pixels = NDArray[np.uint8]
@@ -41,8 +42,6 @@ MAX_FILE_BYTES = (512 << 20) + (1 << 20)
 """Size of the largest image that Pillow accepts, 179 million pixels, without compression, and of its metadata."""
 MAX_REASON = 200
 """Length of the reason why an image is unreadable."""
-STRIP_PIXELS = 4 << 20
-"""Number of pixels that are converted to RGB at a time."""
 _CHUNK_BYTES = 1 << 20
 
 _HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypheim", b"ftypheis", b"ftypmif1", b"ftypmsf1")
@@ -450,58 +449,3 @@ def shrunk_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
     """
     scale = min(1.0, shorter_side / min(size))
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Converts any mode to RGB; transparent pixels become white."""
-    if image.mode == "RGB" and "transparency" not in image.info:
-        image.load()
-        return image
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        brightest = max(_gray_values(strip).max() for _, strip in _strips(image))
-        return _convert_strips(image, lambda strip: _deep_gray_to_rgb(strip, brightest))
-    if image.mode == "LAB":
-        return _convert_strips(image, _lab_to_rgb)
-    return _convert_strips(image, _on_white) if image.has_transparency_data else image.convert("RGB")
-
-
-def _convert_strips(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
-    """Converts an image to RGB strip by strip, because a conversion takes memory for several copies of the pixels."""
-    rgb = Image.new("RGB", image.size)
-    for top, strip in _strips(image):
-        rgb.paste(convert(strip), (0, top))
-    return rgb
-
-
-def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
-    rows = max(1, STRIP_PIXELS // image.width)
-    for top in range(0, image.height, rows):
-        yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    rgba = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", rgba.size, (255, 255, 255, 255)), rgba).convert("RGB")
-
-
-def _gray_values(image: Image.Image) -> NDArray[np.float64]:
-    with np.errstate(invalid="ignore"):  # a damaged file contains any bits
-        return np.nan_to_num(np.asarray(image, dtype=np.float64))
-
-
-def _deep_gray_to_rgb(image: Image.Image, brightest: float) -> Image.Image:
-    """Scales 16-bit, 32-bit and float gray by the range of the format, so that images of one scene stay comparable."""
-    values = _gray_values(image)
-    if image.mode == "F" and brightest <= 1:
-        values = values * 255
-    elif image.mode.startswith("I;16") or brightest > 255:
-        values = values / 257
-    return Image.fromarray(np.clip(np.rint(values), 0, 255).astype(np.uint8)).convert("RGB")
-
-
-def _lab_to_rgb(image: Image.Image) -> Image.Image:
-    transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB")
-    converted = ImageCms.applyTransform(image, transform)
-    if converted is None:
-        raise ValueError("LAB colors cannot be converted")
-    return converted

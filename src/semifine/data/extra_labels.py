@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import Catalog, Split, normalize_class_name
-from semifine.data.csv_table import backslash_hint, get_cell, read_csv
+from semifine.data.csv_table import backslash_hint, get_cell, read_csv, write_csv
 from semifine.data.label_log import agreed_labels, current_labels, is_sqlite, read_events
 from semifine.data.store import ImageStore
 from semifine.errors import UserError
@@ -174,7 +173,7 @@ def labels_as_csv(pairs: Sequence[tuple[str, str]]) -> str:
         'path,label\\n1.jpg,robin\\n'
     """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([("path", "label"), *pairs])
+    write_csv(text, [("path", "label"), *pairs])
     return text.getvalue()
 
 

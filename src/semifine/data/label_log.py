@@ -6,8 +6,10 @@ It uses the standard library only.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -64,6 +66,12 @@ class Event:
         return (self.kind, self.class_name) == (other.kind, other.class_name)
 
 
+MAX_SECONDS = 60.0
+"""Time limit of a statement. A million events are read in a few seconds."""
+PROGRESS_STEPS = 100_000
+"""Number of SQLite's instructions between checks of the time."""
+MAX_VALUE_BYTES = 10 << 20
+"""Length of the longest text in an event."""
 FORMAT = 1
 APPLICATION_ID = 0x5EF1_1AB5
 """Identifies a label log; stored at byte 68 of the SQLite file."""
@@ -88,6 +96,9 @@ CREATE TRIGGER no_delete BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the 
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
 """
+
+
+_TRIGGER = re.compile(r"CREATE TRIGGER \w+ BEFORE (UPDATE|DELETE) ON events BEGIN SELECT RAISE\(ABORT, '[^']*'\); END")
 
 
 class LabelLog:
@@ -115,7 +126,10 @@ class LabelLog:
         try:
             create_folder(file.parent)
             self._connection = sqlite3.connect(file, check_same_thread=False, isolation_level=None, timeout=30)
+            _distrust(self._connection)
             self._initialize()
+            with _time_limit(self._connection):
+                _check_schema(self._connection, file)
         except (sqlite3.Error, OSError) as error:
             raise UserError(f"Cannot open the labels {file}: {error}. Choose another file with --db.") from error
 
@@ -136,9 +150,9 @@ class LabelLog:
         """Writes all events or none, and returns them with number and time."""
         now = datetime.now(UTC).isoformat(timespec="microseconds")  # the events of one answer share it
         try:
-            with self._lock, self._transaction():
+            with self._lock, _time_limit(self._connection), self._transaction():
                 return [self._insert(replace(event, time=now)) for event in events]
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, sqlite3.DataError) as error:
             raise UserError(f"The label could not be written to {self.file}: {error}.") from error
 
     @contextmanager
@@ -163,8 +177,11 @@ class LabelLog:
 
     def events(self, after: int = 0) -> list[Event]:
         """Returns the events with a number higher than ``after``, in order."""
-        with self._lock:
-            return _read(self._connection, after)
+        try:
+            with self._lock:
+                return _read(self._connection, after, self.file)
+        except sqlite3.Error as error:
+            raise UserError(f"Cannot read the labels {self.file}: {error}.") from error
 
     def close(self) -> None:
         """Closes the file."""
@@ -177,7 +194,10 @@ def read_events(file: Path) -> list[Event]:
     try:
         connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
         try:
-            return _read(connection, 0)
+            _distrust(connection)
+            with _time_limit(connection):
+                _check_schema(connection, file)
+            return _read(connection, 0, file)
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -206,22 +226,54 @@ def check_is_log(file: Path) -> None:
         raise UserError(f"{file} was written by a newer version of semifine (format {version}); update semifine.")
 
 
-def _read(connection: sqlite3.Connection, after: int) -> list[Event]:
+def _distrust(connection: sqlite3.Connection) -> None:
+    """Prevents code in the schema of a file from calling functions with side effects, and limits its values."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+
+
+@contextmanager
+def _time_limit(connection: sqlite3.Connection) -> Iterator[None]:
+    """Interrupts statements after ``MAX_SECONDS``; waiting for the lock of another process does not count."""
+    end = time.monotonic() + MAX_SECONDS
+    connection.set_progress_handler(lambda: time.monotonic() > end, PROGRESS_STEPS)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None, PROGRESS_STEPS)
+
+
+def _check_schema(connection: sqlite3.Connection, file: Path) -> None:
+    """Raises UserError if ``events`` is not the table of :data:`SCHEMA`, but for example a view that never ends."""
+    query = "SELECT type, sql FROM sqlite_master WHERE type != 'index' AND 'events' IN (name, tbl_name)"
+    found = [(kind, str(sql)) for kind, sql in connection.execute(query)]
+    tables = [sql for kind, sql in found if kind != "trigger"]
+    triggers = [sql for kind, sql in found if kind == "trigger"]
+    is_table = len(tables) == 1 and tables[0].startswith("CREATE TABLE events")
+    columns = connection.execute("SELECT name, hidden FROM pragma_table_xinfo('events')").fetchall() if is_table else []
+    if columns != [(name, 0) for name in COLUMNS.split(", ")] or not all(map(_TRIGGER.fullmatch, triggers)):
+        raise UserError(f"{file} is damaged: the table of its events is not the studio's; restore it from a copy.")
+
+
+def _read(connection: sqlite3.Connection, after: int, file: Path) -> list[Event]:
     query = f"SELECT {COLUMNS} FROM events WHERE number > ? ORDER BY number"
-    return [
-        Event(
-            number=number,
-            time=time,
-            person=person,
-            path=path,
-            kind=kind,
-            class_name=class_name,
-            seen=seen,
-            undoes=undoes,
-            shown=json.loads(shown),
-        )
-        for number, time, person, path, kind, class_name, seen, undoes, shown in connection.execute(query, (after,))
-    ]
+    with _time_limit(connection):
+        return [_event(row, file) for row in connection.execute(query, (after,))]
+
+
+def _event(row: tuple[Any, ...], file: Path) -> Event:
+    """Checks the types of a row, because SQLite does not."""
+    number, moment, person, path, kind, class_name, seen, undoes, shown = row
+    is_valid = isinstance(number, int) and all(isinstance(text, str) for text in (moment, person, path, shown))
+    is_valid &= kind in KINDS and isinstance(class_name, str) == (kind == LABEL)
+    is_valid &= isinstance(seen, int) and isinstance(undoes, int) == (kind == UNDO)
+    try:
+        details = json.loads(shown) if is_valid else None
+    except (ValueError, RecursionError):
+        details = None
+    if not isinstance(details, dict):
+        raise UserError(f"{file} is damaged: event {str(number)[:20]} is not an answer; restore it from a copy.")
+    return Event(person, path, kind, class_name, seen, undoes, details, number, moment)
 
 
 def _statements(script: str) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from semifine.data.csv_table import write_csv
 from semifine.experiments.tables import Cell, Row, Table
 
 Cells = Mapping[tuple[str, str], Cell]
@@ -123,9 +123,7 @@ def as_markdown(table: Table, inits: Sequence[str], cells: Cells, notes: Sequenc
 def as_csv(table: Table, inits: Sequence[str], cells: Cells) -> str:
     """Returns one line per row and starting weights, with all numbers of the runs."""
     columns = "row,init,seeds,top1,top1_std,top5,top5_std,best_on_test_top1,seconds,paper,failure".split(",")
-    stream = io.StringIO()
-    writer = csv.writer(stream)
-    writer.writerow(columns)
+    rows: list[list[Any]] = [columns]
     for row in table.rows:
         for init in inits:
             cell = cells[row.title, init]
@@ -133,7 +131,9 @@ def as_csv(table: Table, inits: Sequence[str], cells: Cells) -> str:
             figures = [*_mean_and_std(cell.numbers("top1")), *_mean_and_std(cell.numbers("top5"))]
             figures += [_mean_and_std(best)[0], _mean_and_std(cell.seconds)[0]]
             reason = "; ".join(cell.failures) or cell.unavailable
-            writer.writerow([row.title, init, len(cell.results), *figures, cell.published or "", reason])
+            rows.append([row.title, init, len(cell.results), *figures, cell.published or "", reason])
+    stream = io.StringIO()
+    write_csv(stream, rows, line_end="\r\n")
     return stream.getvalue()
 
 

@@ -15,6 +15,7 @@ from semifine.experiments.recipes import INITS, Conditions, read_catalog, read_s
 from semifine.experiments.scheduler import Job, State
 from semifine.experiments.stages import plan_stages
 from semifine.methods import method_class
+from semifine.runs.analysis import wilson_interval
 
 PAPER_CLASSES = 200
 """Number of classes that the paper's values of k refer to. Other data sets scale k by their number of classes."""
@@ -85,8 +86,15 @@ class Cell:
         return [result[key] for result in self.results if result.get(key) is not None]
 
     def text(self, key: str) -> str:
-        """Returns mean ± standard deviation over the seeds of ``top1`` or ``top5``."""
+        """Returns mean ± standard deviation over the seeds of ``top1`` or ``top5``.
+
+        A single seed has its 95 % interval over the test images in brackets.
+        """
         numbers = self.numbers(key)
+        images = (self.results[0].get("images") or {}).get("test") if len(self.results) == 1 else None
+        if numbers and images:
+            interval = wilson_interval(numbers[0], images)
+            return f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
         return format_spread(numbers) if numbers else "failed" if self.failures else "-"
 
     @property

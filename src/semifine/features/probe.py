@@ -60,6 +60,10 @@ class Scaling(NamedTuple):
         weight = linear.weight / self.scale
         return Linear(weight, linear.bias - weight @ self.mean)
 
+    def unfold_from(self, linear: Linear) -> Linear:
+        """Returns the layer on scaled features that equals ``linear`` on raw ones."""
+        return Linear(linear.weight * self.scale, linear.bias + linear.weight @ self.mean)
+
 
 def fit_logistic_regression(
     features: Tensor,
@@ -68,6 +72,7 @@ def fit_logistic_regression(
     strength: float = 30.0,
     initial: Linear | None = None,
     max_steps: int = MAX_STEPS,
+    fitted: Tensor | None = None,
 ) -> Linear:
     """Minimizes ``strength * sum_i w_i CE(target_i, logits_i) + ||W||^2 / 2`` with L-BFGS; the bias is free.
 
@@ -78,6 +83,7 @@ def fit_logistic_regression(
         strength: Inverse regularization strength.
         initial: Start of the search; zeros by default.
         max_steps: Maximum number of L-BFGS steps.
+        fitted: Mask ``(classes,)`` of the rows to fit; the others keep their initial values. None fits all.
 
     Example:
         >>> features = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
@@ -98,6 +104,10 @@ def fit_logistic_regression(
         losses = -(target * log_softmax(Linear(matrix, bias).logits(features), dim=1)).sum(dim=1)
         loss = (strength * (sample_weight * losses).sum() + matrix.square().sum() / 2) / len(features)
         loss.backward()
+        if fitted is not None:
+            for parameter in (matrix, bias):
+                assert parameter.grad is not None
+                parameter.grad[~fitted] = 0
         return loss
 
     with torch.enable_grad():

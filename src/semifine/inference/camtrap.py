@@ -14,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from semifine.data.csv_table import quote_formula
 from semifine.data.decode import read_media_type
 from semifine.data.photo_metadata import PhotoMetadata, read_photo_metadata
 from semifine.errors import UserError
@@ -120,27 +121,26 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
             row = {"mediaID": f"m{number}", "deploymentID": deployment}
             relative = _relative_to(folder, path)
             num_outside += relative is None
-            media.writerow({**row, **_media(path, relative or _file_url(path), metadata)})
+            media.writerow(_quoted({**row, **_media(path, relative or _file_url(path), metadata)}))
             time = _format_time(metadata.time)
             for record in photo_records:  # several if the photo was cropped to several boxes
                 observation = _observation(record, bool(ranks))
                 rank_of.setdefault(observation["scientificName"], observation.pop("rank"))
-                observations.writerow(
-                    {
-                        **row,
-                        **observation,
-                        **_bounding_box(record),
-                        "observationID": f"o{next(observation_number)}",
-                        "eventID": f"m{number}",
-                        "eventStart": time,
-                        "eventEnd": time,
-                        "observationLevel": "media",
-                        "classificationMethod": "machine",
-                        "classifiedBy": classified_by,
-                        "classificationTimestamp": _format_time(now),
-                    }
-                )
-        _writer(files, partial["deployments.csv"], DEPLOYMENTS).writerows(_deployments(deployments))
+                cells = {
+                    **row,
+                    **observation,
+                    **_bounding_box(record),
+                    "observationID": f"o{next(observation_number)}",
+                    "eventID": f"m{number}",
+                    "eventStart": time,
+                    "eventEnd": time,
+                    "observationLevel": "media",
+                    "classificationMethod": "machine",
+                    "classifiedBy": classified_by,
+                    "classificationTimestamp": _format_time(now),
+                }
+                observations.writerow(_quoted(cells))
+        _writer(files, partial["deployments.csv"], DEPLOYMENTS).writerows(map(_quoted, _deployments(deployments)))
         description = _description(folder, deployments, list(_taxa(rank_of, ranks)), now)
         partial["datapackage.json"].write_text(format_json(description), encoding="utf-8")
     return _missing_fields(deployments, num_outside)
@@ -150,6 +150,11 @@ def _writer(files: ExitStack, path: Path, columns: tuple[str, ...]) -> csv.DictW
     writer = csv.DictWriter(files.enter_context(path.open("w", encoding="utf-8", newline="")), columns)
     writer.writeheader()
     return writer
+
+
+def _quoted(row: Record) -> Record:
+    """Quotes names that spreadsheets would execute. A path cannot be quoted, so it becomes a URL."""
+    return {column: quote_formula(value) for column, value in row.items()}
 
 
 def _format_time(time: datetime) -> str:
@@ -164,9 +169,13 @@ def _relative_to_cwd(path: str) -> str:
 
 
 def _relative_to(folder: Path, path: str) -> str | None:
-    """Returns the path relative to the package; None if it is outside or not allowed by the standard."""
+    """Returns the path relative to the package.
+
+    Returns None if it is outside, or not allowed by the standard, or a formula for a spreadsheet.
+    """
     relative = Path(os.path.relpath(path, folder)).as_posix()
-    return None if relative.startswith((".", "/", "~")) or ".." in relative else relative
+    is_formula = quote_formula(relative) != relative
+    return None if is_formula or relative.startswith((".", "/", "~")) or ".." in relative else relative
 
 
 def _file_url(path: str) -> str:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from semifine.data.decode import Pixels, apply_orientation, decode_array, exif_orientation, to_rgb
+from semifine.data.decode import Pixels, apply_orientation, decode_array, exif_orientation
 from semifine.data.image_files import find_images
 from semifine.data.parallel import map_in_order
+from semifine.data.rgb import to_rgb
 from semifine.errors import UserError
 from semifine.inference.calibration import Logits
 from semifine.inference.preprocess import DecodedGroup, Preprocessor, batched, decode_batches

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any, NoReturn, Protocol
 
 from semifine.data.boxes import Photo, photo_file
+from semifine.data.csv_table import write_csv
 from semifine.data.parallel import usable_cores
 from semifine.errors import UserError
 from semifine.files import atomic_file
@@ -269,9 +270,8 @@ def _job_header(model: Model, options: PredictOptions, crops: str | None) -> Rec
 
 def _write_unreadable(records: Iterable[Record], path: Path) -> None:
     with atomic_file(path, exclusive=True) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["path", "reason"])
-        writer.writerows([record["path"], printable(record["error"])] for record in records)
+        reasons = ((record["path"], printable(record["error"])) for record in records)
+        write_csv(file, chain([("path", "reason")], reasons), line_end="\r\n")
 
 
 def _nothing_readable(records: Sequence[Record], list_path: Path) -> UserError:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from semifine.data.csv_table import quote_formula
 from semifine.errors import UserError
 from semifine.files import errors_name, lock_file, open_regular, sync_to_disk
 from semifine.inference.prediction import COLUMNS, Prediction
@@ -187,11 +188,12 @@ def _csv_rows(path: Path, schema: Mapping[str, str]) -> Iterator[AddRows]:
 
 
 _FORMATS: dict[str, Callable[[Any], str]] = {
-    "texts": lambda names: SEPARATOR.join(name.replace(SEPARATOR, f"\\{SEPARATOR}") for name in names),
+    "text": quote_formula,
+    "texts": lambda names: quote_formula(SEPARATOR.join(name.replace(SEPARATOR, f"\\{SEPARATOR}") for name in names)),
     "numbers": lambda values: SEPARATOR.join(map(str, values)),
     "flag": lambda value: str(value).lower(),
 }
-"""Formats values of types that CSV does not have."""
+"""Formats text, and values of types that CSV does not have."""
 
 
 @contextmanager

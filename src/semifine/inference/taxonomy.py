@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.data.catalog import normalize_class_name
+from semifine.data.csv_table import unquote_formula
 from semifine.errors import UserError
+from semifine.files import read_text
 from semifine.inference.calibration import Probabilities
 
 DELIMITERS = (",", ";", "\t")
@@ -127,9 +129,10 @@ def _delimiter(text: str) -> str:
 
 def _read(file: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        text = read_text(file).removeprefix("\ufeff")
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
-        header, *lines = ([normalize_class_name(cell) for cell in cells] for cells in reader if cells)
+        rows = ([unquote_formula(cell.strip()) for cell in cells] for cells in reader if cells)
+        header, *lines = ([normalize_class_name(cell) for cell in cells] for cells in rows)
     except OSError as error:
         raise UserError(f"Cannot read the taxonomy {file}: {error.strerror or error}.") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -35,6 +35,8 @@ class DataInfo:
     """Number of unlabeled images in a step, summed over all ranks."""
     feature_dim: int = 0
     """Dimension of the pooled features of the backbone."""
+    votes: Tensor | None = None
+    """(M, V) class that each of the V networks of :meth:`Method.voters` predicts for each unlabeled image; -1: none."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class PseudoLabels:
     target: Tensor
     """(B, K) soft or one-hot labels. Classes with nonzero probability are the candidates."""
     accepted: Tensor
-    """(B,) 1 if the label is used in the loss, else 0."""
+    """(B,) weight of the label in the loss: 1 if it is used, else 0. SoftMatch uses values between them."""
     k: Tensor | None = None
     """(B,) number of clusters that SoC selects for each image."""
     counted: Tensor | None = None
@@ -282,9 +284,26 @@ class Method(nn.Module):
         return nn.ModuleDict()
 
     @classmethod
+    def class_heads(cls, settings: Any, feature_dim: int, num_classes: int) -> nn.ModuleDict:  # noqa: ARG003
+        """Returns additional heads with an output for each class, used like :meth:`heads`."""
+        return nn.ModuleDict()
+
+    @classmethod
+    def create_heads(cls, settings: Any, num_classes: int, feature_dim: int) -> nn.ModuleDict:
+        """Returns all additional heads, of :meth:`heads` and of :meth:`class_heads`."""
+        heads = cls.heads(settings, feature_dim)
+        heads.update(dict(cls.class_heads(settings, feature_dim, num_classes).items()))
+        return heads
+
+    @classmethod
     def frozen_network(cls, settings: Any) -> str | None:  # noqa: ARG003
         """Returns the weights file or run folder of the network for ``Networks.forward_frozen``, or None."""
         return None
+
+    @classmethod
+    def voters(cls, settings: Any) -> tuple[str, ...]:  # noqa: ARG003
+        """Returns the run folders of the networks whose predictions are in ``DataInfo.votes``."""
+        return ()
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:
         """Computes the loss of a training step.

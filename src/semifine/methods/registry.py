@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from semifine.methods.base import Group, Method
 
 METHOD_FOLDERS = [str(Path(__file__).parent)]
-SUPPORT_MODULES = {"base", "components", "registry"}
+SUPPORT_MODULES = {"base", "components", "levers", "registry"}
 """Modules in this folder that are not methods."""
 FILE_SUFFIX = ".py"
 """A method name with this suffix is the path of a file."""

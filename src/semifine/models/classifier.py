@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from semifine.errors import UserError
+from semifine.models import wide_resnet  # noqa: F401  # registers its networks with timm
 from semifine.models.forward import Output
 
 PROJECTION = "projection"
@@ -185,6 +186,22 @@ def is_mostly_linear(backbone: str) -> bool:
         network = timm.create_model(backbone, pretrained=False, num_classes=0)
     linear = sum(layer.weight.numel() for layer in network.modules() if isinstance(layer, nn.Linear))
     return linear > sum(parameter.numel() for parameter in network.parameters()) / 2
+
+
+@torch.no_grad()
+def fill_zero_scales(network: nn.Module) -> None:
+    """Sets the scale of all normalization layers that start with zeros to one, as in torchvision's ResNets.
+
+    Example:
+        >>> network = nn.BatchNorm2d(3)
+        >>> _ = nn.init.zeros_(network.weight)
+        >>> fill_zero_scales(network)
+        >>> network.weight.tolist()
+        [1.0, 1.0, 1.0]
+    """
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm | nn.GroupNorm) and module.weight is not None:
+            module.weight.copy_(torch.where((module.weight == 0).all(), 1.0, module.weight))
 
 
 def accepts_drop_path(backbone: str) -> bool:

@@ -6,23 +6,23 @@ import math
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import huggingface_hub.constants
 import timm
 import torch
-from huggingface_hub.utils import get_session
+from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # old versions export it only here
 from safetensors.torch import load_file
 from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
 
-from semifine.errors import UserError
+from semifine.errors import UserError, first_few
 from semifine.models.classifier import Classifier, create_backbone
 
 # Keys of the network in a checkpoint, in order of preference: averaged weights come first, because their authors
@@ -132,6 +132,8 @@ class LoadReport:
     """Shapes in the file and in the network by name."""
     unexpected: list[str]
     """Unused tensors of the file."""
+    new_classes: tuple[str, ...] = ()
+    """Classes that the loaded classification head does not know; their rows keep their initial values."""
 
     @property
     def total(self) -> int:
@@ -143,7 +145,8 @@ class LoadReport:
         lists = {name: getattr(self, name) for name in ("matched", "missing", "wrong_shape", "unexpected")}
         return {
             "source": self.source,
-            "head": "kept" if self.head else "fresh",
+            "head": "partly kept" if self.new_classes else "kept" if self.head else "fresh",
+            "new_classes": list(self.new_classes),
             "counts": {name: len(names) for name, names in lists.items()},
             **lists,
         }
@@ -156,12 +159,25 @@ class LoadReport:
         ]
         differences = ", ".join(f"{count} {name}" for count, name in counts if count)
         head = "its classifier" if self.head else "a fresh classifier"
+        if self.new_classes:
+            head += f" for the classes that it knows, and {len(self.new_classes)} new: {first_few(self.new_classes)}"
         matched = f"{len(self.matched)} of {self.total} backbone tensors from {self.source}"
         return f"{matched}{f' ({differences})' if differences else ''}, with {head}"
 
 
+class ClassNames(NamedTuple):
+    """Names of the classes of a weights file and of a network, in the order of their rows in the head."""
+
+    file: Sequence[str]
+    network: Sequence[str]
+
+
 def load_matching_weights(
-    classifier: Classifier, state: Mapping[str, Tensor], source: str, keep_head: bool
+    classifier: Classifier,
+    state: Mapping[str, Tensor],
+    source: str,
+    keep_head: bool,
+    names: ClassNames | None = None,
 ) -> LoadReport:
     """Loads the tensors of ``state`` with matching names and shapes into the classifier.
 
@@ -170,6 +186,7 @@ def load_matching_weights(
         state: Tensors by name, possibly with a prefix such as ``module.encoder.``.
         source: Where the tensors are from, for messages.
         keep_head: Whether to load the classification head, too.
+        names: If given, rows of the head are loaded by the names of their classes.
 
     Raises:
         UserError: If fewer than half of the backbone's tensors match, or the head does not fit.
@@ -179,7 +196,7 @@ def load_matching_weights(
     found = {name: state[prefix + name] for name in own if prefix + name in state}
     found = {name: _resize_position_embedding(classifier.backbone, name, value) for name, value in found.items()}
     fitting = {name: value for name, value in found.items() if value.shape == own[name].shape}
-    head = _read_head(classifier, state, prefix, source) if keep_head else {}
+    head = _read_head(classifier, state, prefix, source, names) if keep_head else {}
     heads = {name: tensors for name in classifier.heads if (tensors := _read_method_head(classifier, name, state))}
     used = {prefix + name for name in found} | set(head)
     used |= {f"heads.{name}.{key}" for name, tensors in heads.items() for key in tensors}
@@ -194,6 +211,7 @@ def load_matching_weights(
             if name not in fitting
         },
         unexpected=[name for name in state if name not in used],
+        new_classes=tuple(name for name in names.network if name not in names.file) if names else (),
     )
     _check_enough(report)
     classifier.backbone.load_state_dict(fitting, strict=False)
@@ -244,22 +262,31 @@ def find_prefix(names: Collection[str], own: Collection[str]) -> str:
     return max(counts, key=lambda prefix: (counts[prefix], "encoder_k" not in prefix), default="")
 
 
-def _read_head(classifier: Classifier, state: Mapping[str, Tensor], prefix: str, source: str) -> dict[str, Tensor]:
-    """Returns weight and bias of the classification head under their names in the file."""
+def _read_head(
+    classifier: Classifier, state: Mapping[str, Tensor], prefix: str, source: str, names: ClassNames | None
+) -> dict[str, Tensor]:
+    """Returns weight and bias of the classification head under their names in the file, in the order of the network."""
     for layer in _head_names(classifier, prefix):
         head = {name: state[name] for name in (f"{layer}.weight", f"{layer}.bias") if name in state}
         if len(head) < 2:
             continue
-        theirs, ours = (
-            tuple(weight.shape) for weight in (head[f"{layer}.weight"], classifier.head.state_dict()["weight"])
-        )
-        if theirs != ours:
+        own = classifier.head.state_dict()
+        theirs, ours = tuple(head[f"{layer}.weight"].shape), tuple(own["weight"].shape)
+        expected = ours if names is None else (len(names.file), *ours[1:])
+        if theirs != expected:
             raise UserError(
-                f"The classifier in {source} has {_describe(theirs)}, this one {_describe(ours)}; "
+                f"The classifier in {source} has {_describe(theirs)}, this one {_describe(expected)}; "
                 "load only the backbone with --weights-head fresh."
             )
-        return head
+        return head if names is None else {key: _by_name(own[key.split(".")[-1]], head[key], names) for key in head}
     raise UserError(f"There is no classifier in {source}; load only the backbone with --weights-head fresh.")
+
+
+def _by_name(own: Tensor, theirs: Tensor, names: ClassNames) -> Tensor:
+    """Returns ``own`` with the rows of the classes that the file knows."""
+    known = [(row, names.file.index(name)) for row, name in enumerate(names.network) if name in names.file]
+    rows, rows_of_file = (torch.tensor(column) for column in zip(*known, strict=True))
+    return own.index_copy(0, rows, theirs[rows_of_file].to(own.dtype))
 
 
 def _head_names(classifier: Classifier, prefix: str) -> list[str]:
@@ -385,9 +412,11 @@ def _offline_without_hub() -> Iterator[None]:
         huggingface_hub.constants.HF_HUB_OFFLINE = was_offline
 
 
-def load_weights_file(classifier: Classifier, path: Path, keep_head: bool) -> LoadReport:
+def load_weights_file(
+    classifier: Classifier, path: Path, keep_head: bool, names: ClassNames | None = None
+) -> LoadReport:
     """Loads the weights of another training; docs/how-to/starting_weights.md lists the supported files."""
-    return load_matching_weights(classifier, read_state_dict(path), str(path), keep_head)
+    return load_matching_weights(classifier, read_state_dict(path), str(path), keep_head, names)
 
 
 def _renamed_in_order(backbone: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

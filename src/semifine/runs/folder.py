@@ -121,6 +121,7 @@ class RunFolder:
         self.calibration = path / "calibration.json"
         self.data = path / "data.json"
         self.samples = path / "samples.parquet"
+        self.label_check = path / "label_check.csv"
         self.loggers = path / "loggers.json"
         self.checkpoints = path / "checkpoints"
         self.trial = path / "trial"

@@ -25,6 +25,7 @@ from semifine.errors import UserError
 from semifine.files import open_regular
 from semifine.methods.registry import is_method_file
 from semifine.processes import child_environment
+from semifine.runs import accuracy
 from semifine.runs.folder import RunFolder, is_locked, lock_holder, resume_command
 
 STOP_SECONDS = 60
@@ -272,12 +273,15 @@ def output_file(folder: Path) -> Path:
 
 def read_progress(old: RunFolder, new: RunFolder, finished: bool) -> dict[str, Any]:
     """Returns steps, evaluations, and the accuracy before and after the training as JSON values."""
+    before = final_accuracy(old.read_result())
+    after = final_accuracy(new.read_result()) if finished else None
     return {
         "run": new.path.name,
         "iterations": read_train_settings(new.settings).iterations if new.settings.exists() else None,
         **_read_metrics(new.path, *_file_version(new.metrics)),
-        "before": final_accuracy(old.read_result()),
-        "after": final_accuracy(new.read_result()) if finished else None,
+        "before": before,
+        "after": after,
+        "difference": compare_accuracies(before, after),
     }
 
 
@@ -305,15 +309,29 @@ def _file_version(file: Path) -> tuple[int, ...]:
 
 
 def final_accuracy(result: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the top-1 accuracy of the final model on test images, else on validation images, else None.
+    """Returns the top-1 accuracy of the final model with its 95 % interval; None if it was not measured.
 
     Example:
-        >>> final_accuracy({"top1": None, "val": {"top1": 81.5}})
-        {'split': 'val', 'top1': 81.5}
+        >>> final_accuracy({"top1": None, "val": {"top1": 80.0}, "images": {"val": 40}})
+        {'split': 'validation', 'top1': 80.0, 'images': 40, 'text': '80.0 % (95 % interval 65.2 to 89.5, 40 images)'}
     """
-    if result.get("top1") is not None:
-        return {"split": "test", "top1": result["top1"]}
-    return {"split": "val", "top1": result["val"]["top1"]} if "val" in result else None
+    found = accuracy.final_accuracy(result)
+    if found is None:
+        return None
+    return {"split": found.title, "top1": found.top1, "images": found.images, "text": found.describe()}
+
+
+def compare_accuracies(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    """States whether the accuracy changed by more than chance; empty if the images of both accuracies differ.
+
+    Example:
+        >>> before, after = ({"split": "test", "top1": top1, "images": 60} for top1 in (60.0, 61.7))
+        >>> compare_accuracies(before, after)
+        '+1.7 points, within the 95 % margin of chance (±17.0)'
+    """
+    if not before or not after or any(before[key] != after[key] for key in ("split", "images")):
+        return ""
+    return accuracy.describe_difference(before["top1"], after["top1"], after["images"])
 
 
 def last_line(file: Path) -> str:

@@ -36,7 +36,7 @@ from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
 from semifine.training.optim import check_optimizer_name
-from semifine.training.probe import RunProbe, set_head
+from semifine.training.probe import RunProbe, fit_new_classes, set_head
 from semifine.training.profiling import (
     MIN_STEPS_TO_BENCHMARK,
     benchmark_throughput,
@@ -96,7 +96,6 @@ def fit(
     dataset = dataset or Dataset.open(settings.data, settings.data_settings)
     is_first = process_rank() == 0
     display = display if display and is_first else Display(quiet=not is_first)
-    started = time.perf_counter() if started is None else started
     if is_first:
         _check_folder(out, resume)
     with locked(out, display.log) if is_first else nullcontext():
@@ -114,7 +113,7 @@ def fit(
                 record_log(folder.log, display, process_rank()),
                 explain_peer_failures(folder.log, process_rank()),
             ):
-                return _fit(settings, folder, dataset, display, started, profile)
+                return _fit(settings, folder, dataset, display, started or time.perf_counter(), profile)
         except Interrupted:
             if is_first:
                 raise
@@ -233,7 +232,8 @@ def _fit_probe(
 ) -> RunProbe | None:
     """Fits the probe in the first process and makes it the head of the network in all processes.
 
-    The head of ``--weights`` is kept if it was loaded, and a random head with ``head_init=random``.
+    Of the head of ``--weights``, the rows of known classes are kept if they were loaded. ``head_init=random`` keeps the
+    random head.
     """
     probe = None
     if fabric.is_global_zero:
@@ -241,8 +241,17 @@ def _fit_probe(
         check_pretrained(settings)
         _write_inputs(settings, folder, dataset, environment, report)
         probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
-    start = fabric.broadcast(Linear(probe.start.weight.cpu(), probe.start.bias.cpu()) if probe else None)
-    if start is not None and settings.train.head_init == "probe" and (report is None or not report.head):
+    if settings.train.head_init != "probe":
+        return probe
+    start = None
+    if probe is not None and (report is None or not report.head):
+        start = Linear(probe.start.weight.cpu(), probe.start.bias.cpu())
+    elif probe is not None and report is not None and report.new_classes:
+        is_new = torch.tensor([name in report.new_classes for name in dataset.catalog.class_names])
+        head = classifier.head.state_dict()
+        start = fit_new_classes(probe, dataset.catalog, Linear(head["weight"], head["bias"]), is_new)
+    start = fabric.broadcast(start)
+    if start is not None:
         set_head(classifier, start)
     return probe
 
@@ -345,7 +354,8 @@ def _run_trial(
     create_folder(trial.path)
     if not trial.result.is_file():
         without_time = replace(settings, train=replace(settings.train, time=None), notes=())
-        display.log("trial: training without a quarter of the labels, to compare the result with the probe")
+        number, labels = len(held_out.catalog.rows(Split.VAL)), len(dataset.catalog.rows(Split.LABELED))
+        display.log(f"trial: training without {number} of {labels} labels, to compare the result with the probe")
         _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, views)
     return Run(trial.path, held_out)
 
@@ -426,7 +436,8 @@ def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabr
 
 def _time_estimate(trainer: Trainer, image_seconds: float) -> str:
     first, last = trainer.step, trainer.settings.iterations
-    labeled_steps = max(0, trainer.batches.loader.supervised_steps - first)
+    full_steps = trainer.batches.loader.full_steps
+    labeled_steps = last - first - len(range(max(first, full_steps.start), full_steps.stop))
     views = len(trainer.method.unlabeled_views)
     images = count_effective_images(labeled_steps, last - first - labeled_steps, trainer.settings, views)
     return format_time_estimate(images * image_seconds, last - first)

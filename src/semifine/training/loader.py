@@ -85,7 +85,7 @@ class BatchLoader:
         catalog: The images and their labels.
         pipeline: Creates augmented views on the device.
         method: Determines the views and whether unlabeled images are used.
-        settings: Batch sizes, seeds and the supervised warmup.
+        settings: Batch sizes, seeds and the steps on labeled images only.
         device: Device of the batches.
         rank: Index of this process.
         world_size: Number of processes, which share every batch.
@@ -114,8 +114,8 @@ class BatchLoader:
         self._labeled_samples = np.arange(len(self._label))
         if settings.balance and method.labeled_views:
             self._labeled_samples = balanced_samples(self._label, seed_for("order", settings, LABELED))
-        # A method without labeled images (MoCo) has no supervised warmup.
-        self.supervised_steps = settings.supervised_steps if method.labeled_views else 0
+        # A method without labeled images (MoCo) has no steps on labeled images only.
+        self.full_steps = settings.full_steps if method.labeled_views else range(settings.iterations)
         self._labeled_sampler = IndexSampler(
             len(self._labeled_samples), settings.batch_size, seed_for("order", settings, LABELED), **self._share
         )
@@ -190,7 +190,7 @@ class BatchLoader:
         return np.concatenate([labeled, self._unlabeled_rows[_global_batch(self._unlabeled_sampler, step)]])
 
     def _has_unlabeled(self, step: int) -> bool:
-        return bool(self._method.unlabeled_views) and step >= self.supervised_steps
+        return bool(self._method.unlabeled_views) and step in self.full_steps
 
 
 def _global_batch(sampler: IndexSampler, step: int) -> NDArray[np.int64]:

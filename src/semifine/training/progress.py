@@ -30,6 +30,7 @@ from rich.text import Text
 
 from semifine.errors import Interrupted
 from semifine.files import errors_name, open_regular
+from semifine.runs.accuracy import short_interval
 from semifine.version import code_version
 
 EARLY = 0.1
@@ -233,12 +234,19 @@ class Display:
                 self._warned.add(kind)
                 log(f"warning, step {step}: {warning}")
 
-    def log_evaluation(self, record: dict[str, Any], total: int) -> None:
-        """Prints the accuracies of an evaluation."""
+    def log_evaluation(self, record: dict[str, Any], total: int, images: Mapping[str, int] | None = None) -> None:
+        """Prints the accuracies of an evaluation with their 95 % intervals.
+
+        Args:
+            record: Step and accuracies, such as ``test_top1``.
+            total: Number of steps of the run.
+            images: Number of images of each split.
+        """
         if self._dashboard is not None:
             self._dashboard.add(record)
         parts = [
-            f"{split} top-1 {record[f'{split}_top1']:.1f} % top-5 {record[f'{split}_top5']:.1f} %"
+            f"{split} top-1 {short_interval(record[f'{split}_top1'], (images or {}).get(split, 0))}"
+            f" top-5 {record[f'{split}_top5']:.1f} %"
             for split in ("val", "test")
             if f"{split}_top1" in record
         ]

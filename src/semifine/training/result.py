@@ -55,6 +55,11 @@ def fit_and_write_probe(
     written = write_probe(folder, dataset, probe)
     seconds = round(time.perf_counter() - start, 2)
     found = written["probe"]
+    if found.get("suspect_labels"):
+        display.log(
+            f"labels to check: {found['suspect_labels']} of {found['cross_validation']['images']} contradict confident "
+            f"predictions of the probe (wrong labels, or its errors); {folder.label_check} lists them first"
+        )
     result = {
         "method": method_class(settings.method).name,
         "data": settings.data,
@@ -195,7 +200,7 @@ def _choose_network(
     scores = trainer.evaluations()[-1]
     facts = {
         "probe": found,
-        "trained": {"top1": scores.get("test_top1"), "top5": scores.get("test_top5")},
+        "trained": {key: value for key, value in summarize_evaluations([scores]).items() if key in found},
         "comparison": asdict(comparison) if comparison else None,
         "weight": weight,
     }

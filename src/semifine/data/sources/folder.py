@@ -233,10 +233,12 @@ def write_folder(catalog: Catalog, folder: Path) -> list[tuple[str, str]]:
     create_folder(folder.parent)
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     partial.mkdir()
+    sync_to_disk(partial.parent)
     try:
-        reasons = _write_images(catalog, partial)
-        _check_readable(catalog, reasons)
-        sync_tree(partial)
+        with errors_name(folder):
+            reasons = _write_images(catalog, partial)
+            _check_readable(catalog, reasons)
+            sync_tree(partial)
         if existed:
             _move_into(partial, folder)
         else:
@@ -273,9 +275,7 @@ def _write_images(catalog: Catalog, folder: Path) -> dict[int, str]:
         if split != Split.UNLABELED:
             target = target / catalog.class_names[catalog.label[row]]
         target.mkdir(parents=True, exist_ok=True)
-        image = target / f"{row:06d}.png"
-        with errors_name(image):
-            Image.fromarray(pixels).save(image)
+        Image.fromarray(pixels).save(target / f"{row:06d}.png")
     return reasons
 
 
