@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from semifine.config import RunSettings, resolve
+from semifine.config import RunSettings
+from semifine.config.loading import open_and_resolve
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset
 from semifine.data.label_check import LabelCheck
@@ -45,7 +46,7 @@ def draw_labels(dataset: Dataset, labels: int, share: float, seed: int) -> tuple
     label[labeled] = truth[labeled]
     flipped = random.permutation(labeled)[: round(share * len(labeled))]
     label[flipped] = (truth[flipped] + random.integers(1, catalog.num_classes, len(flipped))) % catalog.num_classes
-    changed = dataclasses.replace(catalog, split=split, label=label)
+    changed = dataclasses.replace(catalog, split=split, label=label, truth=np.where(label < 0, truth, label))
     return Dataset.from_catalog(changed, dataset.store), {str(catalog.paths[row]) for row in flipped}
 
 
@@ -85,8 +86,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    settings = resolve([{"data.source": str(options.photos), "method.name": "probe"}])
-    dataset = Dataset.open(settings.data, settings.data_settings)
+    settings, dataset = open_and_resolve([{"data.source": str(options.photos), "method.name": "probe"}])
     dataset.open_store(settings.train.stored_side)
     draws = [
         run(dataset, settings, labels, share, seed)

@@ -38,7 +38,8 @@ def slow_confident_joint(probs: NDArray[np.float64], label: NDArray[np.int64]) -
 @pytest.mark.parametrize("seed", range(5))
 def test_confident_joint_equals_the_definition(seed: int) -> None:
     random = np.random.default_rng(seed)
-    probs, label = random.dirichlet(np.full(4, 0.5), 60), random.integers(0, 3, 60)  # no image has the label 3
+    label = random.integers(0, 3, 60)  # no image has the label 3
+    probs = (random.dirichlet(np.full(4, 0.5), 60) + 0.5 * np.eye(4)[label]) / 1.5
     joint = slow_confident_joint(probs, label)
     shown = confident_classes(probs, label)
     for i in range(4):
@@ -47,8 +48,16 @@ def test_confident_joint_equals_the_definition(seed: int) -> None:
     suspects = find_suspects(probs, label)
     expected = {x for i in range(4) for j in range(4) if i != j for x in joint[i][j] if probs[x].argmax() == j}
     assert set(suspects.tolist()) == expected
+    assert expected, "the test needs suspects"
     margins = [probs[x, label[x]] - probs[x].max() for x in suspects]
     assert margins == sorted(margins)
+
+
+def test_models_that_contradict_most_labels_have_no_suspects() -> None:
+    random = np.random.default_rng(0)
+    probs, label = random.dirichlet(np.full(10, 0.1), 100), random.integers(0, 10, 100)
+    assert (probs.argmax(axis=1) != label).mean() > 0.8
+    assert len(find_suspects(probs, label)) == 0
 
 
 def flipped_data(seed: int, noise: float) -> tuple[torch.Tensor, NDArray[np.int64], NDArray[np.bool_]]:
@@ -98,14 +107,16 @@ def test_without_flipped_labels_few_are_listed() -> None:
 
 def test_table_keeps_names_paths_and_order(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    probs, label = random.dirichlet(np.ones(3), 30), random.integers(0, 3, 30)
-    names = ["Großer Würger", 'a, "b"', "two\nlines"]
-    paths = [f"photos/{index} \udcff.jpg" for index in range(30)]  # a file name that is not UTF-8
+    label = random.integers(0, 3, 30)
+    probs = (random.dirichlet(np.ones(3), 30) + 0.3 * np.eye(3)[label]) / 1.3
+    names = ["Großer Würger", 'a, "b"', "=two\nlines"]
+    paths = [f"-photos/{index} \udcff.jpg" for index in range(30)]  # a file name that is not UTF-8, and like a formula
     check = check_labels(paths, probs, label)
     write_label_check(tmp_path / "label_check.csv", check, names)
     read = read_label_check(tmp_path / "label_check.csv", names)
     assert read is not None
     assert read.paths == check.paths
+    assert b"\n-" not in (tmp_path / "label_check.csv").read_bytes(), "a spreadsheet would execute it"
     assert read.num_suspects == check.num_suspects > 0
     np.testing.assert_array_equal(read.label, check.label)
     np.testing.assert_array_equal(read.prediction, check.prediction)

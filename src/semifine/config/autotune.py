@@ -12,7 +12,6 @@ import numpy as np
 from semifine.config.train_settings import TrainSettings
 from semifine.data.catalog import Catalog, Split
 from semifine.data.decode import read_row_size
-from semifine.data.samplers import is_long_tailed
 
 MIN_PHOTO_SIDE = 96
 """Shorter side of photos from which a pretrained network is the default. Networks are pretrained on larger images."""
@@ -185,6 +184,9 @@ def autotune(catalog: Catalog, given: Collection[str], settings: TrainSettings) 
         )
         average = f"; the weights are averaged over about {ema_steps(values['ema'])} steps" if "ema" in values else ""
         notes.append(training + average)
+    # Imports torch, which is slow and which readers of settings do not need.
+    from semifine.data.samplers import is_long_tailed
+
     counts = np.bincount(catalog.label[catalog.rows(Split.LABELED)], minlength=catalog.num_classes)
     if "balance" not in given and is_long_tailed(counts):
         values["balance"] = True

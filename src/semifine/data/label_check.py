@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from semifine.data.csv_table import unquote_formula, write_csv
 from semifine.files import damage_as_user_error, write_atomically
 
 Probabilities = NDArray[np.floating[Any]]
@@ -51,7 +52,9 @@ def find_suspects(probs: Probabilities, label: Integers) -> Integers:
     """Returns the indices of images whose label looks wrong, the most suspicious first.
 
     These are the images off the diagonal of the confident joint, see :func:`confident_classes`, whose confident class
-    is also their prediction. They are ordered by the probability of their label minus that of the prediction.
+    is also their prediction. They are ordered by the probability of their label minus that of the prediction. There are
+    none if fewer than half of the images that confidently show a class have its label: models that contradict most
+    labels say nothing about a single one.
 
     Args:
         probs: Class probabilities ``(N, K)``.
@@ -63,7 +66,10 @@ def find_suspects(probs: Probabilities, label: Integers) -> Integers:
         [2]
     """
     prediction = probs.argmax(axis=1)
-    is_suspect = (prediction != label) & (confident_classes(probs, label) == prediction)
+    shown = confident_classes(probs, label)
+    if 2 * (shown == label).sum() < (shown >= 0).sum():
+        return np.zeros(0, np.int64)
+    is_suspect = (prediction != label) & (shown == prediction)
     margin = _margin(probs, label, prediction)
     suspects = np.flatnonzero(is_suspect)
     ordered: Integers = suspects[np.argsort(margin[suspects], kind="stable")]
@@ -140,14 +146,14 @@ def write_label_check(file: Path, check: LabelCheck, class_names: Sequence[str])
         >>> print(Path("label_check.csv").read_text().splitlines()[1])
         a.jpg,robin,robin,0.7500,0.7500,no
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[tuple[str, ...]] = [COLUMNS]
     for index, path in enumerate(check.paths):
         probabilities = (check.label_probability[index], check.prediction_probability[index])
         names = (class_names[check.label[index]], class_names[check.prediction[index]])
         suspect = "yes" if index < check.num_suspects else "no"
-        writer.writerow([path, *names, *(f"{value:.4f}" for value in probabilities), suspect])
+        rows.append((path, *names, *(f"{value:.4f}" for value in probabilities), suspect))
+    text = io.StringIO()
+    write_csv(text, rows)
     write_atomically(file, text.getvalue().encode("utf-8", "surrogateescape"))
 
 
@@ -164,7 +170,7 @@ def read_label_check(file: Path, class_names: Sequence[str]) -> LabelCheck | Non
         return None
     class_of = {name: class_id for class_id, name in enumerate(class_names)}
     with damage_as_user_error(file), file.open(encoding="utf-8", errors="surrogateescape", newline="") as opened:
-        rows = list(csv.DictReader(opened))
+        rows = [{name: unquote_formula(cell) for name, cell in row.items()} for row in csv.DictReader(opened)]
         return LabelCheck(
             [row["path"] for row in rows],
             np.array([class_of[row["label"]] for row in rows], np.int64),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,12 +85,23 @@ def final_accuracy(result: Mapping[str, Any]) -> Accuracy | None:
         return Accuracy("test", float(result["top1"]), int(images.get("test") or 0))
     if result.get("val"):
         return Accuracy("val", float(result["val"]["top1"]), int(images.get("val") or 0))
-    comparison = result.get("comparison")
-    if comparison and result.get("chosen") != "probe":
-        weights = len(comparison["top1"]) - 1
-        chosen = comparison["top1"][round(result["weight"] * weights)]  # the weights are evenly spaced
-        return Accuracy("held_out", float(chosen), int(comparison["images"]))
+    comparison = result.get("comparison") or {}
+    chosen = at_weight(comparison.get("top1") or [], result.get("weight"))
+    if chosen is not None and result.get("chosen") != "probe":
+        return Accuracy("held_out", float(chosen), int(comparison.get("images") or 0))
     return probe_accuracy(result) if result.get("chosen") == "probe" else None
+
+
+def at_weight(values: Sequence[float], weight: float | None) -> float | None:
+    """Returns the value of a comparison at a weight of the trained network; the weights are evenly spaced from 0 to 1.
+
+    Example:
+        >>> at_weight([50.0, 60.0, 70.0], 0.5), at_weight([], 0.5)
+        (60.0, None)
+    """
+    if weight is None or not values:
+        return None
+    return values[round(min(max(weight, 0.0), 1.0) * (len(values) - 1))]
 
 
 def describe_result(result: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from semifine.report.formatting import MISSING, NO_BREAK_SPACE, count, percent
 from semifine.report.section import ReportData, Section
-from semifine.runs.accuracy import describe_difference
+from semifine.runs.accuracy import at_weight, describe_difference
 from semifine.runs.analysis import wilson_interval
 from semifine.runs.run import Run
 
@@ -98,11 +98,10 @@ def view_probe(run: Run, label: str) -> ProbeView | None:
         return None
     images = result.get("images") or {}
     weight, tops = result.get("weight"), comparison.get("top1") or [None]
-    at_weight = tops[round(weight * (len(tops) - 1))] if weight is not None else None
     networks = {
         "Probe": (probe.get("top1"), tops[0]),
         "Trained network": (trained.get("top1"), tops[-1]),
-        f"Weights between them ({weight})": (result.get("top1"), at_weight),
+        f"Weights between them ({weight})": (result.get("top1"), at_weight(comparison.get("top1") or [], weight)),
     }
     if not trained:
         networks = {"Probe": networks["Probe"]}
@@ -144,7 +143,7 @@ def _sentences(run: Run, probe: dict[str, Any], trained: dict[str, Any], compari
     }.get(result.get("chosen") or "", "")
     if not trained:
         return [f"The result is {chosen}; this run took no training steps."] if chosen else []
-    if comparison:
+    if comparison.get("top1") and comparison.get("images"):
         tops, images = comparison["top1"], comparison["images"]
         sentences.append(
             f"The result is {chosen}, because it has the lowest loss on {count(images, 'image')} "
