@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from semifine.errors import UserError
-from semifine.files import damage_as_user_error, lock_file, read_json, read_text, write_atomically
+from semifine.files import damage_as_user_error, lock_file, parse_json, read_json, read_text, write_atomically
 from semifine.runs.schemas import CLASSES, METRICS, RESULT, check_types
 
 MAX_METRICS_BYTES = 256 << 20
@@ -127,7 +127,7 @@ class RunFolder:
             lines.pop()
         for number, line in enumerate(lines, start=1):
             try:
-                record = json.loads(line)
+                record = parse_json(line, self.metrics)
             except (ValueError, RecursionError):
                 if number == len(lines):
                     return
