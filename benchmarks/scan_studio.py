@@ -3,6 +3,8 @@
     pip install schemathesis
     python benchmarks/scan_studio.py --examples 300 --out benchmarks/results/scan_studio.json
 
+Then sends random bytes that are nearly requests: halves of surrogate pairs, wrong lengths, control characters.
+
 The requests have the token and the headers of the studio's page; without them, the studio refuses every request. The
 route that starts a training is left out, because each accepted request would train.
 """
@@ -11,12 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -101,7 +106,7 @@ def _errors() -> dict[str, Any]:
 
 
 def scan(program: str, url: str, folder: Path, examples: int, seed: int) -> dict[str, Any]:
-    """Runs schemathesis on a studio and returns its summary."""
+    """Runs schemathesis on a studio and returns the statuses of the responses and the summary."""
     write_json(folder / "routes.json", describe_routes())
     parts = urlsplit(url)
     command = [program, "run", str(folder / "routes.json"), "--url", url, "--checks", CHECKS, "--mode", "all"]
@@ -122,6 +127,71 @@ def _summary(output: str) -> list[str]:
     return [line.strip() for line in lines[start + 1 :] if line.strip()]
 
 
+# Requests that schemathesis cannot send
+
+NASTY = [
+    r'"\ud800"',
+    r'"\udfff\ud800"',
+    r'"\u0000"',
+    "1e999",
+    "-1",
+    "9" * 5000,
+    "NaN",
+    "null",
+    "true",
+    "[]",
+    "{}",
+    '""',
+]
+NASTY += [
+    "[" * 2000 + "]" * 2000,
+    '"' + "x" * 5000 + '"',
+    '{"id": 0.5, "seen": 0}',
+    '[{"id": 0, "seen": "\\udc80"}]',
+    '"ß\u202e"',
+]
+LEAVES = {"run": '"birds"', "person": '"Ada"', "kind": '"label"', "images": '[{"id": 0, "seen": 0}]', "class": '"x"'}
+PATHS = ["", "api/overview", "api/queue", "api/image/0", "api/changes", "photo/0/small", "static/main.js", "labels.csv"]
+METHODS = ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "G\x00T", "get"]
+
+
+def send_raw(url: str, count: int, seed: int) -> dict[str, int]:
+    """Sends random requests byte by byte as no HTTP library would, and returns the number of responses by status."""
+    rng, parts = random.Random(seed), urlsplit(url)
+    statuses: Counter[str] = Counter()
+    for _ in range(count):
+        with socket.create_connection((parts.hostname, parts.port), timeout=30) as client:
+            with suppress(ConnectionError):  # the studio may refuse a request before it has read all of it
+                client.sendall(_random_request(rng, parts.netloc, parts.path))
+            received = b""
+            with suppress(ConnectionError):
+                while part := client.recv(65536):
+                    received += part
+        statuses[received[9:12].decode("ascii", "replace") or "closed"] += 1
+    return dict(sorted(statuses.items()))
+
+
+def _random_request(rng: random.Random, host: str, root: str) -> bytes:
+    headers = {"Host": host, "Origin": f"http://{host}", "Connection": "close"}
+    if rng.random() < 0.6:
+        values = LEAVES | {rng.choice(list(LEAVES)): rng.choice(NASTY) for _ in range(rng.randrange(3))}
+        body = ("{" + ", ".join(f'"{key}": {value}' for key, value in values.items()) + "}").encode()
+        method, path = "POST", f"api/{rng.choice(list(BODIES))}"
+        headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    else:
+        method, path, body = rng.choice(METHODS), rng.choice(PATHS), b""
+        parts = [rng.choice(["%ed%a0%80", "%00", "a", "..", "/", "=", "&", "9"]) for _ in range(rng.randrange(5))]
+        path += rng.choice(["", "?", "?text=", "/"]) + "".join(parts)
+    if rng.random() < 0.2:
+        name = rng.choice(["Host", "Origin", "Content-Length", "Content-Type", "Transfer-Encoding", "Cookie", "\x00"])
+        headers[name] = rng.choice(["", "-1", "9" * 30, "chunked", "\xff", "a" * 70000, "null", f"{host}, {host}"])
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    request = bytearray(f"{method} {root}{path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body)
+    if rng.random() < 0.1:
+        request[rng.randrange(len(request))] = rng.randrange(256)
+    return bytes(request)
+
+
 def small_run(out: Path) -> Path:
     values = {"data.source": "synthetic", "data.genera": 3, "data.species": 2, "data.labeled_per_class": 3}
     values |= {"data.unlabeled_per_class": 10, "data.test_per_class": 4, "backbone": "test_resnet", "image_size": 32}
@@ -134,6 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schemathesis", default="schemathesis", metavar="FILE", help="the program")
     parser.add_argument("--examples", type=int, default=300, help="requests per route in the fuzzing phase")
+    parser.add_argument("--raw", type=int, default=3000, help="requests that no HTTP library would send")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="JSON file for the result")
     options = parser.parse_args()
@@ -148,11 +219,12 @@ def main() -> None:
             assert studio.stdout is not None
             url = studio.stdout.readline().strip()
             found = scan(options.schemathesis, url, folder, options.examples, options.seed)
+            found["raw_statuses"] = send_raw(url, options.raw, options.seed)
             is_running = studio.poll() is None
             studio.send_signal(signal.SIGINT)
         found |= {"studio_still_ran": is_running, "tracebacks": (folder / "errors.txt").read_text().count("Traceback")}
-        if found["tracebacks"]:
-            print((folder / "errors.txt").read_text()[-4000:], file=sys.stderr)
+        _, traceback, text = (folder / "errors.txt").read_text().rpartition("Traceback")
+        print(traceback + text[:6000] if traceback else "no traceback", file=sys.stderr)
     found |= {"starlette": version("starlette"), "uvicorn": version("uvicorn"), "examples": options.examples}
     print(json.dumps(found, indent=2))
     if options.out:

@@ -57,7 +57,7 @@ def atomic_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
     try:
         with errors_name(path, partial):
             partial.unlink(missing_ok=True)
-            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666))
+            os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666))
             yield partial
             sync_to_disk(partial)
             os.replace(partial, path)
@@ -199,12 +199,34 @@ def read_json(path: Path) -> dict[str, Any]:
         if path.is_fifo():
             raise ValueError("it is not a regular file")  # reading a pipe may wait forever
         text = read_text(path)
-        value = json.loads(text)
+        value = parse_json(text, path)
         if not isinstance(value, dict):
             raise ValueError("it does not contain a JSON object")
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()  # raises ValueError for half of a surrogate pair
     return value
+
+
+class JsonObject(dict[str, Any]):
+    """An object of a JSON file. ``UserError`` names the file if a key is missing."""
+
+    def __init__(self, content: dict[str, Any], path: Path) -> None:
+        super().__init__(content)
+        self._file = path
+
+    def __missing__(self, key: str) -> Any:
+        raise UserError(f"{self._file} is damaged: the key '{key}' is missing; restore the file.")
+
+
+def parse_json(text: str, path: Path) -> Any:
+    """Parses text of a JSON file, with objects as :class:`JsonObject`.
+
+    Example:
+        >>> parse_json('{"top1": 71.5}', Path("result.json"))["top5"]
+        Traceback (most recent call last):
+        semifine.errors.UserError: result.json is damaged: the key 'top5' is missing; restore the file.
+    """
+    return json.loads(text, object_hook=lambda content: JsonObject(content, path))
 
 
 def read_text(path: Path, most: int = MAX_JSON_BYTES, errors: str = "strict") -> str:

@@ -160,6 +160,7 @@ def test_classes_of_very_different_sizes_are_balanced(tmp_path: Path, labeled: i
     assert any("balance: classes have 2 to 11 labels" in note for note in settings.notes) == balance
     assert not tuned([{**layer, "balance": False}]).train.balance
     assert not tuned([{**layer, "method.name": "moco"}]).train.balance, "it uses no labels"
+    assert not tuned([{**layer, "method.adjust_labeled": 1}]).train.balance, "it balances the classes, too"
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -81,6 +81,21 @@ def test_table1_is_complete_and_not_run_again(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_runs_here")
+def test_rows_of_votes_share_their_voters_and_may_move(tmp_path: Path) -> None:
+    options = ["--methods", "vote", "dst", "--seeds", "1", *TINY]
+    assert main(["reproduce", "beyond", "--out", str(tmp_path / "first"), *options]) == 0
+    assert [row["row"] for row in read_table(tmp_path / "first")] == ["DST", "Vote", "Vote with candidate sets"]
+    results = sorted(path.parent.name for path in (tmp_path / "first").glob("scratch-in/seed-0/*/result.json"))
+    voters = ["supervised", "supervised-voter-2", "supervised-voter-3"]
+    assert results == ["dst", *voters, "vote", "vote,candidates=True"]
+    (tmp_path / "first").rename(tmp_path / "second")
+    before = read_table(tmp_path / "second")
+    assert main(["reproduce", "beyond", "--out", str(tmp_path / "second"), *options]) == 0
+    assert read_table(tmp_path / "second") == before
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_runs_here")
 def test_curriculum_passes_labels_on_and_writes_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiment", "curriculum", "--out", str(tmp_path), *TINY]) == 0
     summary = read_json(tmp_path / "summary-curriculum.json")
@@ -268,7 +283,7 @@ def test_listed_experiments_can_be_found(capsys: pytest.CaptureFixture[str]) -> 
         ("table1/synthetic/scratch/soc --unlabeled inout", "needs --unlabeled in, not inout"),
         ("table1/synthetic/scratch/cnn", "there is no row of table1 'cnn'. Valid ones: oracle, moco"),
         ("table1/synthetic/mars/soc", "there is no init 'mars'. Valid ones: scratch"),
-        ("table1/pets/scratch/soc", "there is no data set 'pets'. Valid ones: folder"),
+        ("table1/pets/scratch/soc", "there is no data set 'pets'. Valid ones: cifar10"),
         ("table7/synthetic/scratch/soc", "Unknown table 'table7'. Valid ones: table1"),
         ("table1/soc", "does not have the form TABLE/DATASET/INIT/ROW"),
         ("cnn", "Unknown recipe 'cnn'. Valid ones: "),

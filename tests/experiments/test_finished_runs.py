@@ -27,7 +27,8 @@ def write_run(stage: Stage, column: Path, **changed: Any) -> Path:
     named = {"weights": stage.weights, "method.teacher": stage.teacher}
     places = {key: str(column / name) for key, name in named.items() if name}
     heads = {"weights_head": "fresh"} if stage.weights else {}
-    write_settings(resolve([{**stage.settings, **places, **heads, **changed}]), folder / "settings.yaml")
+    voters = {"method.voters": [str(column / name) for name in stage.voters]} if stage.voters else {}
+    write_settings(resolve([{**stage.settings, **places, **heads, **voters, **changed}]), folder / "settings.yaml")
     return folder / "settings.yaml"
 
 
@@ -111,6 +112,15 @@ def test_other_weights_file_is_an_error(tmp_path: Path) -> None:
     check_same_settings(plan_stages("soc", replace(inat, weights="/there/inat_resnet50.pth"))[0], tmp_path)
     with pytest.raises(UserError, match=r"weights = /here/inat_resnet50.pth, but this command needs /here/other.pth"):
         check_same_settings(plan_stages("soc", replace(inat, weights="/here/other.pth"))[0], tmp_path)
+
+
+def test_voters_may_move_with_their_folder(tmp_path: Path) -> None:
+    *_, last = plan_stages("vote", SMALL)
+    write_run(last, tmp_path / "before")
+    (tmp_path / "before").rename(tmp_path / "after")
+    check_same_settings(last, tmp_path / "after")
+    with pytest.raises(UserError, match=r"method\.voters"):
+        check_same_settings(replace(last, voters=last.voters[:2]), tmp_path / "after")
 
 
 def test_result_without_settings_is_an_error(tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def prediction(rng: random.Random, folder: Path) -> Case:
 def mutated_yaml(rng: random.Random, folder: Path) -> Case:
     """The settings of a run with a few changed values, tags, anchors and levels."""
     settings = mutations.mutate_yaml(rng, (finished_run() / "settings.yaml").read_bytes())
-    keys = ["method.name", "data.source", "setting", *field_names(TrainSettings), "data", "method", "seed"]
+    keys = ["method.name", "data.source", "setting", *field_names(TrainSettings), "data", "method", "synthetic"]
     if rng.random() < 0.5:
         (folder / "settings.yaml").write_bytes(settings)
         command = ["prepare", *FEW_IMAGES, "--config", str(folder / "settings.yaml"), "--cache", str(folder / "cache")]

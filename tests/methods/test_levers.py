@@ -186,11 +186,13 @@ def test_labels_are_made_from_changed_predictions(name: str, lever: str) -> None
 @pytest.mark.parametrize("name", [*WITH_LEVERS, "simmatch"])
 def test_labels_of_reports_have_the_levers_of_training(name: str) -> None:
     method = make_method(name, align=1.0, align_decay=0.5, label_temperature=0.5)
-    probs = random_logits(3).softmax(dim=1)
     step(method)
+    method.levers.mean_probs.copy_(class_frequencies(LONG_TAIL, CLASSES))
     state = {key: value.clone() for key, value in method.state_dict().items()}
-    labels = method.pseudo_labels(probs)
-    assert torch.equal(labels.probs, method.pseudo_labels(probs).probs)
+    probs = random_logits(3, batch=30).softmax(dim=1)
+    prediction = method.pseudo_labels(probs).target.argmax(dim=1)
+    assert torch.equal(prediction, method.levers.correct(probs).argmax(dim=1))
+    assert not torch.equal(prediction, probs.argmax(dim=1))
     for key, value in method.state_dict().items():
         assert torch.equal(value, state[key]), key
 

@@ -10,6 +10,7 @@ import pytest
 
 from semifine import files
 from semifine.errors import UserError
+from semifine.report import write_page
 from semifine.runs.run import Run
 
 from .fake_runs import write_run
@@ -50,6 +51,23 @@ def test_a_wrong_type_in_the_result(key: str, value: object, tmp_path: Path) -> 
     (run / "result.json").write_text(json.dumps(result | {key: value}))
     with pytest.raises(UserError, match=f"result.json is damaged: .*{key}"):
         Run(run).check_finished()
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    result = json.loads((run / "result.json").read_text())
+    del result["unlabeled"]["pseudo_label_accuracy"]
+    (run / "result.json").write_text(json.dumps(result))
+    with pytest.raises(UserError, match=r"result.json is damaged: the key 'pseudo_label_accuracy' is missing"):
+        write_page([run], tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("item", [{"path": "a.jpg"}, {"path": "a", "split": "b", "kind": "x", "reason": "c"}])
+def test_wrong_items_that_are_left_out(item: dict[str, str], tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "data.json").write_text(json.dumps({"left_out": [item]}))
+    with pytest.raises(UserError, match=r"data.json is damaged: "):
+        write_page([run], tmp_path / "report.html")
 
 
 @pytest.mark.parametrize("name", ["result.json", "classes.json", "metrics.jsonl"])

@@ -101,3 +101,16 @@ def test_connections_above_the_limit_are_refused(url: str, monkeypatch: pytest.M
     deadline = time.monotonic() + 60
     while not answers(url):  # the server has noticed that the others are closed
         assert time.monotonic() < deadline
+
+
+def test_a_client_that_leaves_during_its_request_causes_no_traceback(
+    capfd: pytest.CaptureFixture[str],  # before the server, which logs to the stream of its start
+    url: str,
+) -> None:
+    parts = urlsplit(url)
+    headers = f"Host: {parts.netloc}\r\nOrigin: http://{parts.netloc}\r\nContent-Type: application/json\r\n"
+    begun = f"POST {parts.path}api/person HTTP/1.1\r\n{headers}Content-Length: 100\r\n\r\n{{".encode()
+    with connect(url, begun):
+        assert answers(url), "the server has read the beginning of the request"
+    assert answers(url), "it has noticed the end of the connection"
+    assert "Traceback" not in capfd.readouterr().err

@@ -159,11 +159,12 @@ def test_cuda_graphs_do_not_change_weights(method: str, tmp_path: Path, replays:
     torch.testing.assert_close(trained(recorded), trained(eager), rtol=0, atol=0)
 
 
-def test_supervised_warmup_has_its_own_graph(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
-    result = run(tmp_path / "graphs", iterations=16, supervised_warmup=0.5)
+@pytest.mark.parametrize("stage", ["supervised_warmup", "supervised_cooldown"])
+def test_supervised_steps_have_their_own_graph(stage: str, tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
+    result = run(tmp_path / "graphs", iterations=16, **{stage: 0.5})
     assert len(replays) == 16 - 2 * EAGER_STEPS
     assert len(set(replays)) == 2
-    run(tmp_path / "eager", iterations=16, supervised_warmup=0.5, cuda_graphs="off")
+    run(tmp_path / "eager", iterations=16, cuda_graphs="off", **{stage: 0.5})
     assert result["iterations"] == 16
     torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=0, atol=0)
 

@@ -58,9 +58,11 @@ def test_a_network_with_infinite_weights_is_never_the_best(networks: tuple[Class
 def test_the_lowest_loss_is_the_best_and_the_sentence_names_it() -> None:
     found = Comparison(40, (50.0, 60.0, 70.0, 65.0, 62.5), (2.0, 1.5, 1.6, 1.7, 1.8))
     assert found.best == 0.25
-    assert "between probe and trained network (0.25) (60.0 %)" in found.describe()
-    assert "probe classified 50.0 % correctly, the trained network 62.5 %" in found.describe()
-    assert "the result is the probe (50.0 %)" in Comparison(40, found.top1, (1.0, *found.loss[1:])).describe()
+    text = found.describe()
+    assert "probe classified 50.0 % (35.2 to 64.8) correctly, the trained network 62.5 % (47.0 to 75.8)" in text
+    assert text.endswith("weights between probe and trained network (0.25), 60.0 % (44.6 to 73.7)")
+    probe = Comparison(40, found.top1, (1.0, *found.loss[1:]))
+    assert probe.describe().endswith("lowest loss: the probe, 50.0 % (35.2 to 64.8)")
     assert Comparison.from_dict({"images": 40, "top1": list(found.top1), "loss": list(found.loss)}) == found
 
 

@@ -213,6 +213,21 @@ def test_capturable_optimizers_keep_no_numbers_on_the_host(name: str) -> None:
     assert all(value is None or isinstance(value, torch.Tensor) for value in memory)
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sgd", {"fused": True}),
+        ("adamw", {"fused": True, "capturable": True}),
+        ("nadam", {"capturable": True}),
+        ("adagrad", {"fused": None}),
+    ],
+)
+def test_optimizers_on_a_gpu_are_fused_and_capturable_if_they_can(name: str, expected: dict[str, bool | None]) -> None:
+    network = create_classifier("test_resnet", 4, 32)
+    optimizer = create_optimizer(network, TrainSettings(optimizer=name), fused=True)
+    assert {key: optimizer.defaults[key] for key in expected} == expected
+
+
 def clipped_gradients(max_norm: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Returns the norms of the gradient in the steps of a run."""
     norms = []

@@ -12,7 +12,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from semifine.errors import UserError
+from semifine.inference.export import export
 from semifine.inference.model import load
+from semifine.inference.prediction import ModelMetadata
 from semifine.models.classifier import create_classifier
 from semifine.runs.checkpoint import save_weights
 from semifine.training.fit import fit
@@ -107,7 +109,7 @@ def remove_newest_checkpoint(run: Path) -> None:
         {"train": "lora", "drop_path": 0.3, **VIT},
         {"train": "lora", "ema": 0.0, **VIT},
         {"train": "head"},
-        {"cutmix": 1.0, "mixup": 0.5, "optimizer": "lamb", "clip_grad": 0.1, "layer_decay": 0.7},
+        {"cutmix": 1.0, "mixup": 0.5, "optimizer": "lamb", "clip_grad": 0.1, "mean": "0.4,0.5,0.6"},
     ],
     ids=["lora and drop path", "lora without ema", "head", "cutmix and lamb"],
 )
@@ -127,6 +129,21 @@ def test_convolutional_network_without_linear_layers_is_an_error(start: dict[str
 def test_head_and_stages_are_an_error() -> None:
     with pytest.raises(UserError, match="either train head or train_stages"):
         tiny_settings("soc", train="head", train_stages=2)
+
+
+def test_standard_deviation_of_zero_is_an_error() -> None:
+    with pytest.raises(UserError, match="std must be three numbers above 0"):
+        tiny_settings("soc", std="0.2,0,0.2")
+
+
+def test_given_normalization_and_arguments_belong_to_the_run(start: dict[str, Path], tmp_path: Path) -> None:
+    """Evaluation and exported files use the values with which the network was trained."""
+    train(start, tmp_path / "run", iterations=2, mean="0.1,0.2,0.3", backbone_args="output_stride=16")
+    model = load(tmp_path / "run", device="cpu")
+    assert model.metadata.mean == (0.1, 0.2, 0.3)
+    assert model.metadata.backbone_args == "output_stride=16"
+    assert export(model, tmp_path / "model.safetensors", "safetensors") < 1e-5
+    assert ModelMetadata.from_dict(model.metadata.as_dict()).backbone_args == "output_stride=16"
 
 
 def test_cutmix_of_activations_is_an_error(start: dict[str, Path], tmp_path: Path) -> None:

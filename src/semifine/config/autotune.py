@@ -109,7 +109,7 @@ def choose_network(
     if not (settings.weights or values.get("pretrained", settings.pretrained)):
         return suggestions
     if "backbone" not in given and earlier is not None:
-        values |= {"backbone": earlier.backbone, **earlier.network_options}
+        values["backbone"] = earlier.backbone
     elif "backbone" not in given and not settings.weights:
         values["backbone"] = installed_backbone() or settings.backbone
     backbone = values.get("backbone", settings.backbone)

@@ -93,7 +93,9 @@ def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset
     method, train = method_class(settings.method), settings.train
     # If the EMA network is not evaluated, its decay belongs to the method and must not be tuned.
     chosen = given[""] | (set() if method.evaluates_ema else {"ema"})
-    chosen |= set() if method.labeled_views else {"balance"}
+    # Logit adjustment (--method.adjust_labeled) balances the classes, too; both would do it twice.
+    is_balanced = not method.labeled_views or "adjust_labeled" in given["method"]
+    chosen |= {"balance"} if is_balanced else set()
     chosen |= set() if method.takes_steps else {"time", "train_stages"}
     notes: list[str] = []
     if method.trains_classifier:

@@ -35,6 +35,7 @@ REDUCING_GAP = 3.0
 
 # Pillow refuses images of more than 180 million pixels and warns from 90 million, which panoramas exceed.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # damaged metadata
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
 """The formats of ``IMAGE_SUFFIXES`` in Pillow, which reads others, too, and starts Ghostscript for some of them."""

@@ -29,7 +29,7 @@ from semifine.runs.folder import RunFolder
 from semifine.training.fabric import catch_stop_signals
 
 # Settings with paths to other stages or weights. Only file names are compared, because the folder of a grid may move.
-PATH_SETTINGS = ("weights", "labels", "method.teacher")
+PATH_SETTINGS = ("weights", "labels", "method.teacher", "method.voters")
 
 
 def check_same_settings(stage: Stage, column: Path) -> None:
@@ -74,7 +74,10 @@ def _data_identity(source: str) -> str:
     return source if is_own_photos(name) else name
 
 
-def _name(path: Any) -> str | None:
+def _name(path: Any) -> Any:
+    """Returns the last part of a path, or of each path of a list."""
+    if isinstance(path, list | tuple):
+        return [_name(part) for part in path]
     return Path(path).name if path else None
 
 

@@ -19,7 +19,7 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from semifine.errors import UserError
+from semifine.errors import UserError, exhausted_memory
 
 if TYPE_CHECKING:
     from semifine.methods.base import Group, Method
@@ -182,6 +182,8 @@ def _import_errors_as_user_errors(file: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if exhausted_memory(error):
+            raise
         line = next((frame.lineno for frame in reversed(extract_tb(error.__traceback__)) if file in frame.filename), 0)
         location = f", line {line}" if line else ""
         reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")

@@ -48,6 +48,7 @@ class WideResNet(nn.Module):
 
     Example::
 
+        >>> import torch
         >>> WideResNet(depth=10, width=1)(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 64])
     """

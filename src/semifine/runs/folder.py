@@ -19,6 +19,7 @@ from semifine.files import (
     errors_name,
     lock_file,
     open_regular,
+    parse_json,
     read_json,
     read_text,
     sync_to_disk,
@@ -161,7 +162,7 @@ class RunFolder:
             lines.pop()
         for number, line in enumerate(lines, start=1):
             try:
-                record = json.loads(line)
+                record = parse_json(line, self.metrics)
             except (ValueError, RecursionError):
                 if number == len(lines):
                     return

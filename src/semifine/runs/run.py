@@ -17,7 +17,7 @@ from semifine.config import TrainSettings, read_train_settings
 from semifine.config.loading import read_yaml
 from semifine.data.catalog import Catalog
 from semifine.data.label_check import LabelCheck, read_label_check
-from semifine.data.left_out import LeftOut
+from semifine.data.left_out import KINDS, LeftOut
 from semifine.data.sources import build_settings, load_catalog
 from semifine.errors import UserError
 from semifine.files import damage_as_user_error, read_json
@@ -160,6 +160,15 @@ class Run:
         """Names of the K classes, by class id."""
         return tuple(self.folder.read_class_names())
 
+    @cached_property
+    def left_out(self) -> list[LeftOut]:
+        """The images and classes that the run left out."""
+        with damage_as_user_error(self.folder.data):
+            items = [LeftOut(**item) for item in self.data_report.get("left_out") or ()]
+            if not {item.kind for item in items} <= {*KINDS}:
+                raise ValueError("left_out has an unknown kind")
+        return items
+
     @property
     def num_classes(self) -> int:
         """Number of classes K."""
@@ -278,7 +287,7 @@ class Run:
         names = self.sample_columns()
         for column in columns:
             if column not in names:
-                raise ValueError(f"{file} has no column '{column}'. Valid ones: {', '.join(names)}.")
+                raise UserError(f"{file} has no column '{column}'. Valid ones: {', '.join(names)}.")
         with damage_as_user_error(file):
             table = pq.read_table(file, columns=list(columns) or None)
         return {name: table[name].to_numpy() for name in table.column_names}
@@ -317,9 +326,7 @@ class Run:
 
         Raises ``UserError`` if the data set has other classes now.
         """
-        with damage_as_user_error(self.folder.data):
-            left_out = [LeftOut(**item) for item in self.data_report.get("left_out", ())]
-        catalog = self._full_catalog.without(left_out)
+        catalog = self._full_catalog.without(self.left_out)
         self.folder.check_classes(catalog.class_names)
         return catalog
 

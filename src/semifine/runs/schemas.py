@@ -17,6 +17,7 @@ LIMIT = 1 << 63
 ACCURACIES = {"top1": Number, "top5": Number, "step": int, "note": str}
 FOUND = {**ACCURACIES, "val": ACCURACIES}
 COUNTS = {OTHER_KEYS: int}
+STATISTICS = {"k": COUNTS, OTHER_KEYS: Number}
 ENVIRONMENT = {OTHER_KEYS: object}
 
 RESULT: dict[str, Any] = {
@@ -27,7 +28,7 @@ RESULT: dict[str, Any] = {
     **FOUND,
     "selected_on_val": ACCURACIES,
     "best_on_test": ACCURACIES,
-    "unlabeled": {"k": COUNTS, OTHER_KEYS: Number},
+    "unlabeled": {**STATISTICS, "in_class": STATISTICS, "out_of_class": STATISTICS},
     "num_classes": int,
     "images": COUNTS,
     "unreadable": [str],

@@ -85,7 +85,7 @@ def k_medoids(
         counts: (K, K) integer C with zero diagonal, or a symmetric float64 similarity with zero diagonal.
         medoids: (rows, k_max) initial medoids, distinct within a row, padded with -1 at the end.
         directed_update: The update sums C instead of C + C^T, as in the official code. The medoids may then cycle. The
-            result is their state after ``max_rounds`` rounds, and only a part of these rounds is computed.
+            result is their state after ``max_rounds`` rounds; most of them are not computed.
         stale_seeds: In the returned assignment, the initial medoids stay in their clusters and the final ones are
             assigned like other classes, as in the official code.
         tie_start: (rows, K) index in the list at which the search for the first tied medoid starts, cyclically.
@@ -107,9 +107,8 @@ def k_medoids(
     """
     rows = pad_rows(medoids, tie_start)
     sync = default_host_sync(counts.device, len(counts)) if host_sync is None else host_sync
-    kernels_apply = (
-        tie_start is None and not stale_seeds and not counts.is_floating_point() and max_rounds <= _UNROLLED_ROUNDS
-    )
+    is_plain = tie_start is None and not stale_seeds and not counts.is_floating_point()
+    kernels_apply = is_plain and max_rounds <= _UNROLLED_ROUNDS
     if form == "kernels" or (form == "auto" and kernels_apply and host_sync is not True and has_triton(counts.device)):
         from semifine.soft_labels import triton_kernels  # optional: imports Triton
 
@@ -117,10 +116,7 @@ def k_medoids(
         found = triton_kernels.cluster(pairs, rows.medoids, rows.positions, rows.k, len(counts), max_rounds)
         return Clustering(found.medoids.long().masked_fill(rows.is_padding, PAD), found.assignment.long())
     similarity = create_similarity(counts, directed_update, sync, candidate_pairs, form)
-    cycles = _Cycles(rows.medoids, max_rounds) if directed_update else None
-    final, assignment = _iterate(
-        similarity, rows, max_rounds if sync else min(max_rounds, _UNROLLED_ROUNDS), sync, cycles
-    )
+    final, assignment = _iterate(similarity, rows, max_rounds, sync, may_cycle=directed_update)
     if stale_seeds:
         nearest = similarity.nearest_medoid(rows._replace(medoids=final))
         assignment = nearest.scatter_(1, rows.medoids, rows.positions)
@@ -176,12 +172,13 @@ class _Cycles:
 
 
 def _iterate(
-    similarity: Similarity, rows: MedoidRows, max_rounds: int, host_sync: bool, cycles: _Cycles | None
+    similarity: Similarity, rows: MedoidRows, max_rounds: int, host_sync: bool, *, may_cycle: bool
 ) -> tuple[Tensor, Tensor]:
     """Runs the rounds; returns medoids and assignment of all rows. Rows that have converged do not change."""
+    cycles = _Cycles(rows.medoids, max_rounds) if may_cycle else None
     medoids, assignment = rows.medoids.clone(), _assign(similarity, rows)
     active = torch.arange(len(medoids), device=medoids.device)
-    for number in range(1, max_rounds + 1):
+    for number in range(1, 1 + (max_rounds if host_sync else min(max_rounds, _UNROLLED_ROUNDS))):
         updated = _update(similarity, rows, assignment.index_select(0, active))
         is_running = torch.ones_like(active, dtype=torch.bool) if cycles is None else cycles.last_round >= number
         if host_sync:

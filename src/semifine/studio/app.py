@@ -19,7 +19,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
@@ -244,6 +244,8 @@ def json_endpoint(action: Action) -> Callable[[Request], Any]:
             json.dumps(body, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:  # JSON can escape half of a surrogate pair, which no response can contain
             raise UserError("The request contains text that is not valid Unicode.") from error
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody receives it
         except (ValueError, RecursionError) as error:  # RecursionError: deeply nested brackets
             raise UserError("The request is not JSON.") from error
         if not isinstance(body, dict):
@@ -312,7 +314,7 @@ def serve(studio: Studio, listening: socket.socket, ready: Callable[[str], None]
     token = secrets.token_urlsafe(24)
     config = uvicorn.Config(
         create_app(studio, token, port),
-        log_level="warning",
+        log_level="error",  # any program could fill the terminal with warnings of invalid requests
         access_log=False,  # it would contain the token
         server_header=False,
         lifespan="on",

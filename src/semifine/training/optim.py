@@ -118,10 +118,8 @@ def create_optimizer(network: Classifier, settings: TrainSettings, *, fused: boo
     options: dict[str, Any] = {}
     if "nesterov" in (info.defaults or {}):
         options["nesterov"] = info.defaults["nesterov"] and settings.nesterov and settings.momentum > 0  # type: ignore[index]
-    if "fused" in accepted:
-        options["fused"] = fused
-    if fused and "capturable" in accepted and optimizer_is_capturable(settings.optimizer):
-        options["capturable"] = True
+    if optimizer_is_capturable(settings.optimizer):  # the fused Adagrad runs on CPUs only
+        options |= {name: fused for name in ("fused", "capturable") if name in accepted}
     return create_optimizer_v2(groups, settings.optimizer, lr=settings.lr, momentum=settings.momentum, **options)
 
 

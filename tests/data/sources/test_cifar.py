@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from semifine.config import resolve
 from semifine.data.catalog import Catalog, Split
 from semifine.data.dataset import Dataset
 from semifine.data.sources import build_settings, load_catalog
@@ -184,6 +185,18 @@ def test_images_pass_the_store_unchanged(tmp_path: Path) -> None:
     store = dataset.open_store(32, cache_dir=str(tmp_path / "cache"))
     assert len(store) == TRAIN + TEST
     assert (store.height == 32).all()
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_default_network_is_for_32_pixels(name: str, tmp_path: Path) -> None:
+    train = resolve([{"data.source": f"{name}:{tmp_path}"}]).train
+    assert (train.backbone, train.image_size, train.stored_side, train.batch_size, train.mu) == (
+        "wrn_28_2",
+        32,
+        32,
+        64,
+        7,
+    )
 
 
 class Attack:

@@ -121,6 +121,11 @@ def test_invalid_settings_are_named(key: str, value: float) -> None:
         small(**{key: value, "unlabeled": "inout"})
 
 
+def test_a_data_set_larger_than_the_memory_is_refused() -> None:
+    with pytest.raises(UserError, match=r"more than 1 GB of memory: lower unlabeled_per_class, which is 65535"):
+        small(unlabeled_per_class=65_535, image_side=64)
+
+
 def test_species_of_a_genus_look_alike_and_genera_do_not() -> None:
     """The mean image of a species is closer to its own genus than to other genera."""
     catalog = small(labeled_per_class=40)

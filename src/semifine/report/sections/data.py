@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from semifine.data.left_out import LeftOut, describe_left_out
+from semifine.data.left_out import describe_left_out
 from semifine.report.formatting import count, join_words
 from semifine.report.names import data_labels, group_by_data
 from semifine.report.section import ReportData, Section
@@ -95,7 +95,7 @@ def _view(run: Run, name: str) -> DataView:
         counts += f"; {count(truth['other_class'], 'unlabeled image')} of other classes"
     copies = [" = ".join(map(str, group)) for group in report.get("duplicates") or []]
     problems = [*map(str, report.get("errors") or []), *map(str, report.get("warnings") or [])]
-    items = [LeftOut(**item) for item in report.get("left_out") or []]
+    items = run.left_out
     if items:
         problems.insert(0, f"Left out: {describe_left_out(items)}.")
     left_out = [f"{item.path}: {item.reason}" + (f" = {item.copy_of}" if item.copy_of else "") for item in items]

@@ -41,6 +41,8 @@ DRAWING_VERSION = 1
 Integers = NDArray[np.int64]
 
 _BATCH_PIXELS = 16 * 48 * 48  # fits in the cache of a processor; the batch size does not change the images
+MAX_BYTES = 1 << 30
+"""Size of the largest data set, whose images are all in memory."""
 
 
 @dataclass(frozen=True)
@@ -328,6 +330,15 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, key)
         if not low <= value <= high:
             raise UserError(f"synthetic: {key} is {value}, but must be between {low} and {high}.")
+    counts = {key: getattr(settings, key) for key in ranges if key.endswith("_per_class")}
+    outside = settings.ood_genera * settings.unlabeled_per_class if settings.unlabeled == "inout" else 0
+    images = settings.species * (settings.genera * sum(counts.values()) + outside)
+    if images * settings.image_side**2 * 3 > MAX_BYTES:
+        largest = max(counts, key=lambda key: counts[key])
+        raise UserError(
+            f"synthetic: {images:,} images of {settings.image_side} pixels take more than {MAX_BYTES >> 30} GB of "
+            f"memory: lower {largest}, which is {counts[largest]}."
+        )
 
 
 SOURCE = Source(
