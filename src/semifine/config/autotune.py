@@ -73,6 +73,8 @@ warning. After 500 steps of SoC on the synthetic data, an average over 50 steps 
 correctly, one over 1,000 steps 3 %. After 3,000 steps on Semi-CUB, an average over 300 steps was 4 points better than
 one over 1,000 steps."""
 MAX_EMA_DECAY = 0.999
+MIN_EMA_STEPS = 2
+"""An average over a single step would be none, and some methods need one."""
 
 
 @dataclass
@@ -207,13 +209,13 @@ def median_side(catalog: Catalog) -> int | None:
 
 
 def ema_decay_for(steps: int) -> float:
-    """Returns the EMA decay for a run of this many steps.
+    """Returns the EMA decay for a run of this many steps: over a tenth of them, at least two.
 
     Example:
-        >>> ema_decay_for(500)
-        0.98
+        >>> ema_decay_for(500), ema_decay_for(1)
+        (0.98, 0.5)
     """
-    return min(round(1 - 1 / max(EMA_FRACTION * steps, 1), 4), MAX_EMA_DECAY)
+    return min(round(1 - 1 / max(EMA_FRACTION * steps, MIN_EMA_STEPS), 4), MAX_EMA_DECAY)
 
 
 def ema_steps(decay: float) -> int:
