@@ -60,7 +60,7 @@ def tiny_voters() -> tuple[str, str]:
     for more in ({}, {"unlabeled": "inout", "ood_genera": 1}):
         catalog = load_catalog("synthetic", build_settings("synthetic", {**data, **more}))
         paths |= dict.fromkeys(str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELED))
-    folders = SHARED_FOLDER / "voter-0", SHARED_FOLDER / "voter-1"
+    folders = [SHARED_FOLDER / f"voter-{number}-{os.getpid()}" for number in range(2)]  # forked processes share it
     for seed, folder in enumerate(folders):
         write_voter(folder, catalog.class_names, list(paths), np.random.default_rng(seed).integers(0, 6, len(paths)))
     return str(folders[0]), str(folders[1])

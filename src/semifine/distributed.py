@@ -58,6 +58,22 @@ def all_reduce_sum(values: Tensor) -> Tensor:
     return values
 
 
+def all_reduce_mean(values: Tensor) -> Tensor:
+    """Averages a tensor over all processes; the gradient passes to the own part.
+
+    Processes average their gradients, so a loss of the result has the same gradient as in a single process.
+
+    Example::
+
+        >>> all_reduce_mean(torch.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
+    if world_size() == 1:
+        return values
+    own = values.detach()
+    return all_reduce_sum(own) / world_size() + (values - own)
+
+
 def last_occurrence(index: Tensor, mask: Tensor | None = None) -> Tensor:
     """Position of the last entry with the same index, for each entry of a batch.
 

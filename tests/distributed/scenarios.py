@@ -59,8 +59,9 @@ class Stopping(Silent):
 
 
 def train_method(name: str, out: Path, display: Display | None = None) -> None:
-    own = {"method__teacher": str(out.parents[1] / "one" / "supervised")} if name == "self_training" else {}
-    fit(tiny_settings(name, **NETWORK, **own), out, resume=True, display=display or Silent())
+    supervised = str(out.parents[1] / "one" / "supervised")
+    own = {"self_training": {"method__teacher": supervised}, "vote": {"method__voters": (supervised,)}}
+    fit(tiny_settings(name, **NETWORK, **own.get(name, {})), out, resume=True, display=display or Silent())
 
 
 def in_processes(count: int, work: Callable[[int], None]) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def raise_user_error() -> None:
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     tiny_teacher()  # before two processes write it at the same time
-    names = sorted(trained_methods(), key=lambda name: name == "self_training")  # after its teacher, supervised
+    names = sorted(trained_methods(), key=lambda name: name in ("self_training", "vote"))  # after supervised
     outcomes = {
         where: in_processes(count, lambda _, where=where: [train_method(name, folder / where / name) for name in names])
         for where, count in (("one", 1), ("two", 2))

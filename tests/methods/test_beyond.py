@@ -300,8 +300,8 @@ def test_remixmatch(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = []
     draw = type(method)._draw_mixing
 
-    def recorded(self: Any, count: int, device: torch.device) -> Any:
-        draws.append(draw(self, count, device))
+    def recorded(self: Any, sizes: list[int], device: torch.device) -> Any:
+        draws.append(draw(self, sizes, device))
         return draws[-1]
 
     monkeypatch.setattr(type(method), "_draw_mixing", recorded)
@@ -322,7 +322,7 @@ def test_remixmatch(monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = batch.unlabeled["strong"], batch.unlabeled["strong:2"]
         images = [*batch.labeled["weak"], *first, *second, *batch.unlabeled["weak"]]
         targets = [*hard, *labels, *labels, *labels]
-        partner, weight = draws[-1]
+        partner, weight = draws[-1].partner, draws[-1].weight
         assert sorted(partner.tolist()) == list(range(len(images)))
         losses = []
         for i, (j, m) in enumerate(zip(partner.tolist(), weight.tolist(), strict=True)):
@@ -344,12 +344,12 @@ def test_remixmatch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_mixing_of_remixmatch_changes_with_the_step_and_not_with_the_process_state() -> None:
-    draws = [make_method("remixmatch")._draw_mixing(20, torch.device("cpu")) for _ in range(2)]
-    for first, second in zip(*draws, strict=True):
-        assert torch.equal(first, second)
+    cpu = torch.device("cpu")
+    first, second = (make_method("remixmatch")._draw_mixing([5, 15], cpu) for _ in range(2))
+    assert torch.equal(first.partner, second.partner)
+    assert torch.equal(first.weight, second.weight)
     method = make_method("remixmatch")
-    partners = [method._draw_mixing(20, torch.device("cpu"))[0] for _ in range(2)]
-    assert not torch.equal(*partners)
+    assert not torch.equal(method._draw_mixing([20], cpu).partner, method._draw_mixing([20], cpu).partner)
 
 
 # ABC

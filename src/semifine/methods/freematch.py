@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from semifine.distributed import all_gather
+from semifine.distributed import all_gather, all_reduce_mean
 from semifine.fields import setting
 from semifine.methods.base import Batch, DataInfo, PseudoLabels, hard_pseudo_labels
 from semifine.methods.fixmatch import FixMatch, WeightedLosses
@@ -35,7 +35,6 @@ class FreeMatch(FixMatch):
     b = norm(pbar / hbar) of the accepted strong views in the batch.
 
     The paper leaves open how classes without accepted strong views enter b; here they have b = 0, without gradient.
-    With several processes, pbar and hbar are those of the images of each process.
     """
 
     name = "freematch"
@@ -61,11 +60,10 @@ class FreeMatch(FixMatch):
 
     def train_labels(self, probs: Tensor, index: Tensor) -> PseudoLabels:  # noqa: ARG002
         gathered = all_gather(probs)
-        confidence, prediction = gathered.max(dim=1)
         weight = 1 - self.settings.decay
-        self.confidence.lerp_(confidence.mean(), weight)
+        self.confidence.lerp_(gathered.amax(dim=1).mean(), weight)
         self.mean.lerp_(gathered.mean(dim=0), weight)
-        self.histogram.lerp_(class_shares(prediction, self.info.num_classes), weight)
+        self.histogram.lerp_(class_shares(probs.argmax(dim=1), self.info.num_classes), weight)
         return self.make_labels(probs)
 
     def make_labels(self, probs: Tensor) -> PseudoLabels:
@@ -81,7 +79,7 @@ class FreeMatch(FixMatch):
 
 
 def class_shares(prediction: Tensor, num_classes: int, weight: Tensor | None = None) -> Tensor:
-    """Returns the (K,) share of each class among predicted classes.
+    """Returns the (K,) share of each class among the predicted classes of all processes.
 
     Args:
         prediction: (B,) predicted classes.
@@ -94,6 +92,7 @@ def class_shares(prediction: Tensor, num_classes: int, weight: Tensor | None = N
     """
     counts = one_hot(prediction, num_classes).float()
     counts = (counts if weight is None else counts * weight[:, None]).sum(dim=0)
+    counts = all_reduce_mean(counts)
     return counts / counts.sum().clamp_min(EPSILON)
 
 
@@ -114,10 +113,10 @@ def fairness_loss(logits: Tensor, accepted: Tensor, mean: Tensor, histogram: Ten
         tensor(-0.6931)
     """
     probs = torch.softmax(logits.float(), dim=1)
-    mean_strong = (probs * accepted[:, None]).mean(dim=0)
+    mean_strong = all_reduce_mean((probs * accepted[:, None]).mean(dim=0))
     shares = class_shares(probs.argmax(dim=1), probs.shape[1], accepted)
     batch = torch.where(shares > 0, mean_strong / shares.clamp_min(EPSILON), 0.0)
     running = mean / histogram.clamp_min(EPSILON)
     log_batch = (batch / batch.sum().clamp_min(EPSILON) + EPSILON).log()
     loss = (running / running.sum() * log_batch).sum()
-    return torch.where(accepted.any(), loss, 0.0)
+    return torch.where(shares.any(), loss, 0.0)

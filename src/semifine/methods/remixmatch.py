@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from semifine.distributed import rank
+from semifine.distributed import all_gather, rank, world_size
 from semifine.fields import setting
 from semifine.losses import soft_cross_entropy, supervised_cross_entropy
 from semifine.methods.base import Batch, DataInfo, Method, Progress, PseudoLabels, StepResult, soft_pseudo_labels
@@ -50,8 +50,8 @@ class ReMixMatch(Method):
     unlabeled images, each mixed with a random image of both: m x + (1 - m) x', m = max(b, 1 - b), b ~ Beta(mixup).
 
     Differences to the paper: there are two strong views instead of eight, by RandAugment instead of CTAugment. Labeled
-    images have the weak view. The mean prediction is an exponential average instead of the mean of 128 batches. Images
-    are mixed with images of the same process. A quarter of the strong views gets each rotation.
+    images have the weak view. The mean prediction is an exponential average instead of the mean of 128 batches. A
+    quarter of the strong views gets each rotation.
     """
 
     name = "remixmatch"
@@ -79,25 +79,21 @@ class ReMixMatch(Method):
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         weak, strong, second = (batch.unlabeled[view] for view in self.unlabeled_views)
-        images = torch.cat([batch.labeled["weak"], strong, second, weak])
-        partner, weight = self._draw_mixing(len(images), images.device)
-        mixed = torch.lerp(images[partner], images, weight[:, None, None, None])
+        mixing = self._draw_mixing([len(batch.label), *3 * [len(weak)]], weak.device)
+        mixed_labeled, *mixed_unlabeled = mixing.mix([batch.labeled["weak"], strong, second, weak])
         rotated, rotation = rotate_quarters(strong)
 
-        sizes = [len(batch.label), *3 * [len(weak)]]
-        mixed_labeled, *mixed_unlabeled = mixed.split(sizes)
         labeled, predicted, *outputs = self.levers.forward_views(
             networks, mixed_labeled, weak, *mixed_unlabeled, strong, rotated
         )
         *unlabeled, plain, turned = outputs
         pseudo = self._make_labels(self.levers.predict(predicted.logits))
         hard = one_hot(batch.label, self.info.num_classes).to(pseudo.target.dtype)
-        target = torch.cat([hard, pseudo.target, pseudo.target, pseudo.target])
-        target = torch.lerp(target[partner], target, weight[:, None])
+        labeled_target, *unlabeled_targets = mixing.mix([hard, pseudo.target, pseudo.target, pseudo.target])
 
-        supervised = soft_cross_entropy(self.levers.adjust_labeled(labeled.logits), target[: sizes[0]])
+        supervised = soft_cross_entropy(self.levers.adjust_labeled(labeled.logits), labeled_target)
         logits = self.levers.adjust_unlabeled(torch.cat([output.logits for output in unlabeled]))
-        consistency = soft_cross_entropy(logits, target[sizes[0] :])
+        consistency = soft_cross_entropy(logits, torch.cat(unlabeled_targets))
         anchored = soft_cross_entropy(self.levers.adjust_unlabeled(plain.logits), pseudo.target)
         turning = supervised_cross_entropy(turned.heads[ROTATION], rotation)
         settings = self.settings
@@ -118,14 +114,39 @@ class ReMixMatch(Method):
     def _make_labels(self, probs: Tensor) -> PseudoLabels:
         return replace(soft_pseudo_labels(probs, threshold=0.0), target=self.levers.sharpen(probs))
 
-    def _draw_mixing(self, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Returns the (count,) partners of the images and their own (count,) weights for this step."""
-        key = self.info.seed, self.steps, rank(), torch.arange(count, device=device)
+    def _draw_mixing(self, sizes: list[int], device: torch.device) -> RandomMixing:
+        """Draws partners and weights for this step, as a function of the position in the batch of all processes."""
+        count = world_size() * sum(sizes)
+        key = self.info.seed, self.steps, torch.arange(count, device=device)
         partner = hashed_uniform(*key, 2).argsort()
         mixing = self.settings.mixup
         weight = hashed_beta(mixing, *key) if mixing else torch.ones(count, device=device)
         self.steps.add_(1)
-        return partner, torch.maximum(weight, 1 - weight)
+        return RandomMixing(partner, torch.maximum(weight, 1 - weight))
+
+
+@dataclass(frozen=True)
+class RandomMixing:
+    """Mixes each image of several views with an image of any view, process and class.
+
+    Positions count the images of the first view in all processes, then of the second view, and so on.
+    """
+
+    partner: Tensor
+    """(N,) position of the partner of each image, a permutation."""
+    weight: Tensor
+    """(N,) weight of the image itself."""
+
+    def mix(self, views: list[Tensor]) -> list[Tensor]:
+        """Returns the mixed views of this process; targets are mixed in the same way. Shapes: (B_i, ...) each."""
+        everything = torch.cat([all_gather(view) for view in views])
+        mixed, start = [], 0
+        for view in views:
+            own = slice(start + rank() * len(view), start + (rank() + 1) * len(view))
+            weight = self.weight[own].view(-1, *[1] * (view.ndim - 1))
+            mixed.append(torch.lerp(everything[self.partner[own]], view, weight))
+            start += world_size() * len(view)
+        return mixed
 
 
 def rotate_quarters(images: Tensor) -> tuple[Tensor, Tensor]:
