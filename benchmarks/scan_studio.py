@@ -1,7 +1,7 @@
 """Scans the HTTP interface of the studio with schemathesis, which generates requests from a description of the routes.
 
     pip install schemathesis
-    python benchmarks/scan_studio.py --examples 300 --out benchmarks/results/scan_studio.json
+    python benchmarks/scan_studio.py --examples 300 --out benchmarks/results/scan-studio.json
 
 Then sends random bytes that are nearly requests: halves of surrogate pairs, wrong lengths, control characters.
 
