@@ -21,7 +21,7 @@ import reference
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "pages"
 SITE = ROOT / "build" / "site"
-FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE")
+FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CITATION.cff", "LICENSE")
 FOLDERS = ("docs", "benchmarks/results")
 
 

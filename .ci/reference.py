@@ -156,7 +156,7 @@ Each setting is an option of `semifine train`, a keyword argument of `semifine.f
 `--config`. In YAML and Python, names have underscores: `batch_size`. Later layers override earlier ones:
 
 1. the defaults below
-2. values chosen from the data (only for a `folder` or `table`)
+2. values chosen from the data (only for a `folder` or `table`; a preset then sets no image size, steps or EMA decay)
 3. `--preset NAME`, several in the order given
 4. `--config FILE`
 5. options of the command line

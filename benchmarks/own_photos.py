@@ -161,6 +161,10 @@ def run_seed(photos: Path, others: Path, work: Path, arguments: list[str]) -> di
     return {"measured": result, "seconds": seconds, "run": run_info}
 
 
+TRAINING = ("--image-size", "128", "--iterations", "3000", "--no-probe")
+"""Values that own photos do not take from the preset; with a probe, no validation images would be held out."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("source", type=Path, metavar="SEMI_CUB")
@@ -173,7 +177,7 @@ def main() -> None:
     photos = make_folder(options.source, options.work, options.others)
     results = []
     for seed in options.seeds:
-        arguments = ["--preset", options.preset, "--seed", str(seed), "--data.seed", str(seed), *extra]
+        arguments = ["--preset", options.preset, *TRAINING, "--seed", str(seed), "--data.seed", str(seed), *extra]
         results.append(run_seed(photos, options.work / "others", options.work / f"seed-{seed}", arguments))
         if options.out:
             options.out.write_text(json.dumps({"command": " ".join(sys.argv), "results": results}, indent=1) + "\n")

@@ -4,7 +4,8 @@
     python benchmarks/soc_core.py --classes 200 --device cpu --out benchmarks/results
 
 The window is full. Predictions move within families of similar classes, with some random ones, as in training. A
-step is ``selector(probs, index)``: tracking, clustering, selection.
+step is ``selector(probs, index)``: tracking, clustering, selection. The times of these parts come from further steps,
+which wait for the device after each part. Their memory is the state of the transitions and of the clusterings.
 """
 
 import argparse
@@ -30,7 +31,10 @@ REPOSITORY = Path(__file__).parents[1]
 CLASSES = (200, 810, 2_000, 8_142)
 LARGEST_FOR_ALL = 810
 FAMILY_SIZE = 10
-HEADING = "device,K,refresh,host sync,non-zero,ms/step,p90,graph ms,state MB,dense MB,peak MB".split(",")
+HEADING = (
+    "device,K,refresh,host sync,non-zero,ms/step,p90,tracking ms,clusters ms,select ms,graph ms,"
+    "tracking MB,clusters MB,dense MB,peak MB"
+).split(",")
 
 
 @dataclass
@@ -46,6 +50,12 @@ class Measurement:
     steps: int
     median_ms: float
     p90_ms: float
+    parts_ms: dict[str, float]
+    """Median milliseconds of tracking, clustering and selection."""
+    tracking_mb: float
+    """Transitions of the window and the last prediction of each sample."""
+    clustering_mb: float
+    """Medoids and clusters for each k."""
     state_mb: float
     dense_mb: float
     peak_device_mb: float | None = None
@@ -107,8 +117,8 @@ class SimulatedModel:
         return torch.randint(0, high, (self.batch_size,), generator=self.generator)
 
 
-def megabytes(selector: SoftLabelSelector) -> float:
-    return float(sum(buffer.nbytes for buffer in selector.state_dict().values())) / 2**20
+def megabytes(module: torch.nn.Module) -> float:
+    return float(sum(buffer.nbytes for buffer in module.state_dict().values())) / 2**20
 
 
 def full_window(num_classes: int, options: argparse.Namespace) -> dict[str, Tensor]:
@@ -154,6 +164,29 @@ def time_steps(selector: SoftLabelSelector, stream: SimulatedModel, options: arg
     return times
 
 
+def time_parts(selector: SoftLabelSelector, stream: SimulatedModel, steps: int) -> dict[str, float]:
+    """Returns the median milliseconds of the parts of a step."""
+    parts = {
+        "tracking": (selector.tracker, "update"),
+        "clustering": (selector, "_refresh"),
+        "selection": (selector, "_select"),
+    }
+    times: dict[str, list[float]] = {name: [] for name in parts}
+
+    def record(name: str, original: Callable[..., Any], *arguments: Any) -> Any:
+        results: list[Any] = []
+        times[name].append(timed(lambda: results.append(original(*arguments)), stream.device))
+        return results[0]
+
+    for name, (owner, method) in parts.items():
+        setattr(owner, method, partial(record, name, getattr(owner, method)))
+    for _, (probs, index) in zip(range(steps), stream, strict=False):
+        selector(probs, index)
+    for owner, method in parts.values():
+        delattr(owner, method)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
 def time_graph(selector: SoftLabelSelector, stream: SimulatedModel, steps: int) -> float:
     """Returns the median milliseconds of a step replayed from a CUDA graph."""
     batches = iter(stream)
@@ -194,6 +227,9 @@ def measure(
         steps=len(times),
         median_ms=statistics.median(times),
         p90_ms=sorted(times)[int(0.9 * (len(times) - 1))],
+        parts_ms=time_parts(selector, stream, len(times)),
+        tracking_mb=megabytes(selector.tracker),
+        clustering_mb=megabytes(selector) - megabytes(selector.tracker),
         state_mb=megabytes(selector),
         dense_mb=num_classes**2 * options.window * 4 / 2**20,
         peak_device_mb=peak_device_mb,
@@ -251,8 +287,10 @@ def print_measurement(line: Measurement) -> None:
         f"{line.nonzero:,}",
         f"{line.median_ms:.2f}",
         f"{line.p90_ms:.2f}",
+        *(f"{line.parts_ms[name]:.2f}" for name in ("tracking", "clustering", "selection")),
         "" if line.graph_ms is None else f"{line.graph_ms:.2f}",
-        f"{line.state_mb:,.1f}",
+        f"{line.tracking_mb:,.1f}",
+        f"{line.clustering_mb:,.1f}",
         f"{line.dense_mb:,.0f}",
         "" if line.peak_device_mb is None else f"{line.peak_device_mb:,.0f}",
     )

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from semifine.config import RunSettings, resolve
@@ -204,8 +205,7 @@ def measure_parts(trainer: Trainer, options: argparse.Namespace) -> dict[str, fl
     if hasattr(trainer.method, "selector"):
         probs = torch.rand(len(batch.index), options.classes, device=trainer.fabric.device).pow(8)  # type: ignore[arg-type]
         probs /= probs.sum(dim=1, keepdim=True)
-        selector = trainer.method.selector
-        parts["soft labels"] = time_calls(as_graph(lambda: selector(probs, batch.index), trainer), options)
+        parts |= measure_soft_labels(trainer, probs, batch.index, options)
 
     def optimize() -> None:
         trainer.train_state.optimizer.step()
@@ -216,6 +216,22 @@ def measure_parts(trainer: Trainer, options: argparse.Namespace) -> dict[str, fl
     numbers = {name: torch.ones((), device=trainer.fabric.device) for name in ("loss", "loss_labeled")}
     parts["metrics"] = time_calls(as_graph(lambda: meter.update(numbers), trainer), options)
     return parts
+
+
+def measure_soft_labels(
+    trainer: Trainer, probs: Tensor, index: Tensor, options: argparse.Namespace
+) -> dict[str, float]:
+    """Measures the soft labels and, of these, transition tracking, clustering and selection."""
+    selector = trainer.method.selector
+    prediction = probs.argmax(dim=1)
+    k = selector.granularity(probs.amax(dim=1))
+    calls: dict[str, Callable[[], object]] = {
+        "soft labels": lambda: selector(probs, index),
+        "transition tracking": lambda: selector.tracker.update(index, prediction),
+        "clustering": lambda: selector._refresh(k, selector.counts),
+        "selection": lambda: selector.select(probs),
+    }
+    return {name: time_calls(as_graph(call, trainer), options) for name, call in calls.items()}
 
 
 def show(result: dict[str, Any]) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from semifine.config import RunSettings, resolve
+from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset
 from semifine.data.extra_labels import read_labels
+from semifine.data.sources import build_settings, load_catalog
 from semifine.methods import method_class, method_names
 from semifine.models.classifier import create_classifier
 from semifine.runs.checkpoint import save_weights
@@ -46,10 +52,36 @@ def tiny_teacher() -> str:
     return str(path)
 
 
+@cache
+def tiny_voters() -> tuple[str, str]:
+    """Returns folders of runs with random predictions for the unlabeled images of ``tiny_settings``."""
+    data = {key.removeprefix("data."): value for key, value in FEW_IMAGES.items()}
+    paths: dict[str, None] = {}
+    for more in ({}, {"unlabeled": "inout", "ood_genera": 1}):
+        catalog = load_catalog("synthetic", build_settings("synthetic", {**data, **more}))
+        paths |= dict.fromkeys(str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELED))
+    folders = SHARED_FOLDER / "voter-0", SHARED_FOLDER / "voter-1"
+    for seed, folder in enumerate(folders):
+        write_voter(folder, catalog.class_names, list(paths), np.random.default_rng(seed).integers(0, 6, len(paths)))
+    return str(folders[0]), str(folders[1])
+
+
+def write_voter(folder: Path, names: Sequence[str], paths: Sequence[str], predictions: Iterable[int]) -> None:
+    """Writes the files of a run that votes are read from."""
+    folder.mkdir()
+    (folder / "settings.yaml").write_text("{}")
+    (folder / "classes.json").write_text(json.dumps({"names": list(names)}))
+    pq.write_table(
+        pa.table({"path": list(paths), "prediction": list(map(int, predictions))}), folder / "samples.parquet"
+    )
+
+
 def needed_settings(method: str) -> dict[str, object]:
     """Returns the settings that a method requires, or requires for such small batches."""
     if method == "self_training":
         return {"method.teacher": tiny_teacher()}
+    if method == "vote":
+        return {"method.voters": tiny_voters()}
     return {"method.groups": 2} if method == "moco" else {}
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,7 +69,7 @@ def test_floats_round_trip_through_text(number: float) -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.text() | st.floats() | st.integers(), st.lists))
 def test_any_value_converts_or_raises_a_user_error(value: object) -> None:
-    for kind in (int, float, bool, str, Literal["a", "b"], int | None, tuple[float, float]):
+    for kind in (int, float, bool, str, Literal["a", "b"], int | None, tuple[float, float], tuple[str, ...]):
         try:
             convert("key", value, kind)
         except UserError as error:
@@ -78,4 +79,15 @@ def test_any_value_converts_or_raises_a_user_error(value: object) -> None:
 def test_describe_type() -> None:
     assert describe_type(Literal["in", "inout"]) == "in|inout"
     assert describe_type(tuple[float, float]) == "float,float"
+    assert describe_type(tuple[str, ...]) == "text,..."
     assert describe_type(int | None) == "int"
+
+
+@pytest.mark.parametrize("value", ["a,b", ["a", "b"], ("a", "b"), "a, b"])
+def test_lists_of_paths_are_absolute(value: object) -> None:
+    @dataclass(frozen=True)
+    class Runs:
+        runs: tuple[str, ...] = setting((), "run folders", is_path=True)
+
+    assert build(Runs, {"runs": value}) == Runs((os.path.abspath("a"), os.path.abspath("b")))
+    assert build(Runs, {"runs": []}) == build(Runs, {"runs": ""}) == Runs(())

@@ -28,7 +28,9 @@ class OutOfMemory(UserError):
     exit_code = 3
 
     def __init__(self, memory: Literal["GPU", "host"], remedy: str) -> None:
-        super().__init__(f"Out of {memory} memory: {remedy}.")
+        limit = address_space_limit() if memory == "host" else None
+        first = f"raise the limit of {limit / 1e9:.1f} GB of address space (ulimit -v), or " if limit else ""
+        super().__init__(f"Out of {memory} memory: {first}{remedy}.")
 
 
 class Interrupted(Exception):
@@ -52,6 +54,20 @@ class Interrupted(Exception):
         return 128 + self.signal_number
 
 
+HOST_MEMORY_SIGNS = ("DefaultCPUAllocator", "Cannot allocate memory", "failed to map segment", "bad_alloc")
+"""Parts of messages of PyTorch, the system, and the loader of shared libraries."""
+
+
+def address_space_limit() -> int | None:
+    """Returns the limit of the address space (``ulimit -v``) in bytes, or None without a limit."""
+    try:
+        import resource  # does not exist on Windows
+    except ImportError:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def exhausted_memory(error: BaseException) -> Literal["GPU", "host"] | None:
     """Returns which memory an error reports as exhausted, or None for other errors.
 
@@ -62,7 +78,9 @@ def exhausted_memory(error: BaseException) -> Literal["GPU", "host"] | None:
         'GPU'
     """
     text = str(error)
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in text or "Cannot allocate memory" in text:
+    if isinstance(error, MemoryError) or any(sign in text for sign in HOST_MEMORY_SIGNS):
+        return "host"
+    if isinstance(error, SystemError) and address_space_limit():  # "error return without exception set"
         return "host"
     is_gpu = isinstance(error, RuntimeError) and ("out of memory" in text or "STATUS_ALLOC_FAILED" in text)
     return "GPU" if is_gpu else None

@@ -32,7 +32,7 @@ def setting(
         help: Description in one line.
         low: Smallest valid number.
         high: Largest valid number.
-        is_path: Whether the value is a path, which is made absolute.
+        is_path: Whether the value is a path, or a tuple of paths, which is made absolute.
         may_change: Whether the setting may change when a run is resumed.
 
     Example:
@@ -78,13 +78,19 @@ def build(settings_class: type[SettingsT], values: Mapping[str, Any], prefix: st
         value = convert(key, value, type_hints(plain)[name])
         check_range(key, value, fields[name].metadata)
         is_path = value and fields[name].metadata.get("is_path")
-        converted[name] = os.path.abspath(os.path.expanduser(value)) if is_path else value
+        converted[name] = _absolute(value) if is_path else value
     try:
         return settings_class(**converted)
     except UserError:
         raise
     except ValueError as error:  # from the __post_init__ of a user's own settings class
         raise UserError(str(error)) from error
+
+
+def _absolute(path: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if isinstance(path, tuple):
+        return tuple(os.path.abspath(os.path.expanduser(part)) for part in path)
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def unknown_key(key: str, known: Iterable[str]) -> UserError:
@@ -109,6 +115,8 @@ def convert(key: str, value: Any, wanted: Any) -> Any:
     Example:
         >>> convert("lr", "1e-3", float), convert("size", "0.5,1.0", tuple[float, float])
         (0.001, (0.5, 1.0))
+        >>> convert("runs", "first,second,third", tuple[str, ...])
+        ('first', 'second', 'third')
     """
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
@@ -141,6 +149,10 @@ def _convert_optional(key: str, value: Any, kinds: list[Any]) -> Any:
 
 def _convert_tuple(key: str, value: Any, kinds: tuple[Any, ...]) -> Any:
     parts = value.split(",") if isinstance(value, str) else value
+    if Ellipsis in kinds:  # any number of values
+        if not isinstance(parts, list | tuple):
+            raise UserError(f"{key} must be a list, not {value!r}.")
+        return tuple(convert(key, part.strip(), kinds[0]) for part in map(str, parts) if part.strip())
     if not isinstance(parts, list | tuple) or len(parts) != len(kinds):
         raise UserError(f"{key} must be {len(kinds)} values, for example '0.5,1.0', not {value!r}.")
     return tuple(convert(key, part, kind) for part, kind in zip(parts, kinds, strict=True))
@@ -204,5 +216,5 @@ def describe_type(wanted: Any) -> str:
     if get_origin(wanted) is Literal:
         return "|".join(map(str, get_args(wanted)))
     if get_origin(wanted) is tuple:
-        return ",".join(describe_type(kind) for kind in get_args(wanted))
+        return ",".join("..." if kind is Ellipsis else describe_type(kind) for kind in get_args(wanted))
     return "text" if wanted is str else str(getattr(wanted, "__name__", wanted))

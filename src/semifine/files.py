@@ -1,4 +1,4 @@
-"""Atomic writes, JSON files and locks."""
+"""Durable writes, JSON files and locks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,25 @@ NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EB
 RETRY_SECONDS = 0.05
 MAX_JSON_BYTES = 64 << 20
 """Size of the largest JSON file that is read. Parsed JSON takes up to thirty times the memory of the file."""
+NO_FOLDER_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.EBADF, errno.EISDIR}
+"""Errors of file systems that cannot sync a folder, and of folders that may be written but not read."""
+NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+"""Errors of writing, which the system reports without the name of the file."""
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Flags that refuse a symbolic link, and that do not wait for the reader of a pipe."""
+PARTIAL = ".partial"
+"""Suffix of files and folders that are not complete."""
 
 
 @contextmanager
 def atomic_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
     """Yields a temporary path next to ``path`` to write to, then moves it to ``path``.
 
-    Readers see either the old or the complete new file, even after a power failure. If the block raises, the old file
-    stays.
+    Every finished file of semifine is written by this function. Readers see either the old or the complete new file,
+    even after a power failure: the content is synced to disk, then the file is renamed, then the folder is synced. If
+    the block raises, the old file stays.
+
+    The temporary file is new: a link with its name, which could point at another file, is removed and not followed.
 
     Args:
         path: The file to write.
@@ -42,15 +53,18 @@ def atomic_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
         '1 2 3'
     """
     process = "" if exclusive else f".{os.getpid()}"
-    partial = path.with_name(f".{path.name}{process}.partial")
+    partial = path.with_name(f".{path.name}{process}{PARTIAL}")
     try:
-        yield partial
-        sync_to_disk(partial)
-        os.replace(partial, path)
+        with errors_name(path, partial):
+            partial.unlink(missing_ok=True)
+            os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666))
+            yield partial
+            sync_to_disk(partial)
+            os.replace(partial, path)
+            sync_to_disk(path.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    sync_to_disk(path.parent)
 
 
 def write_atomically(path: Path, content: str | bytes, *, exclusive: bool = False) -> None:
@@ -66,18 +80,111 @@ def write_atomically(path: Path, content: str | bytes, *, exclusive: bool = Fals
         partial.write_bytes(data)
 
 
+def create_folder(folder: Path) -> None:
+    """Creates a folder and its missing parents, which then survive a power failure.
+
+    Example:
+        >>> create_folder(Path("runs/soc"))
+        >>> Path("runs/soc").is_dir()
+        True
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_to_disk(path.parent)
+
+
 def sync_to_disk(path: Path) -> None:
     """Waits until a file, or the entries of a folder, have reached the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_SYNC or not path.is_dir():
+            raise
+
+
+def sync_tree(folder: Path) -> None:
+    """Waits until all files and folders in a folder, and the folder itself, have reached the disk."""
+    for current, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            sync_to_disk(Path(current, name))
+        sync_to_disk(Path(current))
+
+
+@contextmanager
+def errors_name(path: Path, partial: Path | None = None) -> Iterator[None]:
+    """Adds a file to errors of writing, such as a full disk, which the system reports without the name.
+
+    Args:
+        path: The file.
+        partial: A temporary file, in whose place ``path`` is named.
+
+    Example:
+        >>> with errors_name(Path("table.csv")):
+        ...     raise OSError(errno.ENOSPC, "No space left on device")
+        Traceback (most recent call last):
+        OSError: [Errno 28] No space left on device: 'table.csv'
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NOT_WRITTEN and (error.filename is None or str(error.filename) == str(partial)):
+            error.filename = str(path)
+        raise
+
+
+def open_regular(path: Path, mode: str, encoding: str | None = None) -> IO[Any]:
+    """Opens a file for writing that stays in its folder: a log, a lock or a journal.
+
+    A link is not followed, because in the folder of someone else it could point at any file. ``mode`` should append or
+    create (``"a"``, ``"x"``), because another mode would truncate a file before it is checked.
+
+    Raises:
+        UserError: If the path is a symbolic link, a pipe or a device.
+
+    Example:
+        >>> Path("log.jsonl").symlink_to("diary.txt")
+        >>> open_regular(Path("log.jsonl"), "a")
+        Traceback (most recent call last):
+        semifine.errors.UserError: log.jsonl is a link or no regular file, and is not written to: remove it.
+    """
+    try:
+        file = open(path, mode, encoding=encoding, opener=_open_regular)  # noqa: SIM115 (returned)
+    except OSError as error:
+        if path.is_symlink() or error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _not_regular(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise _not_regular(path)
+    return file
+
+
+def _open_regular(path: str, flags: int) -> int:
+    return os.open(path, flags | NO_FOLLOW, 0o666)
+
+
+def _not_regular(path: Path) -> UserError:
+    return UserError(f"{path} is a link or no regular file, and is not written to: remove it.")
 
 
 def write_json(path: Path, value: Any) -> None:
     """Writes a value as indented JSON, atomically."""
-    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(path, format_json(value))
+
+
+def format_json(value: Any) -> str:
+    """Formats a value as indented JSON.
+
+    Example:
+        >>> format_json([1])
+        '[\\n  1\\n]\\n'
+    """
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semifine.data.label_log import agreed_labels, current_labels, read_events
+from semifine.data.label_log import Event, LabelLog, agreed_labels, current_labels, read_events
 from tests.browser.studio_pages import open_page, serving, wait_for_text
 
 if TYPE_CHECKING:
@@ -111,6 +111,25 @@ def test_keys_and_focus(chromium: Browser, own_run: Path) -> None:
             pass
         page.wait_for_timeout(100)
         assert page.evaluate("document.activeElement.className") == "conflicts"
+
+
+def test_the_overview_counts_a_conflict_that_its_first_request_missed(chromium: Browser, own_run: Path) -> None:
+    """A request for the overview can fail, or be answered before another person's label arrives."""
+    log = LabelLog(own_run.with_name("birds.studio.db"))
+    with serving(own_run) as server:
+        page = open_page(chromium, server.url, "Ada")
+        path, names = page.inner_text("#path"), page.locator("#candidates .name").all_inner_texts()
+        page.keyboard.press("1")
+        page.click("nav a[href='#overview']")
+        wait_for_text(page, ".tiles", "1labeled by people")
+        page.route("**/api/overview*", lambda route: route.abort(), times=1)
+        log.append([Event("Bo", path, "label", names[1])])
+        wait_for_text(page, "#notices", "Conflict: Bo answered")
+        wait_for_text(page, ".tiles", "1in conflict")
+        log.append([Event("Bo", path, "unsure")])
+        wait_for_text(page, ".tiles", "0in conflict")
+        page.wait_for_selector("#notices li", state="detached")
+    log.close()
 
 
 def test_class_search(chromium: Browser, own_run: Path) -> None:

@@ -17,6 +17,7 @@ from semifine.cli.train import SHORT_HELP
         ("eval", "Did you mean 'evaluate'?"),
         ("train --epochs 10", "Training is measured in steps: use '--iterations' (labeled photos / batch size steps"),
         ("demo --epochs=10", "use '--iterations'"),
+        ("train --time-limit 10m", "Did you mean '--time'?"),
         ("train --optim adamw", "Did you mean '--optimizer'?"),
         ("train --learning-rate 0.1 --out x", "Did you mean '--lr'?"),
         ("train --workers 4", "All CPU cores are used"),

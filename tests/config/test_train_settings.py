@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import timm
 
 from semifine.config import preset_names, preset_summary, read_preset, read_settings_file, resolve, write_settings
 from semifine.config.loading import flatten
+from semifine.config.train_settings import parse_duration
 from semifine.data.sources import source_names
 from semifine.errors import UserError
 
@@ -121,3 +123,25 @@ def test_unknown_preset_is_named() -> None:
 def test_dataset_presets_belong_to_sources() -> None:
     folder = Path(read_settings_file.__code__.co_filename).parent / "presets" / "datasets"
     assert {path.stem for path in folder.glob("*.yaml")} <= set(source_names())
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10 min", 600), ("1.5h", 5400), ("1h30m", 5400)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["10", "", "m", "-5m", "0m", "5 m 3", "1d", "infh", 600])
+def test_time_needs_a_unit(text: str | int) -> None:
+    """A number alone may be meant in seconds or in minutes."""
+    with pytest.raises(UserError, match=rf"time is '{text}'; give a number and its unit, such as 90s, 10m or 1h\."):
+        resolve([{"time": text}])
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if "resnet50" in str(read_preset(name)["backbone"])])
+def test_presets_of_the_paper_have_its_network(name: str) -> None:
+    train = resolve([{"method.name": "soc"}, read_preset(name)]).train
+    config = timm.get_pretrained_cfg(train.backbone)
+    assert config is not None
+    assert (config.architecture, config.tag) == ("resnet50", "tv_in1k")
+    assert not train.zero_init_last
+    assert train.stored_side == 500, "photos of 500 px are cropped at their own size"

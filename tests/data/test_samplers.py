@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semifine.data.samplers import IndexSampler
+from semifine.data.samplers import IndexSampler, balanced_samples
 from semifine.errors import UserError
 
 sizes = st.integers(1, 40)
@@ -79,3 +79,15 @@ def test_bad_sizes() -> None:
         IndexSampler(10, 4, seed=0, rank=2, world_size=2)
     with pytest.raises(AssertionError):
         IndexSampler(10, 4, seed=0).batch(-1)
+
+
+@given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any), seed=seeds)
+def test_balanced_samples_have_as_many_of_each_class(sizes: list[int], seed: int) -> None:
+    label = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    samples = balanced_samples(label, seed)
+    present = [size for size in sizes if size]
+    assert np.bincount(label[samples])[np.unique(label)].tolist() == [max(present)] * len(present)
+    times = np.bincount(samples, minlength=len(label))
+    for name in np.unique(label):
+        assert times[label == name].max() - times[label == name].min() <= 1
+        assert times[label == name].min() >= 1

@@ -34,7 +34,7 @@ def test_every_page_is_in_the_navigation() -> None:
     named = [page for section in navigation for pages in section.values() for page in _pages(pages)]
     assert len(named) == len(set(named))
     written = {page.relative_to(ROOT).as_posix() for page in DOCS.rglob("*.md")}
-    assert set(named) == written | {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+    assert set(named) == written | {"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"}
 
 
 def _pages(entry: object) -> list[str]:

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import timm
+import torch
 
 from semifine.cli import experiment, reproduce
 from semifine.cli.main import main
@@ -24,6 +26,7 @@ from semifine.experiments.tables import find_experiment, published_experiments
 from semifine.files import read_json
 from semifine.runs.folder import RunFolder
 from tests.conftest import FEW_IMAGES
+from tests.data.sources.test_cifar import python_version, write_archive
 
 TINY = ["--budget", "1", "--device", "cpu"]
 
@@ -74,6 +77,21 @@ def test_table1_is_complete_and_not_run_again(tmp_path: Path, capsys: pytest.Cap
     capsys.readouterr()
     assert main([*command, "--budget", "2", "--show"]) == 2
     assert "contains a run with iterations = 1, but this command needs 2" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_runs_here")
+def test_rows_of_votes_share_their_voters_and_may_move(tmp_path: Path) -> None:
+    options = ["--methods", "vote", "dst", "--seeds", "1", *TINY]
+    assert main(["reproduce", "beyond", "--out", str(tmp_path / "first"), *options]) == 0
+    assert [row["row"] for row in read_table(tmp_path / "first")] == ["DST", "Vote", "Vote with candidate sets"]
+    results = sorted(path.parent.name for path in (tmp_path / "first").glob("scratch-in/seed-0/*/result.json"))
+    voters = ["supervised", "supervised-voter-2", "supervised-voter-3"]
+    assert results == ["dst", *voters, "vote", "vote,candidates=True"]
+    (tmp_path / "first").rename(tmp_path / "second")
+    before = read_table(tmp_path / "second")
+    assert main(["reproduce", "beyond", "--out", str(tmp_path / "second"), *options]) == 0
+    assert read_table(tmp_path / "second") == before
 
 
 @pytest.mark.slow
@@ -265,7 +283,7 @@ def test_listed_experiments_can_be_found(capsys: pytest.CaptureFixture[str]) -> 
         ("table1/synthetic/scratch/soc --unlabeled inout", "needs --unlabeled in, not inout"),
         ("table1/synthetic/scratch/cnn", "there is no row of table1 'cnn'. Valid ones: oracle, moco"),
         ("table1/synthetic/mars/soc", "there is no init 'mars'. Valid ones: scratch"),
-        ("table1/pets/scratch/soc", "there is no data set 'pets'. Valid ones: folder"),
+        ("table1/pets/scratch/soc", "there is no data set 'pets'. Valid ones: cifar10"),
         ("table7/synthetic/scratch/soc", "Unknown table 'table7'. Valid ones: table1"),
         ("table1/soc", "does not have the form TABLE/DATASET/INIT/ROW"),
         ("cnn", "Unknown recipe 'cnn'. Valid ones: "),
@@ -298,3 +316,55 @@ def test_folder_name_contains_the_data_set() -> None:
     assert _folder_name("synthetic") == "synthetic"
     assert _folder_name("folder:/a/birds") == "folder-birds"
     assert _folder_name("table:/a/moths.csv") == "table-moths.csv"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_runs_here")
+def test_transitions_are_drawn_beside_confusions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = write_archive(tmp_path, *python_version())
+    command = ["experiment", "cifar10-transitions", "--dataset", f"cifar10:{root}", "--labels-per-class", "3"]
+    command += ["--profile", "small"]  # the profile of CIFAR takes a minute per step on a CPU
+    assert main([*command, "--out", str(tmp_path / "out"), *TINY]) == 0
+    assert "Class transitions beside confusions: " in capsys.readouterr().out
+    settings = read_settings_file(tmp_path / "out" / "cifar10-transitions" / "settings.yaml")
+    assert settings["method.name"] == "soc"
+    assert settings["data.labels_per_class"] == 3
+    assert (tmp_path / "out" / "figures" / "fig6-matrices.png").is_file()
+
+
+def test_transitions_need_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "cifar10-transitions", "--out", str(tmp_path / "out"), *TINY]) == 2
+    assert "give --dataset cifar10:PATH" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["experiment", "moco+soc", "--init", "imagenet"], ["reproduce", "table1"]])
+@pytest.mark.parametrize("option", ["--moco-weights", "--supervised-weights"])
+def test_missing_weights_file_is_an_error(
+    option: str, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "net.pth")
+    assert main([*command, option, missing, "--out", str(tmp_path / "out"), *TINY]) == 2
+    assert f"{missing} does not exist; check {option}" in capsys.readouterr().err
+
+
+def test_released_networks_belong_to_one_kind_of_starting_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.pth").touch()
+    options = ["--moco-weights", str(tmp_path / "net.pth"), "--out", str(tmp_path / "out"), *TINY]
+    assert main(["reproduce", "table1", "--inits", "scratch", "imagenet", *options]) == 2
+    assert "give one of scratch, imagenet with --inits" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_runs_here")
+def test_experiment_starts_from_released_networks(tmp_path: Path) -> None:
+    network = timm.create_model("test_resnet", num_classes=0)
+    moco = {"model": {f"module.encoder.{name}": value for name, value in network.state_dict().items()}}
+    torch.save(moco, tmp_path / "moco.pth")
+    options = ["--moco-weights", str(tmp_path / "moco.pth"), "--out", str(tmp_path / "out"), *TINY]
+    assert main(["experiment", "moco+soc", *options]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == ["moco+soc"]
+    report = read_json(tmp_path / "out" / "moco+soc" / "weights.json")
+    assert report["source"] == str(tmp_path / "moco.pth")
+    assert report["counts"]["missing"] == 0

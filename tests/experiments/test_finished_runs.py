@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 
 from semifine.config import resolve, write_settings
 from semifine.errors import UserError
@@ -26,7 +27,8 @@ def write_run(stage: Stage, column: Path, **changed: Any) -> Path:
     named = {"weights": stage.weights, "method.teacher": stage.teacher}
     places = {key: str(column / name) for key, name in named.items() if name}
     heads = {"weights_head": "fresh"} if stage.weights else {}
-    write_settings(resolve([{**stage.settings, **places, **heads, **changed}]), folder / "settings.yaml")
+    voters = {"method.voters": [str(column / name) for name in stage.voters]} if stage.voters else {}
+    write_settings(resolve([{**stage.settings, **places, **heads, **voters, **changed}]), folder / "settings.yaml")
     return folder / "settings.yaml"
 
 
@@ -78,7 +80,9 @@ def test_published_data_sets_may_move_and_own_photos_may_not(tmp_path: Path) -> 
         ("semi_cub", None),
         ("folder", r"data\.source = folder:PATH, but this command needs folder:"),
     ):
-        (tmp_path / "data").mkdir(exist_ok=True)
+        for name in ("a", "b"):
+            (tmp_path / "data" / "labeled" / name).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8)).save(tmp_path / "data" / "labeled" / name / f"{name}.png")
         (stage,) = plan_stages("soc", replace(SMALL, data=f"{source}:{tmp_path / 'data'}"))
         file = write_run(stage, tmp_path / source)
         check_same_settings(stage, tmp_path / source)
@@ -110,6 +114,15 @@ def test_other_weights_file_is_an_error(tmp_path: Path) -> None:
         check_same_settings(plan_stages("soc", replace(inat, weights="/here/other.pth"))[0], tmp_path)
 
 
+def test_voters_may_move_with_their_folder(tmp_path: Path) -> None:
+    *_, last = plan_stages("vote", SMALL)
+    write_run(last, tmp_path / "before")
+    (tmp_path / "before").rename(tmp_path / "after")
+    check_same_settings(last, tmp_path / "after")
+    with pytest.raises(UserError, match=r"method\.voters"):
+        check_same_settings(replace(last, voters=last.voters[:2]), tmp_path / "after")
+
+
 def test_result_without_settings_is_an_error(tmp_path: Path) -> None:
     (stage,) = plan_stages("soc", SMALL)
     job = Job(stage, tmp_path)
@@ -120,15 +133,24 @@ def test_result_without_settings_is_an_error(tmp_path: Path) -> None:
 
 
 def test_committed_table_matches_the_recipes(tmp_path: Path) -> None:
-    """Excludes MoCo, whose number of steps depends on images that are not part of the repository."""
+    """Excludes MoCo, whose number of steps depends on images that are not part of the repository.
+
+    The table is older than the rule that short runs average a tenth of their steps, so its runs have the published one.
+    """
     table = ROOT / "benchmarks" / "results" / "semi-cub-table1"
     conditions = Conditions(f"semi_cub:{tmp_path}", "imagenet", profile="lite0", budget="3000")
     recipes = ("oracle", "pseudo_label", "curriculum", "fixmatch", "flexmatch", "self_training", "soc")
     checked = 0
+
+    def with_published_average(stage: Stage) -> Stage:
+        return replace(stage, settings={**stage.settings, "ema": 0.999 if stage.settings["ema"] else 0.0})
+
     for column in sorted(table.glob("imagenet-in/seed-*")):
         seed = int(column.name.removeprefix("seed-"))
         stages = {
-            stage.name: stage for recipe in recipes for stage in plan_stages(recipe, replace(conditions, seed=seed))
+            stage.name: with_published_average(stage)
+            for recipe in recipes
+            for stage in plan_stages(recipe, replace(conditions, seed=seed))
         }
         for run in column.iterdir():
             if run.name in stages:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from semifine.config import read_preset, resolve
+from semifine.config import preset_names, read_preset, resolve
+from semifine.config.autotune import ema_is_too_slow
 from semifine.data.catalog import Split
 from semifine.data.sources import load_catalog, synthetic
 from semifine.errors import UserError
@@ -107,7 +108,8 @@ def test_the_paper_profile_has_the_published_numbers(recipe: str, init: str, mon
     assert train.mu == mu or mu is None, "None: the method sees no unlabeled images"
     horizon, warmup = SCHEDULES.get((recipe, init), (None, 0.0))
     assert (train.horizon, train.warmup) == (horizon, pytest.approx(warmup, abs=5e-6))
-    assert (train.backbone, train.image_size, train.momentum) == ("resnet50", 224, 0.9)
+    assert (train.backbone, train.image_size, train.momentum) == ("resnet50.tv_in1k", 224, 0.9)
+    assert (train.zero_init_last, train.stored_side) == (False, 500)
 
 
 @pytest.mark.parametrize(("recipe", "init"), [pair for pair in PUBLISHED if pair[0] not in ("moco", "oracle")])
@@ -251,11 +253,42 @@ def test_full_budget_has_the_published_evaluation_interval(
     assert "evaluate_every" not in compose(recipe, replace(conditions, budget="3000"), after_moco)
 
 
+@pytest.mark.parametrize("profile", profile_names())
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_short_runs_average_a_tenth_of_their_steps(recipe: str, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_unlabeled(monkeypatch, 3885)
+    conditions = Conditions("synthetic", "imagenet", profile=profile)
+    published = compose(recipe, conditions)["ema"]
+    assert published in (0.0, 0.99, 0.999)
+    for budget in ("1", "tiny", "3000", "6000"):
+        settings = compose(recipe, replace(conditions, budget=budget))
+        tenth = 1 - 1 / max(settings["iterations"] / 10, 2)
+        assert settings["ema"] == pytest.approx(min(published, tenth), abs=5e-5)
+
+
+def test_presets_of_short_runs_average_a_tenth_of_their_steps() -> None:
+    for preset in preset_names():
+        train = resolve([{"method.name": "soc"}, read_preset(preset)]).train
+        assert not ema_is_too_slow(train.ema, train.iterations), preset
+
+
 def test_small_profiles_give_methods_with_two_views_equal_steps() -> None:
     conditions = Conditions("synthetic", "imagenet", profile="lite0", budget="3000")
     steps = {compose(name, conditions)["iterations"] for name in ("fixmatch", "flexmatch", "simmatch", "soc")}
     assert steps == {3000}
     assert compose("soc", conditions)["lr"] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("recipe", ["soc", "fixmatch", "simmatch", "supervised"])
+def test_cifar_has_the_usual_settings(recipe: str) -> None:
+    assert default_profile("cifar10:/data") == default_profile("cifar100:/data") == "cifar"
+    conditions = Conditions("synthetic", profile="cifar")
+    train = resolve([compose(recipe, conditions)]).train
+    assert (train.backbone, train.image_size, train.stored_side) == ("wrn_28_2", 32, 32)
+    assert (train.iterations, train.batch_size, train.mu) == (2**20, 64, 7)
+    assert (train.lr, train.weight_decay, train.schedule, train.ema) == (0.03, 5e-4, "cos716", 0.999)
+    assert train.horizon is None
+    assert compose(recipe, replace(conditions, budget="3000"))["iterations"] == 3000
 
 
 @pytest.mark.parametrize("budget", ["huge", "0", "-5", "1.5"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,8 @@ from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
 from semifine.training.init_weights import find_weights
 from semifine.training.progress import Display
-from tests.conftest import open_dataset, tiny_settings
+from semifine.training.sample_stats import read_votes
+from tests.conftest import open_dataset, tiny_settings, write_voter
 
 QUIET = Display(quiet=True)
 TINY_INOUT = {"data__unlabeled": "inout", "iterations": 3, "ema": 0.0}
@@ -73,11 +75,78 @@ def test_curriculum_of_the_official_code_is_the_last_round_without_new_labels() 
     assert [stage.name for stage in plan_stages("moco+curriculum-official-code", IMAGENET)][:-1] == ["moco"]
 
 
+def test_voters_are_supervised_networks_with_different_seeds(tmp_path: Path) -> None:
+    *voters, last = plan_stages("vote", replace(IMAGENET, seed=2))
+    assert [stage.name for stage in voters] == ["supervised", "supervised-voter-2", "supervised-voter-3"]
+    assert [stage.settings["seed"] for stage in voters] == [2, 1002, 2002]
+    assert {stage.settings["method.name"] for stage in voters} == {"supervised"}
+    assert last.needs == [stage.name for stage in voters]
+    assert last.settings["pretrained"] is True
+    settings = resolve([stage_settings(last, tmp_path)]).method_settings
+    assert settings.voters == tuple(str(tmp_path / stage.name) for stage in voters)
+    start, *voters, last = plan_stages("moco+vote", SCRATCH)
+    assert {stage.weights for stage in (*voters, last)} == {start.name}
+
+
+def test_votes_are_the_predictions_of_the_voters(tmp_path: Path) -> None:
+    catalog = open_dataset(tiny_settings()).catalog
+    paths = [str(catalog.paths[row]) for row in catalog.rows(Split.UNLABELED)]
+    write_voter(tmp_path / "all", catalog.class_names, paths[::-1], [index % 6 for index in range(len(paths))])
+    write_voter(tmp_path / "two", catalog.class_names, [paths[3], "other.jpg", paths[1]], [5, 4, 2])
+    votes = read_votes([str(tmp_path / "all"), str(tmp_path / "two")], catalog)
+    assert votes is not None
+    assert votes[:, 0].tolist() == [index % 6 for index in range(len(paths))][::-1]
+    assert votes[:5, 1].tolist() == [-1, 2, -1, 5, -1]
+    assert read_votes([], catalog) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "path", "problem"), [(["a", "b"], None, "other classes"), (None, "other.jpg", "no predictions of these")]
+)
+def test_voters_for_other_data_are_errors(
+    names: list[str] | None, path: str | None, problem: str, tmp_path: Path
+) -> None:
+    catalog = open_dataset(tiny_settings()).catalog
+    paths = [path or str(catalog.paths[catalog.rows(Split.UNLABELED)[0]])]
+    write_voter(tmp_path / "voter", names or catalog.class_names, paths, [0])
+    with pytest.raises(UserError, match=problem):
+        read_votes([str(tmp_path / "voter")], catalog)
+
+
+def test_a_network_learns_from_votes_of_trained_networks(tmp_path: Path) -> None:
+    *voters, last = plan_stages("vote", SCRATCH)
+    for stage in voters:
+        run_stage(stage, tmp_path, tmp_path / stage.name, seed=stage.settings["seed"])
+    handed_on = stage_settings(last, tmp_path)["method.voters"]
+    result = fit(tiny_settings("vote", **TINY_INOUT, method__voters=handed_on), tmp_path / "vote", display=QUIET)
+    assert result["method"] == "vote"
+
+
 def test_weights_file_applies_to_the_first_stage_only(tmp_path: Path) -> None:
     conditions = Conditions("synthetic", "inat", profile="paper", weights="/weights.pth")
     moco, soc = plan_stages("moco+soc", conditions)
     assert moco.settings["weights"] == "/weights.pth"
     assert stage_settings(soc, tmp_path)["weights"] == str(tmp_path / "moco")
+
+
+def test_a_file_replaces_moco() -> None:
+    conditions = replace(SCRATCH, moco_weights="/moco.pth")
+    trained = plan_stages("moco+soc", SCRATCH)[-1]
+    (soc,) = plan_stages("moco+soc", conditions)
+    assert (soc.name, soc.needs) == ("moco+soc", [])
+    assert soc.settings == {**trained.settings, "weights": "/moco.pth", "weights_head": "fresh"}
+    for recipe in all_recipes():
+        stages = plan_stages(recipe, conditions)
+        from_moco = [stage for stage in stages if stage.name.startswith("moco")]
+        assert "moco" not in {stage.name for stage in stages}
+        assert all(stage.settings["weights"] == "/moco.pth" and stage.weights is None for stage in from_moco)
+        resolve([stages[-1].settings | ({"method.teacher": "t"} if stages[-1].teacher else {})])
+
+
+def test_a_file_replaces_the_supervised_teacher(tmp_path: Path) -> None:
+    (student,) = plan_stages("self_training", replace(IMAGENET, supervised_weights="/supervised.pth"))
+    assert stage_settings(student, tmp_path)["method.teacher"] == "/supervised.pth"
+    assert student.settings["pretrained"] is True, "the student starts from the initial weights"
 
 
 def test_unknown_recipe_is_an_error() -> None:

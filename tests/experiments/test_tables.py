@@ -11,13 +11,31 @@ from semifine.config import resolve, write_settings
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions, read_shipped
 from semifine.experiments.scheduler import State, mark_finished
-from semifine.experiments.stages import stage_settings
+from semifine.experiments.stages import plan_stages, stage_settings
 from semifine.experiments.tables import choose_rows, fill_cells, plan_jobs, read_table, scale_to_classes, table_names
 from semifine.files import write_json
+from semifine.soft_labels import SoftLabelSelector
+from tests.conftest import trained_methods
+
+SMALL = Conditions("synthetic", profile="small", budget="tiny")
 
 
 def test_the_tables_have_the_rows_of_the_paper() -> None:
-    assert [len(read_table(name).rows) for name in table_names()] == [13, 16, 3, 13, 9]
+    assert [len(read_table(name).rows) for name in table_names() if name != "beyond"] == [13, 16, 3, 13, 9]
+
+
+def test_every_method_with_a_classifier_has_a_row() -> None:
+    rows = [row for name in table_names() for row in read_table(name).rows]
+    used = {stage.settings["method.name"] for row in rows for stage in plan_stages(row.recipe, SMALL)}
+    assert used == set(trained_methods())
+
+
+def test_the_table_beyond_has_runs_with_valid_settings_of_their_own(tmp_path: Path) -> None:
+    jobs = plan_jobs(read_table("beyond"), {"scratch": SMALL}, 1, tmp_path, 40)
+    last = [seed[-1] for by_seed in jobs.values() for seed in by_seed]
+    assert len({job.folder.path for job in last}) == len(read_table("beyond").rows)
+    for job in last:
+        resolve([stage_settings(job.stage, job.column)])
 
 
 @pytest.mark.parametrize("data", ["semi_aves", "semi_fungi"])
@@ -41,6 +59,17 @@ def test_variants_scale_with_the_number_of_classes() -> None:
     assert scale_to_classes({"method.alpha": "finest"}, 40) == {"method.alpha": 40 / 38}
     assert scale_to_classes({"method.beta": "finest"}, 40) == {"method.beta": math.log(1.95)}
     assert scale_to_classes({"method.threshold": 0.8}, 40) == {"method.threshold": 0.8}
+
+
+@pytest.mark.parametrize("num_classes", [3, 4, 5, 8, 9, 200])
+def test_variants_of_soc_fit_any_number_of_classes(num_classes: int) -> None:
+    for row in read_table("table2").rows:
+        settings = scale_to_classes(row.settings, num_classes)
+        options = {key.removeprefix("method."): value for key, value in settings.items()}
+        if row.recipe == "soc":
+            assert SoftLabelSelector(num_classes, 10, **options).k_max <= num_classes
+        if num_classes == 200 and "finest" not in row.settings.values():
+            assert settings == row.settings
 
 
 def test_two_classes_have_no_finest_map() -> None:

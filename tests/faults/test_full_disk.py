@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from semifine.errors import UserError
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
-from tests.faults.bad_files import encode_image
+from tests.faults.bad_files import encode_image, finished_run
 
 
 @pytest.fixture
@@ -73,24 +74,26 @@ def test_a_run_resumes_after_the_disk_was_full(disk: Path, whole: dict[str, torc
     torch.testing.assert_close(weights(out), whole, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "log.jsonl"])
+def open_full_device(_: Path, mode: str, encoding: str | None = None) -> IO[Any]:
+    return open("/dev/full", mode, encoding=encoding)
+
+
+@pytest.mark.parametrize(("module", "name"), [("runs.folder", "metrics.jsonl"), ("training.progress", "log.jsonl")])
 def test_a_run_stops_if_metrics_or_log_cannot_be_written(
-    name: str, whole: dict[str, torch.Tensor], tmp_path: Path
+    module: str, name: str, whole: dict[str, torch.Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "run"
-    settings = tiny_settings(evaluate_every=100)  # evaluations read the metrics, and reading /dev/full never ends
+    out, settings = tmp_path / "run", tiny_settings()
 
     class FileReplacingDisplay(Display):
         def log_metrics(self, step: int, *_: Any) -> None:
             if step == 6:
-                (out / name).unlink()
-                (out / name).symlink_to("/dev/full")
+                monkeypatch.setattr(f"semifine.{module}.open_regular", open_full_device)
                 self.log("a line for the log")
 
-    with pytest.raises(UserError, match=rf"The disk is full \({out}\): free some space and continue"):
+    with pytest.raises(UserError, match=rf"The disk is full \({out / name}\): free some space and continue"):
         fit(settings, out, display=FileReplacingDisplay(quiet=True))
+    monkeypatch.undo()
     assert (out / "checkpoints" / "last").resolve().name >= "step-00000004"
-    (out / name).unlink()
     fit(settings, out, resume=True, display=Display(quiet=True))
     torch.testing.assert_close(weights(out), whole, rtol=0, atol=0)
 
@@ -126,8 +129,79 @@ def test_no_space_error_while_writing_decoded_images(
 
     cache = tmp_path / "cache"
     with monkeypatch.context() as patch:
-        patch.setattr("semifine.data.store.sync_to_disk", fail)
+        patch.setattr("semifine.data.store.sync_tree", fail)
         assert main([*command, str(cache)]) == 2
     assert f"The disk is full ({cache})" in capsys.readouterr().err
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
     assert main([*command, str(cache)]) == 0
+
+
+COMMANDS = {
+    "report": ("report", "{run}", "--out", "{disk}/report.html"),
+    "figures": ("report", "{run}", "--out", "{elsewhere}/report.html", "--figures", "{disk}/figures"),
+    "export": ("export", "{run}", "--out", "{disk}/model.safetensors"),
+    "pt2": ("export", "{run}", "--out", "{disk}/model.pt2"),
+    "csv": ("predict", "{run}", "{photos}", "--out", "{disk}/table.csv", "--batch-size", "2"),
+    "parquet": ("predict", "{run}", "{photos}", "--out", "{disk}/table.parquet", "--batch-size", "2"),
+    "camtrap": ("predict", "{run}", "{photos}", "--out", "{elsewhere}/table.csv", "--camtrap-dp", "{disk}/package"),
+    "folder": ("prepare", "{photos}", "--write-folder", "{disk}/photos"),
+}
+
+
+def fill_in(command: str, disk: Path, elsewhere: Path) -> list[str]:
+    """Returns the command line of a command that writes to the disk."""
+    photos = elsewhere / "photos"
+    for number in range(6):
+        (photos / f"class {number % 2}").mkdir(parents=True, exist_ok=True)
+        image = encode_image((20, 20), (number, 9, 9), "JPEG")
+        (photos / f"class {number % 2}" / f"{number}.jpg").write_bytes(image)
+    names = {"run": finished_run(), "photos": photos, "disk": disk, "elsewhere": elsewhere}
+    return [argument.format(**names) for argument in COMMANDS[command]]
+
+
+@pytest.mark.parametrize(
+    ("command", "free"),
+    [(command, 0) for command in COMMANDS if command != "figures"]
+    + [(command, 4096) for command in ("csv", "parquet", "camtrap", "folder")],
+)
+def test_a_full_disk_leaves_no_partial_output_and_the_message_names_it(
+    command: str, free: int, disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    arguments = fill_in(command, disk, elsewhere)
+    fill(disk)
+    os.truncate(disk / "filler", (disk / "filler").stat().st_size - free)
+    assert main(arguments) == 2
+    (message,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("semifine: ")]
+    assert str(disk) in message
+    assert "free some space" in message
+    left = [path for path in disk.rglob("*") if path.is_file() and path.name != "filler"]
+    assert all(path.suffix == ".unfinished" for path in left)
+    if arguments[0] == "predict":
+        (disk / "filler").unlink()
+        assert "--resume" in message
+        assert main([*arguments, "--resume"]) == 0
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "pt2"])
+def test_no_space_error_while_syncing_output(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Raises the error when the output is synced, so no mounted file system is needed."""
+    disk, elsewhere = tmp_path / "disk", tmp_path / "elsewhere"
+    for folder in (disk, elsewhere):
+        folder.mkdir()
+    arguments = fill_in(command, disk, elsewhere)
+    fsync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if name.startswith(str(disk)) and ".partial" in name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert main(arguments) == 2
+    assert str(disk) in capsys.readouterr().err.splitlines()[-1]
+    assert not [path for path in disk.rglob("*") if path.is_file() and path.suffix != ".unfinished"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,3 +60,23 @@ def test_commands_end_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr("semifine.cli.list.run", allocate_huge_tensor)
     assert main(["list"]) == OutOfMemory.exit_code
     assert "Out of host memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("megabytes", [100, 700, 2900])
+def test_a_limit_of_the_address_space_is_named(megabytes: int, tmp_path: Path) -> None:
+    """Depending on the limit, PyTorch fails to load, aborts, or loads; then the command reports the missing run."""
+    command = f"ulimit -v {megabytes * 1000}; exec {sys.executable} -m semifine evaluate {tmp_path / 'run'}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    expected = f"raise the limit of {megabytes * 1024e3 / 1e9:.1f} GB of address space (ulimit -v)"
+    assert result.returncode in (2, 3), result.stderr
+    assert (expected if result.returncode == 3 else "run is not a run folder") in result.stderr
+    assert len(result.stderr.splitlines()) == 1, "no traceback"
+
+
+def test_other_import_errors_are_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ImportError("cannot import name 'x'")
+
+    monkeypatch.setattr("semifine.cli.list.run", fail)
+    with pytest.raises(ImportError, match="cannot import name 'x'"):
+        main(["list"])

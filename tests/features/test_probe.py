@@ -10,6 +10,7 @@ from scipy.special import log_softmax
 
 from semifine.features.probe import (
     LabeledFeatures,
+    Linear,
     Scaling,
     SelfTraining,
     class_weights,
@@ -19,6 +20,7 @@ from semifine.features.probe import (
     soft_labels,
     stratified_folds,
 )
+from semifine.inference.calibration import calibrate, energy_score
 
 
 def blobs(
@@ -113,3 +115,55 @@ def test_long_tails_are_balanced_beyond_a_ratio_of_five() -> None:
     weights = class_weights(label, 3)
     sums = [weights[label == name].sum().item() for name in range(3)]
     assert sums == pytest.approx([6.0, 6.0, 6.0])
+
+
+def test_rows_that_are_not_fitted_stay() -> None:
+    """The others reach the minimum that an optimizer of these rows alone finds."""
+    random = torch.Generator().manual_seed(0)
+    features, label = torch.randn(40, 5, generator=random), torch.arange(40) % 4
+    target = torch.nn.functional.one_hot(label, 4).float()
+    start = Linear(torch.randn(4, 5, generator=random), torch.randn(4, generator=random))
+    fitted = torch.tensor([False, True, False, True])
+    probe = fit_logistic_regression(features, target, initial=start, fitted=fitted)
+    assert torch.equal(probe.weight[~fitted], start.weight[~fitted])
+    assert torch.equal(probe.bias[~fitted], start.bias[~fitted])
+
+    def objective(rows: np.ndarray) -> float:
+        weight, bias = start.weight.double().numpy().copy(), start.bias.double().numpy().copy()
+        weight[fitted.numpy()], bias[fitted.numpy()] = rows[:10].reshape(2, 5), rows[10:]
+        losses = -log_softmax(features.double().numpy() @ weight.T + bias, axis=1)[np.arange(40), label.numpy()]
+        return float(30 * losses.sum() + (weight**2).sum() / 2)
+
+    best = minimize(objective, np.zeros(12)).x
+    assert np.allclose(probe.weight[fitted].numpy().ravel(), best[:10], atol=2e-3)
+    assert np.allclose(probe.bias[fitted].numpy(), best[10:], atol=2e-3)
+
+
+def test_scaling_unfolds_what_it_folds() -> None:
+    features = torch.randn(7, 3)
+    scaling, raw = Scaling.of(features), Linear(torch.randn(2, 3), torch.randn(2))
+    scaled = scaling.unfold_from(raw)
+    torch.testing.assert_close(scaled.logits(scaling.apply(features)), raw.logits(features))
+    for value, again in zip(raw, scaling.fold_into(scaled), strict=True):
+        torch.testing.assert_close(value, again)
+
+
+def test_thresholds_from_cross_fitting_hold_on_new_images() -> None:
+    """Eight labels in each of six classes and no validation images: one false alarm in ten, nine in ten covered."""
+    alarms, covered, images = 0, 0, 0
+    for seed in range(8):
+        features, label = blobs(per_class=8, classes=6, seed=seed, spread=1.2)
+        new, new_label = blobs(per_class=40, classes=6, seed=100 + seed, spread=1.2)
+        labeled = labeled_features(features, label)
+        cv = cross_validate(labeled, stratified_folds(label), [3.0])[3.0]
+        calibration = calibrate(cv.logits.numpy(), cv.label.numpy())
+        logits = fit_probe(labeled, 3.0).logits(new).numpy()
+        flags = calibration.is_ood(energy_score(logits), false_alarms=0.1)
+        sets = calibration.conformal_set(calibration.probabilities(logits), coverage=0.9)
+        assert flags is not None
+        assert sets is not None
+        alarms += int(flags.sum())
+        covered += int(sets[np.arange(len(new)), new_label.numpy()].sum())
+        images += len(new)
+    assert 0.02 < alarms / images < 0.18
+    assert covered / images > 0.85

@@ -11,11 +11,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from semifine.cli.main import main
 from semifine.data.catalog import Split
+from semifine.data.label_check import LabelCheck, check_labels
 from semifine.errors import UserError
+from semifine.inference import evaluate_files
 from semifine.inference.evaluate_files import match_classes, read_labeled_photos
 from semifine.inference.model import TrainedModel
 
@@ -93,7 +96,7 @@ def test_printed_scores(soc_folder: Path, labeled: Path, capsys: pytest.CaptureF
         lines = capsys.readouterr().out.splitlines()
         assert "top-1" in lines[0]
         assert "95 % interval" in lines[0]
-        assert [line.partition(":")[0] for line in lines[1:]] == [
+        assert [line.partition(":")[0] for line in lines[1:4]] == [
             "mean accuracy per class",
             "expected calibration error",
             "90 % conformal sets",
@@ -193,3 +196,27 @@ def test_wrong_paths(soc_folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
         error = capsys.readouterr().err
         assert part in error
         assert len(error.splitlines()) == 1
+
+
+def test_labels_that_contradict_predictions_are_listed(
+    soc_folder: Path, labeled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The predictions are replaced by the labels, but for one photo."""
+
+    def planted(paths: list[str], probs: NDArray[np.float64], label: NDArray[np.int64]) -> LabelCheck:
+        assert len(paths) == len(probs) == len(label)
+        shown = np.eye(probs.shape[1])[label] * 0.8 + 0.2 / probs.shape[1]
+        shown[3] = np.roll(shown[3], 1)
+        return check_labels(paths, shown, label)
+
+    monkeypatch.setattr(evaluate_files, "check_labels", planted)
+    command = ["evaluate", str(soc_folder), str(labeled), "--device", "cpu"]
+    assert main([*command, "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["suspect_labels"]
+    assert Path(listed["path"]).parent.name == listed["label"].upper()
+    assert listed["prediction"] != listed["label"]
+
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].startswith("labels to check: 1 of ")
+    assert lines[-1] == f"  {listed['path']}: labeled {listed['label']}, predicted {listed['prediction']}"

@@ -29,9 +29,10 @@ def test_from_folders_of_classes_to_predictions(tmp_path: Path, capsys: pytest.C
     assert main(["train", str(photos), *options, "--cache", str(tmp_path / "cache"), "--out", str(out)]) == 0
     log = capsys.readouterr().err
     assert "4 classes, 80 labeled, 60 unlabeled, 20 val, 12 test" in log
-    assert "chosen from the data: image_size 32 (photos are about 48 pixels across), batch_size 32" in log
+    assert "image size: 32 pixels, because the photos are about 48 pixels across" in log
+    assert "training: 6 steps of 32 labeled photos; 80 labeled and 60 unlabeled in all" in log
     assert "memory: about" in log
-    assert "calibrated on 20 validation images" in log
+    assert "calibrated on 20 held-out images" in log
     written = yaml.safe_load((out / "settings.yaml").read_text())
     assert (written["data"]["labels_per_class"], written["image_size"], written["iterations"]) == (25, 32, 6)
     assert main(["predict", str(out), str(photos / "test"), "--out", str(tmp_path / "p.jsonl"), "--device", "cpu"]) == 0

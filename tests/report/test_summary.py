@@ -48,6 +48,7 @@ def test_insignificant_difference_is_inconclusive(tmp_path: Path) -> None:
     assert "differ by +3.0\u00a0points" in summary.paragraphs[1]
     assert "inconclusive" in summary.paragraphs[1]
     assert "above" not in summary.paragraphs[1]
+    assert summary.tiles[1].difference.endswith("vs. supervised, within the margin of chance")
 
 
 def test_seeds_are_averaged(tmp_path: Path) -> None:

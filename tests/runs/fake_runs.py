@@ -59,10 +59,12 @@ def write_run(
     val_images: int | None = None,
     settings: dict[str, Any] | None = None,
     unlabeled: int = 0,
+    result: dict[str, Any] | None = None,
 ) -> Path:
     """One finished run; without ``top1`` it has no test images, without ``val`` no validation images.
 
     With ``unlabeled`` images it has the whole facts of them, the labels of each class and findings about the data.
+    ``result`` replaces entries of ``result.json``.
     """
     names = list(names) or [f"class {place}" for place in range(len(groups or range(6)))]
     folder = RunFolder(path)
@@ -86,7 +88,7 @@ def write_run(
     means = write_samples(folder, method, truth_known)
     if unlabeled:
         means = write_stats(folder, method, names, groups, unlabeled, truth_known)
-    result = {
+    written_result: dict[str, Any] = {
         "method": method,
         "data": "synthetic",
         "seed": seed,
@@ -104,10 +106,10 @@ def write_run(
     }
     if top1 is not None:
         best = max(record["test_top1"] for record in evaluations)
-        result["best_on_test"] = {"top1": best, "top5": best + 20, "note": "not an honest estimate"}
+        written_result["best_on_test"] = {"top1": best, "top5": best + 20, "note": "not an honest estimate"}
     if top1 is not None and val is not None:
-        result["selected_on_val"] = {"step": 900, "top1": top1 - 0.75, "top5": top1 + 15}
-    write_json(folder.result, result)
+        written_result["selected_on_val"] = {"step": 900, "top1": top1 - 0.75, "top5": top1 + 15}
+    write_json(folder.result, {**written_result, **(result or {})})
     return path
 
 

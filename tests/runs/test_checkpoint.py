@@ -20,6 +20,9 @@ from semifine.runs.checkpoint import (
     save_checkpoint,
 )
 from semifine.runs.folder import RunFolder, is_locked, lock_holder, locked
+from semifine.training.fit import fit
+from semifine.training.progress import Display
+from tests.conftest import tiny_settings
 
 
 def save(folder: Path, step: int) -> None:
@@ -258,3 +261,41 @@ def test_a_lock_names_its_holder(tmp_path: Path) -> None:
         assert lock_holder(tmp_path) is None, "a process of another machine has no number here"
     assert not is_locked(tmp_path)
     assert lock_holder(tmp_path) is None
+
+
+def append_records(run: RunFolder, *steps: int) -> None:
+    for step in steps:
+        run.append_metrics({"kind": "train", "step": step})
+
+
+def test_saved_records_are_synced_and_lost_ones_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, synced = RunFolder(tmp_path), []
+    monkeypatch.setattr("semifine.runs.folder.sync_to_disk", lambda path: synced.append(path))
+    assert run.sync_metrics() == 0
+    append_records(run, 1, 2, 3)
+    assert run.sync_metrics() == 3
+    assert synced == [run.metrics, tmp_path]
+    assert run.truncate_metrics(3, saved=3) == 0
+    assert run.truncate_metrics(3, saved=5) == 2
+
+
+def test_lines_after_the_checkpoint_may_be_damaged_by_a_power_failure(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    append_records(run, 1, 2)
+    saved = run.sync_metrics()
+    with run.metrics.open("ab") as file:
+        file.write(bytes(30) + b'\n{"kind": "train", "step": 4}\n')
+    assert run.truncate_metrics(2, saved) == 0
+    assert [record["step"] for record in run.read_metrics()] == [1, 2]
+
+
+def test_a_resume_reports_metrics_that_the_checkpoint_had(tmp_path: Path) -> None:
+    settings = tiny_settings("supervised", iterations=6)
+    fit(settings, tmp_path / "run", display=Display(quiet=True))
+    run = RunFolder(tmp_path / "run")
+    lines = run.metrics.read_text().splitlines(keepends=True)
+    run.metrics.write_text("".join(lines[:-2]))
+    run.result.unlink()
+    fit(settings, tmp_path / "run", resume=True, display=Display(quiet=True))
+    (message,) = [line["text"] for line in map(json.loads, run.log.read_text().splitlines()) if "lost" in line["text"]]
+    assert f"{run.metrics} has lost 2 of the {len(lines)} records before step 6" in message

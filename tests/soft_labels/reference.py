@@ -3,6 +3,7 @@
 It follows the description of the method step by step and shares no code with the library.
 """
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -47,10 +48,16 @@ def update(counts, medoids, assignment, directed):
     return new_medoids
 
 
-def k_medoids(counts, medoids, directed=False, stale_seeds=False, tie_starts=None, max_rounds=20):
-    """Returns the final medoids and the assignment of each class to a position in their list."""
+def k_medoids(counts, medoids, directed=False, stale_seeds=False, tie_starts=None, max_rounds=None):
+    """Returns the final medoids and the assignment of each class to a position in their list.
+
+    ``max_rounds=None``: until no medoid changes. With a directed update, the official code stops after its first round
+    and 2,000 more.
+    """
     initial = list(medoids)
-    for _ in range(max_rounds):
+    if max_rounds is None and directed:
+        max_rounds = 1 + 2000
+    for _ in itertools.count() if max_rounds is None else range(max_rounds):
         assignment = assign(counts, medoids, medoids, tie_starts)
         new_medoids = update(counts, medoids, assignment, directed)
         unchanged = set(new_medoids) == set(medoids)
@@ -106,7 +113,7 @@ class ReferenceSelector:
     stale_seeds: bool = False
     medoid_init: str = "warm"
     tie: str = "first"
-    max_rounds: int = 20
+    max_rounds: int | None = None
     seed: int = 0
     batches: list = field(default_factory=list)
     iteration: int = 0

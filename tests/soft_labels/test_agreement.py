@@ -15,7 +15,8 @@ CASES = {
     "oldest": {"refresh": "oldest", "refresh_limit": 2},
     "round_robin": {"refresh": "round_robin"},
     "official": {**OFFICIAL_CODE, "window": 4},
-    "directed": {"directed_update": True},
+    "official_finest": {**OFFICIAL_CODE, "window": 4, "alpha": K / (K - 2)},
+    "directed": {"directed_update": True, "max_rounds": 2001},
     "stale": {"stale_seeds": True, "refresh": "all"},
     "random_init": {"medoid_init": "random", "seed": 7},
     "random_init_all": {"medoid_init": "random", "refresh": "all"},
@@ -30,6 +31,8 @@ CASES = {
 
 def create_reference(num_classes, num_samples, options):
     options = dict(options)
+    if options.get("max_rounds") == OFFICIAL_CODE["max_rounds"]:
+        del options["max_rounds"]  # the reference has its own limit
     fixed_k = options.pop("k", None)
     options.pop("map", None)
     return ReferenceSelector(num_classes, num_samples, fixed_k=fixed_k, **options)

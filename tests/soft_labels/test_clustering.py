@@ -1,8 +1,11 @@
+from inspect import signature
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from semifine.soft_labels import OFFICIAL_CODE, clustering
 from semifine.soft_labels.clustering import cluster_classes, draw_medoids, k_medoids, objective
 from tests.soft_labels import reference
 from tests.soft_labels.streams import block_counts, random_counts, random_medoids
@@ -67,6 +70,62 @@ def test_all_variants_equal_the_reference(options, problem, max_rounds, data):
     for variant in VARIANTS:
         found = k_medoids(counts, medoids, tie_start=starts, max_rounds=max_rounds, **options, **variant)
         assert rows_of(found, sizes) == (expected_medoids, expected_assignment), variant
+
+
+# Counts from which the directed update alternates between two lists of medoids.
+CYCLE = torch.tensor(
+    [
+        [0, 1, 2, 1, 0, 0],
+        [2, 0, 1, 2, 2, 2],
+        [2, 1, 0, 0, 2, 2],
+        [1, 1, 2, 0, 1, 2],
+        [0, 0, 1, 2, 0, 0],
+        [2, 1, 1, 2, 2, 0],
+    ],
+    dtype=torch.int32,
+)
+OFFICIAL_CLUSTERING = {name: OFFICIAL_CODE[name] for name in signature(k_medoids).parameters if name in OFFICIAL_CODE}
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_a_cycle_ends_in_the_last_round_of_the_official_code(variant):
+    found = k_medoids(CYCLE, torch.tensor([[1, 5]]), **OFFICIAL_CLUSTERING, **variant)
+    assert found.medoids.tolist() == [[1, 3]]
+    assert found.assignment.tolist() == [[0, 0, 0, 0, 1, 1]]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(5, 8), st.integers(0, 2**32), st.sampled_from([7, 12, 30, 33, None]), st.booleans())
+def test_directed_updates_equal_the_reference_after_many_rounds(num_classes, seed, max_rounds, stale_seeds):
+    generator = torch.Generator().manual_seed(seed)
+    counts = random_counts(num_classes, 2, generator)  # every tenth of these has a cycle
+    sizes = range(2, num_classes)
+    medoids = random_medoids(sizes, num_classes, generator)
+    expected = [
+        reference.k_medoids(
+            counts.tolist(), medoids[row, :k].tolist(), directed=True, stale_seeds=stale_seeds, max_rounds=max_rounds
+        )
+        for row, k in enumerate(sizes)
+    ]
+    for variant in VARIANTS:
+        found = k_medoids(
+            counts,
+            medoids,
+            directed_update=True,
+            stale_seeds=stale_seeds,
+            max_rounds=max_rounds or OFFICIAL_CODE["max_rounds"],
+            **variant,
+        )
+        assert rows_of(found, sizes) == tuple(list(part) for part in zip(*expected, strict=True)), variant
+
+
+@pytest.mark.parametrize(("host_sync", "most"), [(True, 8), (False, 64)])
+def test_few_rounds_of_a_cycle_are_computed(host_sync, most, monkeypatch):
+    update, computed = clustering._update, []
+    monkeypatch.setattr(clustering, "_update", lambda *args: computed.append(1) or update(*args))
+    found = k_medoids(CYCLE, torch.tensor([[1, 5]]), directed_update=True, max_rounds=1_000_001, host_sync=host_sync)
+    assert found.medoids.tolist() == [[1, 3]]
+    assert len(computed) <= most
 
 
 @settings(max_examples=60, deadline=None)

@@ -16,6 +16,7 @@ CASES = {
     "oldest": {"refresh": "oldest", "refresh_limit": 2},
     "round_robin": {"refresh": "round_robin"},
     "official": dict(OFFICIAL_CODE),
+    "official_finest": {**OFFICIAL_CODE, "alpha": K / (K - 2)},
     "random_init": {"medoid_init": "random"},
     "random_tie": {"tie": "random"},
     "exponential": {"map": "exponential"},

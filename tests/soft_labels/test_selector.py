@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from semifine.soft_labels import OFFICIAL_CODE, SoftLabelSelector, select_candidates
+from semifine.soft_labels import OFFICIAL_CODE, SoftLabelSelector, k_medoids, select_candidates
 from semifine.soft_labels.selector import check_probabilities
 from tests.soft_labels.streams import random_stream
 
@@ -153,15 +153,47 @@ def test_resume_is_bit_identical(options, tmp_path):
 
 def test_round_robin_updates_all_clusterings_in_the_first_step_and_then_one():
     selector = SoftLabelSelector(K, M, alpha=2.0, refresh="round_robin")
-    index = torch.tensor([0, 0, 1, 1, 2, 2])  # repeated, so that the first batch contains transitions
+    index = torch.tensor([0, 0, 1, 1, 2, 2])  # repeated, so that a batch contains transitions
     selector.observe(index, torch.tensor([0, 1, 0, 1, 2, 3]))
     all_k = SoftLabelSelector(K, M, alpha=2.0, refresh="all")
     all_k.observe(index, torch.tensor([0, 1, 0, 1, 2, 3]))
     assert torch.equal(selector.assignment, all_k.assignment)
-    before = selector.assignment.clone()
-    selector.observe(torch.arange(3), torch.tensor([5, 6, 7]))
-    changed = (selector.assignment != before).any(dim=1).nonzero().flatten().tolist()
-    assert changed in ([], [1])  # k = 2 + (1 mod (k_max - 1)) = 3
+    for k in (3, 4, 5):  # in turn after k = 2
+        before = selector.assignment.clone()
+        selector.observe(index, torch.tensor([5, 6, 7, 8, 9, 10]) - k)
+        row = k - selector.k_min
+        assert (selector.refreshed == selector.step - 1).nonzero().flatten().tolist() == [row]
+        changed = (selector.assignment != before).any(dim=1).nonzero().flatten().tolist()
+        assert changed == [row]
+
+
+@pytest.mark.parametrize("refresh", ["occurring", "oldest"])
+def test_renewed_clusterings_are_up_to_date(refresh):
+    selector, *_ = trained_selector(refresh=refresh, refresh_limit=2)
+    before = copy.deepcopy(selector.state_dict())
+    is_old = selector.refreshed < selector.step - 1
+    assert 0 < is_old.sum() < len(is_old)
+    renewed = selector.renewed()
+    expected = k_medoids(selector.counts, selector.medoids)
+    assert torch.equal(renewed.assignment[is_old].long(), expected.assignment[is_old])
+    assert torch.equal(renewed.assignment[~is_old], selector.assignment[~is_old])
+    assert not torch.equal(renewed.assignment, selector.assignment)
+    for name, value in selector.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_renewed_clusterings_of_a_given_similarity():
+    selector, *_ = trained_selector()
+    similarity = torch.rand(K, K, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).fill_diagonal_(0)
+    similarity = similarity + similarity.t()
+    is_old = selector.refreshed < selector.step - 1
+    expected = k_medoids(similarity, selector.medoids).assignment
+    assert torch.equal(selector.renewed(similarity).assignment[is_old].long(), expected[is_old])
+
+
+def test_the_official_code_renews_no_clustering():
+    selector, *_ = trained_selector(**{**OFFICIAL_CODE, "window": 6})
+    assert torch.equal(selector.renewed().assignment, selector.assignment)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from semifine.data.label_log import LabelLog
+from semifine.data.label_log import Event, LabelLog
 from semifine.studio.app import Studio, create_app
 from semifine.studio.security import allowed_hosts
 from semifine.studio.snapshot import ModelSnapshot
@@ -182,6 +182,35 @@ def test_invalid_bodies_give_one_sentence(client: TestClient, body: bytes) -> No
     response = client.post(f"/{TOKEN}/api/answer", content=body, headers={"Content-Type": "application/json"})
     assert response.status_code == 400
     assert response.json()["error"].endswith(".")
+
+
+@pytest.mark.parametrize("action", ["answer", "person", "undo", "stop"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"run": "birds", "person": "Ada", "kind": "label", "class": "\ud800", "images": [{"id": 0, "seen": 0}]}',
+        rb'{"run": "birds", "person": "Ada", "kind": "\udfff", "images": [{"id": 0, "seen": 0}]}',
+        rb'{"run": "birds", "person": "\udc80", "kind": "skip", "images": [{"id": 0, "seen": 0}]}',
+        rb'{"person": "Ada", "\ud800": [["\ud800"]]}',
+    ],
+)
+def test_lone_surrogates_give_one_sentence(client: TestClient, action: str, body: bytes) -> None:
+    response = client.post(f"/{TOKEN}/api/{action}", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code == 400
+    assert response.json()["error"] == "The request contains text that is not valid Unicode."
+
+
+def test_the_overview_contains_labels_of_other_processes(
+    client: TestClient, snapshot: ModelSnapshot, tmp_path: Path
+) -> None:
+    path = str(snapshot.catalog.paths[int(snapshot.rows[3])])
+    other = LabelLog(tmp_path / "labels.db")
+    other.append([Event(person, path, "label", snapshot.class_names[c]) for c, person in enumerate(("Ada", "Bo"))])
+    assert client.get(f"/{TOKEN}/api/overview").json()["counts"]["conflict"] == 1
+    other.append([Event("Cleo", path, "label", snapshot.class_names[1], seen=2)])
+    assert client.get(f"/{TOKEN}/api/image/3").json()["state"] == "labeled"
+    other.append([Event("Bo", path, "unsure")])
+    assert client.get(f"/{TOKEN}/api/queue?state=labeled").json()["ids"] == [3]
 
 
 @pytest.mark.parametrize("query", ["state=unknown", "order=size", "class=x", "cluster=-1"])

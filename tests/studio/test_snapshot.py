@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from semifine.data.label_check import check_labels, write_label_check
 from semifine.data.label_log import LabelLog
+from semifine.runs.run import Run
 from semifine.studio.queue import Answer, LabelQueue, QueueFilter
-from semifine.studio.schemas import serialize_image
+from semifine.studio.schemas import serialize_image, serialize_overview
 from semifine.studio.snapshot import (
     ModelSnapshot,
     center_and_normalize,
     class_positions,
+    find_suspects,
     greedy_k_center,
     margin_uncertainty,
     nearest_neighbors,
@@ -131,3 +135,23 @@ def test_an_image_listed_twice_is_queued_once(tmp_path: Path) -> None:
         assert shown["path"] == snapshot.catalog.paths[shown["row"]], "the photo belongs to the path"
         (event,) = label_queue.submit(Answer("Ada", "unsure", [index], [0]))
         assert event.path == shown["path"]
+
+
+def test_suspect_labels_are_on_the_overview(snapshot: ModelSnapshot, tmp_path: Path) -> None:
+    catalog, rows = snapshot.catalog, snapshot.labeled_rows
+    label = catalog.label[rows]
+    probs = np.full((len(rows), catalog.num_classes), 0.02)
+    probs[np.arange(len(rows)), label] = 0.9
+    wrong = (label[1] + 1) % catalog.num_classes
+    probs[1] = 0.02
+    probs[1, wrong] = 0.95
+    run = Run(shutil.copytree(snapshot.run, tmp_path / "run", symlinks=True))
+    assert find_suspects(run, catalog) == (), "a run without a probe"
+    check = check_labels([str(catalog.paths[row]) for row in rows], probs, label)
+    write_label_check(run.folder.label_check, check, catalog.class_names)
+    suspects = find_suspects(Run(run.path), catalog)
+    overview = serialize_overview(LabelQueue(replace(snapshot, suspects=suspects), LabelLog(tmp_path / "log.db")))
+    (shown,) = overview["suspects"]
+    assert overview["num_suspects"] == 1
+    assert (shown["row"], shown["label"]) == (rows[1], catalog.class_names[label[1]])
+    assert (shown["prediction"], shown["prediction_probability"]) == (catalog.class_names[wrong], 0.95)

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from semifine.data.catalog import Split
+from semifine.methods.base import DataInfo
+from semifine.methods.soc import SoC
 from semifine.runs.folder import RunFolder
+from semifine.runs.run import Run
+from semifine.soft_labels import k_medoids
 from semifine.training.evaluate import ClusterHistory
 from semifine.training.fit import fit
 from semifine.training.progress import Display
@@ -108,6 +113,35 @@ def test_soc_records_cluster_changes_from_the_second_evaluation(tmp_path: Path) 
     assert "cluster_changes" not in records[0]
     assert all(0 <= record["cluster_changes"] <= 6 for record in records[1:])
     assert any(record["medoid_changes"] for record in records[1:])
+
+
+@pytest.mark.parametrize("similarity", ["transitions", "labeled_features"])
+def test_statistics_and_predictions_use_clusterings_that_are_up_to_date(similarity: str, tmp_path: Path) -> None:
+    settings = tiny_settings("soc", iterations=12, lr=0.1, method__alpha=1.5, method__similarity=similarity)
+    fit(settings, tmp_path / "run", display=Display(quiet=True))
+    run = Run(tmp_path / "run")
+    catalog = run.catalog
+    method = SoC(
+        settings.method_settings,
+        DataInfo(
+            catalog.num_classes,
+            num_labeled=len(catalog.rows(Split.LABELED)),
+            num_unlabeled=len(catalog.rows(Split.UNLABELED)),
+            feature_dim=run.load_network("last").feature_dim,
+        ),
+    )
+    method.load_state_dict(torch.load(tmp_path / "run/checkpoints/last/training.pt", weights_only=True)["method"])
+    selector = method.selector
+    is_old = selector.refreshed < selector.step - 1
+    counts = selector.counts if similarity == "transitions" else method.centroids.similarity()
+    expected = k_medoids(counts, selector.medoids).assignment[is_old]
+    assert not torch.equal(expected, selector.assignment[is_old].long()), "no clustering is old"
+    clusters = torch.from_numpy(run.class_stats["clusters"]).long()
+    assert torch.equal(clusters[is_old], expected)
+    samples = run.samples("k", "prediction", "z_obj2")
+    for k, prediction, size in zip(samples["k"], samples["prediction"], samples["z_obj2"], strict=True):
+        cluster = clusters[k - selector.k_min]
+        assert size == (cluster == cluster[prediction]).sum()
 
 
 def test_methods_without_clusters_record_no_changes(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def trainer_for(folder: Path, name: str = "soc", **more: Any) -> Trainer:
         len(classes) if method.trains_classifier else 0,
         settings.train.image_size,
         partial(method.heads, settings.method_settings),
+        drop_path=settings.train.drop_path,
     )
     teacher = method.frozen_network(settings.method_settings)
     frozen = load_frozen(Path(teacher), classifier, classes, settings.train) if teacher else None
@@ -121,6 +122,32 @@ def test_storage_device_does_not_change_views(place: str) -> None:
         assert torch.equal(views[name], view), name
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"optimizer": "adamw", "clip_grad": 0.1, "layer_decay": 0.7, "decay_exempt": "1d"},
+        {"optimizer": "nadam"},
+        {"optimizer": "rmsprop", "clip_grad": 0.1},
+        {"backbone": "test_vit", "drop_path": 0.3},
+        {"backbone": "test_vit", "train": "lora", "optimizer": "adamw"},
+        {"train": "norm"},
+        {"mixup": 0.5, "cutmix": 1.0},
+    ],
+    ids=lambda more: " ".join(more),
+)
+def test_cuda_graphs_do_not_change_modern_training(
+    more: dict[str, Any], tmp_path: Path, replays: list[torch.cuda.CUDAGraph]
+) -> None:
+    recorded = trainer_for(tmp_path / "graphs", iterations=9, **more)
+    recorded.run()
+    assert len(replays) == 9 - EAGER_STEPS
+    eager = trainer_for(tmp_path / "eager", iterations=9, cuda_graphs="off", **more)
+    eager.run()
+    found, expected = trained(recorded), trained(eager)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+
 @pytest.mark.parametrize("method", CAPTURABLE)
 def test_cuda_graphs_do_not_change_weights(method: str, tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
     recorded = trainer_for(tmp_path / "graphs", method, iterations=9)
@@ -132,11 +159,12 @@ def test_cuda_graphs_do_not_change_weights(method: str, tmp_path: Path, replays:
     torch.testing.assert_close(trained(recorded), trained(eager), rtol=0, atol=0)
 
 
-def test_supervised_warmup_has_its_own_graph(tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
-    result = run(tmp_path / "graphs", iterations=16, supervised_warmup=0.5)
+@pytest.mark.parametrize("stage", ["supervised_warmup", "supervised_cooldown"])
+def test_supervised_steps_have_their_own_graph(stage: str, tmp_path: Path, replays: list[torch.cuda.CUDAGraph]) -> None:
+    result = run(tmp_path / "graphs", iterations=16, **{stage: 0.5})
     assert len(replays) == 16 - 2 * EAGER_STEPS
     assert len(set(replays)) == 2
-    run(tmp_path / "eager", iterations=16, supervised_warmup=0.5, cuda_graphs="off")
+    run(tmp_path / "eager", iterations=16, cuda_graphs="off", **{stage: 0.5})
     assert result["iterations"] == 16
     torch.testing.assert_close(weights(tmp_path / "graphs"), weights(tmp_path / "eager"), rtol=0, atol=0)
 

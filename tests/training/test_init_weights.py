@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from semifine.config import resolve
+from semifine.config import resolve, write_settings
 from semifine.errors import UserError
+from semifine.models.classifier import create_classifier
+from semifine.runs.checkpoint import save_checkpoint, save_probe
+from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
-from semifine.training.init_weights import load_initial_weights
+from semifine.training.init_weights import create_network, find_weights, load_initial_weights
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 from tests.models.layouts import BACKBONE, named, small_classifier
@@ -23,8 +26,6 @@ NAMES = ["a", "b", "c", "d", "e", "f"]
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run folder with the weights of seed 0."""
-    from semifine.runs.checkpoint import save_checkpoint
-
     folder = tmp_path / "run"
     save_checkpoint(folder / "checkpoints", 5, small_classifier(0).state_dict(), {})
     (folder / "classes.json").write_text(json.dumps({"names": NAMES, "groups": None}))
@@ -48,10 +49,45 @@ def test_weights_of_a_run_on_the_same_classes_keep_the_head(inside: str, run: Pa
     assert start(run / inside, weights_head="fresh") == (True, False)
 
 
-def test_weights_of_a_run_on_other_classes_keep_the_head_on_request(run: Path) -> None:
+def test_rows_of_known_classes_are_kept(run: Path) -> None:
+    names = ["new", "c", "a", "newer"]
+    torch.manual_seed(1)
+    source, target = small_classifier(0), create_classifier(BACKBONE, 4, 32)
+    before = {name: value.clone() for name, value in target.head.state_dict().items()}
+    settings = resolve([{"weights": str(run), "backbone": BACKBONE}]).train
+    report = load_initial_weights(target, settings, names)
+    assert report is not None
+    for key, value in target.head.state_dict().items():
+        theirs = source.head.state_dict()[key]
+        assert torch.equal(value, torch.stack([before[key][0], theirs[2], theirs[0], before[key][3]]))
+    assert str(report).endswith("with its classifier for the classes that it knows, and 2 new: new, newer")
+    assert (report.as_dict()["head"], report.as_dict()["new_classes"]) == ("partly kept", ["new", "newer"])
+
+
+def test_other_classes_and_other_orders(run: Path) -> None:
+    assert start(run, ["u", "v", "w", "x", "y", "z"]) == (True, False)
     others = ["c", "a", "b", "d", "e", "f"]
-    assert start(run, others) == (True, False)
-    assert start(run, others, weights_head="keep") == (True, True)
+    source, target = small_classifier(0), small_classifier(1)
+    settings = resolve([{"weights": str(run), "backbone": BACKBONE}]).train
+    report = load_initial_weights(target, settings, others)
+    assert torch.equal(target.head.weight, source.head.weight[[2, 0, 1, 3, 4, 5]])
+    assert report is not None
+    assert (report.as_dict()["head"], report.new_classes) == ("kept", ())
+    assert start(run, others, weights_head="keep") == (True, True), "in the order of the file"
+
+
+def test_weights_of_a_run_are_its_result(run: Path) -> None:
+    save_probe(run / "checkpoints", small_classifier(2).state_dict())
+    write_settings(tiny_settings(), run / "settings.yaml")
+    assert find_weights(run).parent.name == "last", "the run is not finished"
+    (run / "result.json").write_text(json.dumps(result_of("probe")))
+    assert find_weights(run).parent.name == "probe"
+    (run / "result.json").write_text(json.dumps(result_of("trained")))
+    assert find_weights(run).parent.name == "last"
+
+
+def result_of(chosen: str) -> dict[str, object]:
+    return {"method": "soc", "data": "synthetic", "seed": 0, "top1": None, "chosen": chosen}
 
 
 def test_foreign_weights_keep_the_head_on_request(run: Path, tmp_path: Path) -> None:
@@ -93,3 +129,15 @@ def test_training_starts_from_another_run(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir("/")
     fit(settings, tmp_path / "second", resume=True, display=quiet)
     assert json.loads((tmp_path / "second" / "weights.json").read_text()) == report
+
+
+@pytest.mark.parametrize(("zero_init_last", "expected"), [(True, 8), (False, 0)])
+def test_last_norm_of_a_block_starts_at_zero_unless_the_settings_say_no(
+    zero_init_last: bool, expected: int, tmp_path: Path
+) -> None:
+    settings = tiny_settings("supervised", backbone="resnet18", zero_init_last=zero_init_last)
+    network, _ = create_network(settings, RunFolder(tmp_path), NAMES)
+    zeros = [
+        name for name, value in network.state_dict().items() if "bn" in name and "weight" in name and not value.any()
+    ]
+    assert len(zeros) == expected

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+import timm
 import torch
+from timm.optim import param_groups_layer_decay
 
 from semifine.config import TrainSettings
 from semifine.config.autotune import ema_is_too_slow
-from semifine.models.classifier import create_classifier
+from semifine.errors import UserError
+from semifine.methods import method_class
+from semifine.models.classifier import Classifier, create_classifier
 from semifine.models.ema import create_ema, update_ema
+from semifine.training.acceleration import choose_acceleration
 from semifine.training.fit import fit
-from semifine.training.optim import create_optimizer, learning_rate_factor, set_learning_rate
+from semifine.training.optim import (
+    create_optimizer,
+    learning_rate_factor,
+    optimizer_is_capturable,
+    optimizer_names,
+    set_learning_rate,
+)
 from semifine.training.progress import Display
 from tests.conftest import tiny_settings
 
@@ -60,8 +72,21 @@ def test_ema_follows_its_formula_and_copies_buffers() -> None:
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
 
 
-@pytest.mark.parametrize(("decay", "steps", "expected"), [(0.999, 500, True), (0.98, 500, False), (0.999, 3000, False)])
-def test_ema_over_more_than_half_the_run_is_too_slow(decay: float, steps: int, expected: bool) -> None:
+@pytest.mark.parametrize(
+    ("decay", "steps", "expected"),
+    [
+        (0.999, 500, True),
+        (0.98, 500, False),
+        (0.999, 3000, True),
+        (0.997, 3000, True),
+        (0.9967, 3000, False),
+        (0.999, 9000, True),
+        (0.999, 10_000, False),
+        (0.9999, 100_000, False),
+        (0.9999, 50_000, True),
+    ],
+)
+def test_ema_over_more_than_a_tenth_of_the_run_is_too_slow(decay: float, steps: int, expected: bool) -> None:
     assert ema_is_too_slow(decay, steps) == expected
 
 
@@ -113,3 +138,120 @@ def test_schedules_never_rise_after_the_warmup(schedule: str) -> None:
     settings = TrainSettings(iterations=300, warmup=0.1, schedule=schedule)  # type: ignore[arg-type]
     factors = [learning_rate_factor(step, settings) for step in range(30, 301)]
     assert factors == sorted(factors, reverse=True)
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_sgd_is_that_of_pytorch(nesterov: bool) -> None:
+    optimizer = create_optimizer(
+        create_classifier("test_resnet", 4, 32), TrainSettings(nesterov=nesterov, momentum=0.7), fused=False
+    )
+    assert type(optimizer) is torch.optim.SGD
+    assert {(group["momentum"], group["nesterov"]) for group in optimizer.param_groups} == {(0.7, nesterov)}
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "lion", "rmsprop", "sgdw", "momentum"])
+def test_optimizers_of_timm_change_weights_with_a_gradient(name: str) -> None:
+    torch.manual_seed(0)
+    network = create_classifier("test_resnet", 4, 32)
+    before = [parameter.clone() for parameter in network.parameters()]
+    optimizer = create_optimizer(network, TrainSettings(optimizer=name, momentum=0.0, lr=1e-3), fused=False)
+    network(torch.rand(4, 3, 32, 32)).logits.square().sum().backward()
+    optimizer.step()
+    for old, new in zip(before, network.parameters(), strict=True):
+        assert new.grad is None or not new.grad.any() or not torch.equal(old, new)
+    assert torch.isfinite(network.head.weight).all()
+    assert not torch.equal(before[0], next(network.parameters()))
+
+
+def test_unknown_optimizer_is_an_error_before_training(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Unknown optimizer 'adamv'\. Did you mean"):
+        fit(tiny_settings("supervised", optimizer="adamv"), tmp_path / "run", display=Display(quiet=True))
+
+
+@pytest.mark.parametrize("backbone", ["test_vit", "test_resnet", "test_efficientnet"])
+def test_layer_decay_equals_that_of_timm_with_its_own_classifier(backbone: str) -> None:
+    whole = timm.create_model(backbone, num_classes=4)
+    names = {id(parameter): name for name, parameter in whole.named_parameters()}
+    groups = param_groups_layer_decay(whole, layer_decay=0.7)
+    expected = {names[id(p)]: group["lr_scale"] for group in groups for p in group["params"]}
+    network = create_classifier(backbone, 4, whole.pretrained_cfg["input_size"][-1])
+    optimizer = create_optimizer(network, TrainSettings(layer_decay=0.7, backbone_lr=0.5), fused=False)
+    scales = {id(p): group["lr_scale"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in network.backbone.named_parameters():
+        assert scales[id(parameter)] == pytest.approx(0.5 * expected[name]), name
+    assert scales[id(network.head.weight)] == 1
+
+
+def test_1d_exempts_norms_biases_and_position_embeddings() -> None:
+    network = create_classifier("test_vit", 4, 160)
+    optimizer = create_optimizer(network, TrainSettings(decay_exempt="1d"), fused=False)
+    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in network.named_parameters():
+        exempt = name.endswith(".bias") or "norm" in name or name in ("backbone.pos_embed", "backbone.cls_token")
+        assert (decays[id(parameter)] == 0) == exempt, name
+
+
+def test_optimizers_that_count_on_the_host_use_no_cuda_graph() -> None:
+    acceleration = choose_acceleration(
+        TrainSettings(optimizer="lamb"), method_class("soc"), torch.device("cuda"), "bf16", 1
+    )
+    assert not acceleration.cuda_graphs
+    assert acceleration.notes == ["No CUDA graph: the optimizer 'lamb' counts its steps on the host."]
+
+
+@pytest.mark.parametrize("name", [name for name in optimizer_names() if optimizer_is_capturable(name)])
+def test_capturable_optimizers_keep_no_numbers_on_the_host(name: str) -> None:
+    """A CUDA graph would repeat a number of the host, such as a count of steps, forever."""
+    optimizer = create_optimizer(Classifier(torch.nn.Linear(3, 3), 3, 3), TrainSettings(optimizer=name), fused=False)
+    weight = optimizer.param_groups[0]["params"][0]
+    weight.grad = torch.ones_like(weight)
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    optimizer.step()
+    changed = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    assert changed == groups
+    memory = optimizer.state[weight].values()
+    assert all(value is None or isinstance(value, torch.Tensor) for value in memory)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sgd", {"fused": True}),
+        ("adamw", {"fused": True, "capturable": True}),
+        ("nadam", {"capturable": True}),
+        ("adagrad", {"fused": None}),
+    ],
+)
+def test_optimizers_on_a_gpu_are_fused_and_capturable_if_they_can(name: str, expected: dict[str, bool | None]) -> None:
+    network = create_classifier("test_resnet", 4, 32)
+    optimizer = create_optimizer(network, TrainSettings(optimizer=name), fused=True)
+    assert {key: optimizer.defaults[key] for key in expected} == expected
+
+
+def clipped_gradients(max_norm: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Returns the norms of the gradient in the steps of a run."""
+    norms = []
+    step = torch.optim.SGD.step
+
+    def record(optimizer: torch.optim.SGD, *arguments: Any) -> Any:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        norms.append(float(torch.cat([g.flatten() for g in gradients if g is not None]).norm()))
+        return step(optimizer, *arguments)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", record)
+    settings = tiny_settings("supervised", iterations=3, clip_grad=max_norm)
+    fit(settings, tmp_path / str(max_norm), display=Display(quiet=True))
+    return norms
+
+
+def test_gradient_is_clipped_to_its_largest_norm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = clipped_gradients(None, tmp_path, monkeypatch)
+    limit = free[0] / 2
+    monkeypatch.undo()
+    assert clipped_gradients(limit, tmp_path, monkeypatch)[0] == pytest.approx(limit, rel=1e-4)
+
+
+def test_small_gradients_are_not_scaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = clipped_gradients(None, tmp_path, monkeypatch)
+    monkeypatch.undo()
+    assert clipped_gradients(1e6, tmp_path, monkeypatch) == pytest.approx(free)

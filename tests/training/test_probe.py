@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
@@ -16,7 +17,9 @@ from semifine.cli.main import main
 from semifine.config import RunSettings
 from semifine.data.catalog import Split
 from semifine.errors import Interrupted, UserError
+from semifine.inference.evaluate import Evaluator, create_preprocessor
 from semifine.inference.model import TrainedModel
+from semifine.models.classifier import Classifier
 from semifine.runs.folder import RunFolder
 from semifine.runs.run import Run
 from semifine.training.fit import fit
@@ -92,6 +95,19 @@ def test_calibration_is_cross_fitted(probe_run: Path) -> None:
     assert sets is not None
 
 
+def test_labels_are_compared_with_the_cross_validation(probe_run: Path) -> None:
+    run = Run(probe_run)
+    check, found = run.label_check, run.result["probe"]
+    assert check is not None
+    catalog = run.catalog
+    rows = np.concatenate([catalog.rows(Split.LABELED), catalog.rows(Split.VAL)])
+    label_of = {str(catalog.paths[row]): int(catalog.label[row]) for row in rows}
+    assert dict(zip(check.paths, check.label.tolist(), strict=True)) == label_of
+    assert check.num_suspects == found["suspect_labels"]
+    correct = np.trace(check.confusion(6))
+    assert 100 * correct / 30 == pytest.approx(found["cross_validation"]["top1"])
+
+
 def test_hidden_labels_do_not_affect_the_probe(probe_run: Path, tmp_path: Path) -> None:
     settings = settings_with_probe("probe")
     dataset = open_dataset(settings)
@@ -131,6 +147,33 @@ def test_training_starts_from_a_head_without_validation_labels(tmp_path: Path, m
     torch.testing.assert_close(heads[0], heads[1], rtol=0.05, atol=0.02)
 
 
+def test_head_init_decides_whether_training_starts_from_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads: dict[str, torch.Tensor] = {}
+    for head in ("probe", "random"):
+
+        def record(trainer: Trainer, *_: object, name: str = head) -> None:
+            heads[name] = trainer.train_state.student.head.weight.detach().clone()
+            raise Interrupted(15)
+
+        monkeypatch.setattr(Trainer, "run", record)
+        with pytest.raises(Interrupted):
+            fit(settings_with_probe(head_init=head), tmp_path / head, display=QUIET)
+    probe = load_file(tmp_path / "random" / "checkpoints" / "probe" / "model.safetensors")["head.weight"]
+    assert torch.corrcoef(torch.stack([heads["probe"].flatten(), probe.flatten()]))[0, 1] > 0.5
+    assert not torch.equal(heads["random"], heads["probe"])
+    assert heads["random"].abs().max() < probe.shape[1] ** -0.5, "the initialization of PyTorch"
+
+
+def test_features_of_another_normalization_are_not_reused(tmp_path: Path) -> None:
+    found = []
+    for mean in (None, "0.1,0.2,0.3"):
+        fit(settings_with_probe("probe", cache=str(tmp_path / "cache"), mean=mean), tmp_path / f"{mean}", display=QUIET)
+        found.append(len(list((tmp_path / "cache").glob("features-*"))))
+    assert found == [2, 4]
+
+
 def finished(tmp_path: Path, **more: object) -> dict[str, Any]:
     return fit(settings_with_probe(**more), tmp_path / "run", display=QUIET)
 
@@ -139,9 +182,9 @@ def test_the_better_one_on_validation_images_is_the_result(tmp_path: Path) -> No
     """A learning rate that destroys the network makes the probe the result."""
     result = finished(tmp_path, lr=50.0, on_nonfinite="skip", iterations=6)
     run = Run(tmp_path / "run")
-    worse = result["trained"]["val"]["top1"] < result["probe"]["val"]["top1"]
-    assert result["chosen"] == ("probe" if worse else "trained")
-    assert worse, "the test needs a training that fails"
+    loss = result["comparison"]["loss"]
+    assert loss[0] < min(loss[1:]), "the test needs a training that fails"
+    assert result["chosen"] == "probe"
     assert run.find_checkpoint() == "probe"
     assert result["top1"] == result["probe"]["top1"]
     assert TrainedModel(run, device="cpu").evaluate()["top1"] == pytest.approx(result["top1"])
@@ -167,3 +210,38 @@ def test_unfinished_run_without_a_probe_has_no_result(tmp_path: Path) -> None:
 def test_probe_needs_pretrained_weights(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="add --pretrained"):
         fit(tiny_settings("probe"), tmp_path / "run", display=QUIET)
+
+
+def test_new_classes_are_added_to_a_trained_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training starts with the old rows of known classes, and with fitted rows of new ones that find their images."""
+    old = tmp_path / "old"
+    fit(tiny_settings("supervised", data__genera=2, iterations=4, backbone="test_resnet"), old, display=QUIET)
+    known = Run(old).class_names
+    settings = tiny_settings(weights=str(old), probe=True)
+    starts: list[Classifier] = []
+
+    def record(trainer: Trainer, *_: object) -> None:
+        starts.append(copy.deepcopy(trainer.train_state.student))
+        raise Interrupted(15)
+
+    monkeypatch.setattr(Trainer, "run", record)
+    with pytest.raises(Interrupted):
+        fit(settings, tmp_path / "new", display=QUIET)
+    names = Run(tmp_path / "new").class_names
+    assert len(known) < len(names)
+    weights = load_file(old / "checkpoints" / "last" / "model.safetensors")
+    head = starts[0].head.state_dict()
+    for row, name in enumerate(names):
+        if name in known:
+            assert torch.equal(head["weight"][row], weights["head.weight"][known.index(name)])
+    is_new = torch.tensor([name not in known for name in names])
+    assert head["weight"][is_new].abs().sum() > 0
+    report = json.loads((tmp_path / "new" / "weights.json").read_text())
+    assert report["new_classes"] == [name for name in names if name not in known]
+    dataset = open_dataset(settings)
+    rows = dataset.catalog.rows(Split.LABELED)
+    evaluator = Evaluator(dataset.store, create_preprocessor(32, 48, torch.device("cpu")), torch.device("cpu"))
+    logits = torch.cat([output.logits for output in evaluator.outputs(starts[0].eval(), rows)])
+    label = torch.from_numpy(dataset.catalog.label[rows])
+    of_new = is_new[label]
+    assert (logits.argmax(dim=1) == label)[of_new].float().mean() > 0.6

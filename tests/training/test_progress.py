@@ -39,8 +39,18 @@ def test_dashboard_shows_progress_metrics_and_warnings() -> None:
     with display.training(total=100, done=10):
         numbers = {"loss": 2.5, "images_per_second": 10.0, "accepted": 0.25, "pseudo_label_accuracy": 33.3}
         display.log_metrics(50, numbers, ["the disk is on fire."])
-        display.log_evaluation({"step": 50, "test_top1": 41.5, "test_top5": 80.0}, total=100)
-    for part in ("50/100", "loss", "2.500", "41.5 %", "33.3 %", "25%", "! the disk is on fire.", "step     50/100"):
+        display.log_evaluation({"step": 50, "test_top1": 41.5, "test_top5": 80.0}, total=100, images={"test": 200})
+    parts = (
+        "50/100",
+        "loss",
+        "2.500",
+        "41.5 % (34.9 to 48.4)",
+        "33.3 %",
+        "25%",
+        "! the disk is on fire.",
+        "step     50/100",
+    )
+    for part in parts:
         assert part in text.getvalue(), part
     text.truncate(0)
     display.log_metrics(60, numbers, [])

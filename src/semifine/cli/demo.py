@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from semifine.cli.main import Parser, add_device
 from semifine.errors import Interrupted
+
+if TYPE_CHECKING:
+    from semifine.runs.run import Run
 
 METHODS = ("supervised", "soc")
 
@@ -37,6 +40,8 @@ def run(arguments: Sequence[str]) -> int:
     # Slow imports (torch, matplotlib), after the options have been checked
     from semifine.config import resolve
     from semifine.report import write_page
+    from semifine.report.sections.summary import describe_comparisons
+    from semifine.runs.run import Run
     from semifine.training.fit import fit
     from semifine.training.progress import Display
 
@@ -44,31 +49,33 @@ def run(arguments: Sequence[str]) -> int:
     if options.iterations:
         common["iterations"] = options.iterations
     display = Display(quiet=options.quiet)
-    results = {}
     for method in METHODS:
         settings = resolve([{"method.name": method, **common}])
         display.log(f"\n{method}")
         try:
-            results[method] = fit(settings, options.out / method, resume=True, display=display)
+            fit(settings, options.out / method, resume=True, display=display)
         except Interrupted as stop:
             display.log(f"Stopped by {stop}, state saved. Run the same command to continue.")
             raise
-    runs = [options.out / method for method in METHODS]
-    page = write_page(runs, options.out / "index.html", title="semifine on its built-in data set")
-    _print_table(runs, results)
+    runs = [Run(options.out / method) for method in METHODS]
+    page = write_page([run.path for run in runs], options.out / "index.html", title="semifine on its built-in data set")
+    _print_table(runs)
+    for sentence in describe_comparisons(runs):
+        print(sentence)
     print(f"\nReport: {page}")
     return 0
 
 
-def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> None:
+def _print_table(runs: Sequence[Run]) -> None:
     # Slow imports (rich, numpy)
     from rich.console import Console
     from rich.table import Column, Table
 
-    # Slow imports (torch)
+    from semifine.runs.accuracy import short_interval
     from semifine.runs.analysis import agreement_with_groups
-    from semifine.runs.run import Run
 
+    result = runs[0].result
+    images = result["images"]["test"]
     table = Table(
         Column("method", no_wrap=True),
         "top-1",
@@ -77,16 +84,16 @@ def _print_table(runs: Sequence[Path], results: dict[str, dict[str, Any]]) -> No
         Column("candidates", no_wrap=True),
         "hit rate",
         "ARI with genera",
-        title=f"Built-in data set, {results['soc']['num_classes']} classes, seed {results['soc']['seed']}",
+        title=f"Built-in data set, {result['num_classes']} classes, seed {result['seed']}",
+        caption=f"95 % intervals of the accuracy on {images} test images",
     )
-    for path in runs:
-        run = Run(path)
-        result, unlabeled = run.result, run.result["unlabeled"]
+    for run in runs:
+        result, unlabeled = run.result, run.unlabeled
         agreement = agreement_with_groups(run.transitions, run.class_groups)
         table.add_row(
             result["method"],
-            f"{result['top1']:.1f} %",
-            f"{result['top5']:.1f} %",
+            short_interval(result["top1"], images),
+            short_interval(result["top5"], images),
             f"{unlabeled['pseudo_label_accuracy']:.1f} %",
             f"{unlabeled['candidates']:.1f}",
             f"{unlabeled['candidate_hit_rate']:.1f} %",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.main import Parser, add_checkpoint, add_device
+from semifine.cli.main import Parser, add_checkpoint, add_device, add_views
 
 if TYPE_CHECKING:
     from semifine.inference.scores import Scores
@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
 
     if options.out:
         check_new_table(options.out)
-    model = load(options.run, checkpoint=options.checkpoint, device=options.device)
+    model = load(options.run, checkpoint=options.checkpoint, device=options.device, views=options.views)
     display = Display()
     with display.bar("evaluating", None):
         if options.path:
@@ -43,10 +43,13 @@ def run(arguments: Sequence[str]) -> int:
         print(f"note: {note}", file=sys.stderr)
     if options.out:
         write_predictions(options.out, evaluation, model.metadata)
+    suspects = evaluation.suspects(model.class_names)
     if options.json:
-        print(json.dumps(evaluation.as_dict()))
+        print(json.dumps({**evaluation.as_dict(), "suspect_labels": suspects}))
     else:
         print(format_scores(evaluation.scores, split or str(options.path), model.checkpoint))
+        for line in format_suspects(suspects, evaluation.scores.images):
+            print(line)
     return 0
 
 
@@ -79,9 +82,31 @@ def _create_parser() -> Parser:
         help="also write a table of the predictions with the true classes, .csv, .jsonl or .parquet",
     )
     add_checkpoint(parser)
+    add_views(parser)
     add_device(parser, "compute")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     return parser
+
+
+MAX_SUSPECTS = 5
+"""Suspect labels that are printed; ``--json`` lists all."""
+
+
+def format_suspects(suspects: Sequence[Mapping[str, str]], images: int) -> list[str]:
+    """Formats the labels that contradict predictions, the most suspicious first; no line if there are none.
+
+    Example:
+        >>> format_suspects([{"path": "a.jpg", "label": "robin", "prediction": "wren"}], images=20)[1]
+        '  a.jpg: labeled robin, predicted wren'
+    """
+    if not suspects:
+        return []
+    shown = suspects[:MAX_SUSPECTS]
+    some = f"; the {len(shown)} most suspicious ones:" if len(shown) < len(suspects) else ""
+    verb = "contradicts a confident prediction" if len(suspects) == 1 else "contradict confident predictions"
+    reason = "a wrong label, or an error of the model" if len(suspects) == 1 else "wrong labels, or errors of the model"
+    lines = [f"  {item['path']}: labeled {item['label']}, predicted {item['prediction']}" for item in shown]
+    return [f"labels to check: {len(suspects)} of {images} {verb} ({reason}){some}", *lines]
 
 
 def format_scores(scores: Scores, data: str, checkpoint: str) -> str:

@@ -60,6 +60,14 @@ def add_conditions(parser: argparse.ArgumentParser) -> None:
         help="SoC's number of steps; all other methods are scaled by the same factor (default: full, as published)",
     )
     parser.add_argument("--inat-weights", metavar="FILE", help="network trained on iNaturalist, for --init inat")
+    parser.add_argument(
+        "--moco-weights", metavar="FILE", help="network pretrained with MoCo on this data, instead of training it"
+    )
+    parser.add_argument(
+        "--supervised-weights",
+        metavar="FILE",
+        help="supervised network of this data with its classifier, instead of training the teacher of self-training",
+    )
     add_device(parser, "train")
     parser.add_argument(
         "--compile",
@@ -95,6 +103,14 @@ def create_conditions(options: argparse.Namespace, init: str, unlabeled: str, se
     name, root = resolve(options.dataset)
     data = f"{name}:{root}" if root else name
     weights = options.inat_weights if init == "inat" else None
+    files = {
+        name: str(Path(file).absolute()) if file else None
+        for name, file in (
+            ("weights", weights),
+            ("moco_weights", options.moco_weights),
+            ("supervised_weights", options.supervised_weights),
+        )
+    }
     conditions = Conditions(
         data=data,
         init=init,
@@ -102,8 +118,8 @@ def create_conditions(options: argparse.Namespace, init: str, unlabeled: str, se
         seed=seed,
         profile=options.profile or default_profile(data),
         budget=options.budget,
-        weights=str(Path(weights).absolute()) if weights else None,
         data_settings=options.data_settings,
+        **files,
     )
     check_weights_file(conditions)
     return conditions
@@ -154,7 +170,9 @@ def run(arguments: Sequence[str]) -> int:
 
     # Slow, and --help does not need them.
     from semifine.experiments.scheduler import Job, State, run_jobs
+    from semifine.experiments.stages import FIGURES
     from semifine.files import write_json
+    from semifine.runs.accuracy import describe_result
 
     name, stages = _plan(options)
     jobs = [Job(stage, options.out.absolute()) for stage in stages]
@@ -181,12 +199,20 @@ def run(arguments: Sequence[str]) -> int:
     last = results[jobs[-1].stage.name]
     summary = options.out / f"summary-{name}.json"
     write_json(summary, {"recipe": name, "result": last, "stages": results})
-    if last.get("top1") is None:
-        print(f"{name}: trained. The data set has no test images.")
-    else:
-        print(f"{name}: test top-1 {last['top1']:.2f} %, top-5 {last['top5']:.2f} %")
+    print(f"{name}: {describe_result(last) or 'trained, without images to measure accuracy'}")
     print(f"Summary: {summary}")
+    if name in FIGURES:
+        _draw_figures(jobs[-1], options.out / "figures")
     return 0
+
+
+def _draw_figures(job: Job, folder: Path) -> None:
+    # Slow, and --help does not need them.
+    from semifine.report.figures import write_figures
+    from semifine.runs.run import Run
+
+    write_figures([Run(job.folder.path)], folder)
+    print(f"Class transitions beside confusions: {folder / 'fig6-matrices.png'}")
 
 
 def _create_parser() -> Parser:
@@ -199,7 +225,8 @@ def _create_parser() -> Parser:
     parser.add_argument(
         "recipe",
         metavar="RECIPE",
-        help="for example soc, moco+soc, self_training, curriculum; or a name from 'semifine list experiments'",
+        help="for example soc, moco+soc, self_training, curriculum, cifar10-transitions; or a name from 'semifine list "
+        "experiments'",
     )
     parser.add_argument("--dataset", metavar="DATA", help="see 'semifine train --help' (default: synthetic)")
     parser.add_argument("--init", choices=("scratch", "imagenet", "inat"), help="starting weights (default: scratch)")
@@ -224,10 +251,14 @@ def _plan(options: argparse.Namespace) -> tuple[str, list[Stage]]:
     """Returns the name of the recipe's result, and its stages."""
     # Slow, and --help does not need them.
     from semifine.experiments.recipes import read_catalog
-    from semifine.experiments.stages import plan_stages
+    from semifine.experiments.stages import FIGURES, plan_stages
     from semifine.experiments.tables import find_experiment, scale_to_classes
 
     experiment = find_experiment(options.recipe) if "/" in options.recipe else None
+    if options.recipe in FIGURES and options.dataset is None:
+        raise UserError(
+            f"{options.recipe} needs a data set: give --dataset cifar10:PATH, or another one for its figure."
+        )
     if experiment:
         _apply_name(options, experiment)
     else:

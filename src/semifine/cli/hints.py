@@ -26,6 +26,7 @@ OPTIONS = (
         "--iterations",
         "Training is measured in steps: use '--iterations' (labeled photos / batch size steps are one epoch).",
     ),
+    Synonym(("--duration", "--max-time", "--time-limit", "--time-budget", "--minutes", "--hours"), "--time"),
     Synonym(("--steps", "--num-steps", "--max-steps", "--total-steps", "--iters", "--max-iter"), "--iterations"),
     Synonym(("--optim", "--opt"), "--optimizer"),
     Synonym(("--learning-rate", "--learningrate", "--base-lr"), "--lr"),

@@ -47,7 +47,10 @@ def _datasets() -> Iterator[Entry]:
 
 
 def _backbones() -> Iterator[Entry]:
-    import timm  # slow
+    # Slow. The second registers networks with timm.
+    import timm
+
+    from semifine.models import wide_resnet  # noqa: F401
 
     for name in timm.list_models():
         yield name, "", None

@@ -6,6 +6,7 @@ import argparse
 import errno
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,9 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from semifine.cli.hints import check_options, unknown_command
-from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
+from semifine.errors import Interrupted, OutOfMemory, UserError, address_space_limit, exhausted_memory
+from semifine.files import NOT_WRITTEN
+from semifine.processes import end_with_parent
 from semifine.version import __version__
 
 STARTED = time.perf_counter()
@@ -38,6 +41,18 @@ VERBS = {
     "doctor": "check the installation, the devices and the disk space",
     "list": "list methods, data sets, backbones, presets or experiments",
 }
+
+
+WITHOUT_TORCH = ("doctor", "reproduce")
+"""Commands that load PyTorch in other processes only, or that report its errors."""
+LOAD_TORCH = """
+import numpy, torch, semifine.training.fit
+numpy.eye(99) @ numpy.eye(99), torch.eye(99) @ torch.eye(99)
+torch.empty(300_000_000, dtype=torch.uint8)
+"""
+"""Loads the libraries, lets them start their threads, and leaves some space for a small network."""
+LARGE_ADDRESS_SPACE = 8 << 30
+"""Limit of the address space in bytes from which loading PyTorch is not tried first."""
 
 
 class _HelpAll(argparse._HelpAction):
@@ -105,6 +120,17 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_views(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--views",
+        type=int,
+        choices=(1, 2, 5, 10),
+        default=1,
+        help="average the predictions of several views of each image: 1: the center crop; 2: with its mirror image; 5: "
+        "crops at the center and the corners; 10: with their mirror images (default: 1)",
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a verb and returns the exit code.
 
@@ -118,6 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    end_with_parent()
     try:
         return _dispatch(arguments)
     except UserError as error:
@@ -130,14 +157,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output, such as `head`, has exited
         sys.stderr.close()
         return 0
-    except OSError as error:
-        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except (RuntimeError, MemoryError, ImportError, SystemError, OSError) as error:
+        if memory := exhausted_memory(error):
+            return _fail(OutOfMemory(memory, "process fewer images at once, or close other programs"))
+        if not isinstance(error, OSError) or (error.filename is None and error.errno not in NOT_WRITTEN):
             raise
         return _fail(UserError(_file_problem(error)))
-    except (RuntimeError, MemoryError) as error:
-        if not (memory := exhausted_memory(error)):
-            raise
-        return _fail(OutOfMemory(memory, "process fewer images at once, or close other programs"))
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -150,8 +175,24 @@ def _dispatch(arguments: list[str]) -> int:
     verb = arguments[0]
     if verb not in VERBS:
         raise unknown_command(verb, list(VERBS))
+    if verb not in WITHOUT_TORCH and not any(argument.lower().endswith(".onnx") for argument in arguments):
+        _check_address_space()
     module = import_module(f"semifine.cli.{verb}")
     return int(module.run(arguments[1:]) or 0)
+
+
+def _check_address_space() -> None:
+    """Raises ``OutOfMemory`` if a limit of the address space does not allow to load PyTorch.
+
+    Libraries abort their process if an allocation fails, so another process tries it. Without a limit, or with a high
+    one, nothing is tried.
+    """
+    limit = address_space_limit()
+    if limit is None or limit > LARGE_ADDRESS_SPACE:
+        return
+    child = subprocess.run([sys.executable, "-c", LOAD_TORCH], capture_output=True, text=True, errors="replace")
+    if child.returncode and "ModuleNotFoundError" not in child.stderr:
+        raise OutOfMemory("host", "remove it")
 
 
 def _fail(error: UserError) -> int:
@@ -170,7 +211,8 @@ def _file_problem(error: OSError) -> str:
         errno.EDQUOT: "free some of your disk quota",
         errno.EACCES: "check the permissions of the file and its parent folders",
     }.get(error.errno or 0, "check that path")
-    return f"{file} cannot be used: {error.strerror}; {advice}."
+    reason = os.strerror(error.errno) if error.errno else error.strerror
+    return f"{file} cannot be used: {reason}; {advice}."
 
 
 def help_text() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semifine.cli.main import Parser, add_checkpoint, add_device
+from semifine.cli.main import Parser, add_checkpoint, add_device, add_views
 from semifine.data.boxes import MIN_CONFIDENCE
 from semifine.errors import Interrupted, UserError
 from semifine.version import __version__
@@ -80,6 +81,7 @@ def create_parser() -> Parser:
     )
     _add_crops(parser)
     add_checkpoint(parser)
+    add_views(parser)
     parser.set_defaults(checkpoint=None)  # to reject the option for an exported file, which has no checkpoints
     add_device(parser, "compute")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images in a batch (default: 64, on a GPU 256)")
@@ -134,7 +136,7 @@ def run(arguments: Sequence[str]) -> int:
     if given.camtrap_dp:
         check_folder(given.camtrap_dp)
     photos = _open_photos(given)
-    model = open_model(given.model, given.checkpoint, given.device)
+    model = open_model(given.model, given.checkpoint, given.device, given.views)
     options = PredictOptions(
         top=given.top,
         coverage=given.coverage,
@@ -151,6 +153,13 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as stop:
         display.log("Stopped; finished images are kept: repeat the command with --resume.")
         raise Interrupted(signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT) from stop
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UserError(
+            f"The disk is full ({error.filename or given.out}): finished images are kept; free some space and repeat "
+            "the command with --resume."
+        ) from error
 
 
 def _check_crop_confidence(parser: Parser, given: argparse.Namespace) -> None:

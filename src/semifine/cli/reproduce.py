@@ -42,6 +42,11 @@ def run(arguments: Sequence[str]) -> int:
 
     table = choose_rows(read_table(options.table), options.methods)
     inits = options.inits or _possible_inits(table.inits, options)
+    if len(inits) > 1 and (options.moco_weights or options.supervised_weights):
+        raise UserError(
+            "--moco-weights and --supervised-weights belong to one kind of starting weights: give one of "
+            f"{', '.join(inits)} with --inits."
+        )
     columns = {init: create_conditions(options, init, table.unlabeled) for init in inits}
     conditions = columns[inits[0]]
     out = options.out or Path("reproduce") / _folder_name(conditions.data) / table.name
@@ -78,7 +83,7 @@ def _create_parser() -> Parser:
         "table includes the published numbers. Finished runs are not repeated; repeat the command to continue.",
         allow_abbrev=False,
     )
-    parser.add_argument("table", metavar="TABLE", help="table1, table2, clustering, ood_scratch or ood_experts")
+    parser.add_argument("table", metavar="TABLE", help="table1, table2, clustering, ood_scratch, ood_experts or beyond")
     parser.add_argument(
         "--dataset", default="synthetic", metavar="DATA", help="see 'semifine train --help' (default: synthetic)"
     )
@@ -146,7 +151,8 @@ def _notes(options: argparse.Namespace, conditions: Conditions, table: Table) ->
     seeds = "seed 0" if options.seeds == 1 else f"seeds 0 to {options.seeds - 1}"
     notes = [
         f"data {_data_name(conditions.data)}{chosen}, profile {conditions.profile}, budget {options.budget}, {seeds}",
-        "test accuracy of the last model in percent, mean ± standard deviation over the seeds",
+        "test accuracy of the last model in percent, mean ± standard deviation over the seeds; a single seed has its "
+        "95 % interval over the test images in brackets",
         "time of all stages of a recipe; with --jobs, runs share the device",
         "table.csv also contains the best test accuracy, the paper's protocol",
     ]
@@ -156,10 +162,10 @@ def _notes(options: argparse.Namespace, conditions: Conditions, table: Table) ->
 def _write(table: Table, inits: Sequence[str], cells: Cells, out: Path, notes: Sequence[str]) -> None:
     # Slow, and --help does not need them.
     from semifine.experiments.formats import as_csv, as_latex, as_markdown
-    from semifine.files import write_atomically
+    from semifine.files import create_folder, write_atomically
 
     markdown = as_markdown(table, inits, cells, notes)
-    out.mkdir(parents=True, exist_ok=True)  # if no run has finished yet
+    create_folder(out)  # if no run has finished yet
     write_atomically(out / "table.md", markdown)
     write_atomically(out / "table.csv", as_csv(table, inits, cells))
     write_atomically(out / "table.tex", as_latex(table, inits, cells))

@@ -46,6 +46,9 @@ def _create_parser() -> Parser:
         metavar="FILE",
         help="label log (default: the log that the run was trained with, else RUN.studio.db beside the run)",
     )
+    parser.add_argument(
+        "--method", type=Path, metavar="FILE", help="method file for trainings, if the run was trained with one"
+    )
     parser.add_argument("--port", type=int, default=0, help="port on this machine (default: any free port)")
     parser.add_argument("--no-browser", action="store_true", help="print the URL without opening a browser")
     add_device(parser, "predict")
@@ -71,7 +74,7 @@ def _serve(run_path: Path, log_file: Path, options: argparse.Namespace) -> None:
             check_is_log(log_file)  # before the predictions, which take time
         print(f"Predicting all images of {options.run} ...", file=sys.stderr)
         snapshot = take_snapshot(run_path, options.device)
-        studio = Studio(snapshot, LabelLog(log_file), options.device)
+        studio = Studio(snapshot, LabelLog(log_file), options.device, options.method)
         if count := studio.label_queue.num_unknown_paths:
             print(f"note: {count} lines of {log_file} are about images that are not in this data set", file=sys.stderr)
         serve(studio, listening, ready)

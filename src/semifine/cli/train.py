@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,16 +13,20 @@ from semifine.augment.settings import AugmentOptions
 from semifine.cli.main import STARTED, Parser
 from semifine.config.loading import (
     flatten,
+    naming,
     open_and_resolve,
     read_preset,
     read_run_settings,
     read_settings_file,
+    with_named_method,
 )
 from semifine.config.train_settings import RunSettings, TrainSettings
 from semifine.data.sources import describe_sources
 from semifine.errors import Interrupted, UserError
 from semifine.fields import describe_type, field_names, type_hints
-from semifine.methods.registry import absolute_name
+from semifine.methods.registry import is_method_file
+from semifine.runs.accuracy import describe_result
+from semifine.runs.folder import resume_command
 
 if TYPE_CHECKING:
     from semifine.data.dataset import Dataset
@@ -145,23 +148,33 @@ def parse_settings(parser: Parser, arguments: Sequence[str]) -> tuple[argparse.N
         overrides["data.source"] = options.data
     if options.method is not None:
         overrides["method.name"] = options.method
+    overrides |= dotted
+    named_method = overrides.get("method.name")
     layers: list[dict[str, Any]] = []
     if getattr(options, "resume", False):
         if (begun := options.out / "settings.yaml").exists():
-            layers.append(flatten(read_run_settings(begun).as_dict()))
-        elif not (options.config or options.preset or overrides or dotted):
+            layers.append(flatten(read_run_settings(begun, named_method=named_method).as_dict()))
+        elif not (options.config or options.preset or overrides):
             raise UserError(f"There is no run to resume in {options.out}; to start one, name the data.")
     layers += [read_preset(name) for name in options.preset]
     if options.config:
-        layers.append(_settings_for(options.method, read_settings_file(options.config)))
-    return options, *open_and_resolve([*layers, {**overrides, **dotted}])
+        values = read_settings_file(options.config)
+        with naming(options.config):
+            layers.append(_settings_for(named_method, values))
+    return options, *open_and_resolve([*layers, overrides])
 
 
-def _settings_for(method: str | None, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a settings file, without the settings of its method if ``--method`` names another one."""
-    if method is None or absolute_name(values.get("method.name", method)) == absolute_name(method):
-        return values
+def _settings_for(named_method: str | None, values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of a settings file, without the settings of its method if the options name another one."""
+    stored = str(values.get("method.name", named_method))
+    if named_method is None or _method_id(stored) == _method_id(named_method):
+        return with_named_method(values, named_method)
     return {key: value for key, value in values.items() if not key.startswith("method.")}
+
+
+def _method_id(name: str) -> str:
+    """Returns the name of a method, or the name of its file, which may be in another folder on another machine."""
+    return Path(name).name if is_method_file(name) else name
 
 
 def split_dotted(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -224,8 +237,7 @@ def run(arguments: Sequence[str]) -> int:
             started=STARTED,
         )
     except Interrupted as stop:
-        command = shlex.join(["semifine", "train", "--out", str(options.out), "--resume"])
-        display.log(f"Stopped by {stop}, state saved. Continue with: {command}")
+        display.log(f"Stopped by {stop}, state saved. Continue with: {resume_command(options.out, settings.method)}")
         raise
     if not result:
         return 0  # only the first of several processes prints the result
@@ -238,6 +250,5 @@ def run(arguments: Sequence[str]) -> int:
 
 def result_line(result: dict[str, Any], out: Path) -> str:
     """Formats the result of a run."""
-    if result.get("top1") is None:
-        return f"{result['method']}: trained, without test images to measure accuracy. Run folder: {out}"
-    return f"{result['method']}: test top-1 {result['top1']:.2f} %, top-5 {result['top5']:.2f} %. Run folder: {out}"
+    accuracy = describe_result(result) or "trained, without images to measure accuracy"
+    return f"{result['method']}: {accuracy}. Run folder: {out}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from semifine.config.autotune import SOC_LEVERS, autotune, choose_network
+from semifine.config.autotune import SOC_LEVERS, autotune, choose_network, ema_decay_for
 from semifine.config.train_settings import RunSettings, TrainSettings, may_change_on_resume
 from semifine.data import sources
 from semifine.data.catalog import without_hold_out
 from semifine.errors import UserError, short_reason
 from semifine.fields import build, field_names, unknown_key
 from semifine.files import read_text, write_atomically
-from semifine.methods.registry import absolute_name, method_class
+from semifine.methods.registry import absolute_name, is_method_file, method_class
 
 if TYPE_CHECKING:
     from semifine.data.dataset import Dataset
@@ -27,6 +28,12 @@ MAX_YAML_TEXT = 4096
 """Length of the longest path."""
 PRESETS = Path(__file__).parent / "presets"
 DEFAULTS = {"data.source": "synthetic", "method.name": "soc"}
+OF_THE_DATA = frozenset({"iterations", "horizon", "evaluate_every", "image_size", "ema"})
+"""Training settings of a preset that suit the data set for which it was made; own photos get values of their own."""
+
+
+class Preset(dict[str, Any]):
+    """The values of a preset by flat key."""
 
 
 def resolve(layers: Sequence[Mapping[str, Any]], dataset: Dataset | None = None) -> RunSettings:
@@ -58,6 +65,8 @@ def resolve(layers: Sequence[Mapping[str, Any]], dataset: Dataset | None = None)
     chosen_method = method_class(method)
     groups = _split_groups(merged, all_keys(data_settings_class, chosen_method.Settings))
     train = build(TrainSettings, groups[""])
+    if "ema" not in groups[""] and chosen_method.evaluates_ema:
+        train = dataclasses.replace(train, ema=ema_decay_for(train.iterations))
     data_settings = build(data_settings_class, groups["data"], "data.")
     method_settings: Any = build(chosen_method.Settings, groups["method"], "method.")
     settings = RunSettings(
@@ -84,10 +93,14 @@ def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset
     method, train = method_class(settings.method), settings.train
     # If the EMA network is not evaluated, its decay belongs to the method and must not be tuned.
     chosen = given[""] | (set() if method.evaluates_ema else {"ema"})
-    reasons: list[str] = []
+    # Logit adjustment (--method.adjust_labeled) balances the classes, too; both would do it twice.
+    is_balanced = not method.labeled_views or "adjust_labeled" in given["method"]
+    chosen |= {"balance"} if is_balanced else set()
+    chosen |= set() if method.takes_steps else {"time", "train_stages"}
+    notes: list[str] = []
     if method.trains_classifier:
-        network = choose_network(dataset.catalog, chosen, train)
-        reasons += network.reasons
+        network = choose_network(dataset.catalog, chosen, train, _settings_of_run(train.weights))
+        notes += network.notes
         train = dataclasses.replace(train, **network.values)
         chosen |= network.values.keys()
         if train.train_stages and settings.method == "soc" and given["method"].isdisjoint(SOC_LEVERS):
@@ -100,9 +113,14 @@ def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset
             settings, data_settings=dataclasses.replace(settings.data_settings, val_share=0.0)
         )
     tuned = autotune(dataset.catalog, chosen, train)
-    reasons += tuned.reasons
-    notes = (f"chosen from the data: {', '.join(reasons)}",) if reasons else ()
-    return dataclasses.replace(settings, train=dataclasses.replace(train, **tuned.values), notes=notes)
+    notes += tuned.notes if method.takes_steps else []
+    return dataclasses.replace(settings, train=dataclasses.replace(train, **tuned.values), notes=tuple(notes))
+
+
+def _settings_of_run(weights: str | None) -> TrainSettings | None:
+    """Returns the training settings of the run folder ``weights``; None if it is none."""
+    path = Path(weights) / "settings.yaml" if weights else None
+    return read_train_settings(path) if path is not None and path.is_file() else None
 
 
 def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, Dataset]:
@@ -125,6 +143,12 @@ def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, 
 def _merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged = DEFAULTS | {key: value for layer in layers for key, value in layer.items()}
     source_name, _ = sources.resolve(str(merged["data.source"]))
+    if sources.is_own_photos(source_name):
+        # If the EMA network is not evaluated, its decay belongs to the method.
+        tunes_ema = method_class(absolute_name(str(merged["method.name"]))).evaluates_ema
+        left_out = OF_THE_DATA if tunes_ema else OF_THE_DATA - {"ema"}
+        pairs = [(key, value, isinstance(layer, Preset)) for layer in layers for key, value in layer.items()]
+        merged = DEFAULTS | {key: value for key, value, is_preset in pairs if not (is_preset and key in left_out)}
     return {**source_defaults(source_name), **merged}
 
 
@@ -231,11 +255,12 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
-def read_preset(name: str) -> dict[str, Any]:
+def read_preset(name: str) -> Preset:
     """Reads the flat keys of a preset, without its ``summary``."""
     if name not in preset_names():
         raise UserError(f"Unknown preset '{name}'. Valid ones: {', '.join(preset_names())}.")
-    return {key: value for key, value in read_settings_file(PRESETS / f"{name}.yaml").items() if key != "summary"}
+    values = read_settings_file(PRESETS / f"{name}.yaml")
+    return Preset((key, value) for key, value in values.items() if key != "summary")
 
 
 def preset_summary(name: str) -> str:
@@ -265,31 +290,63 @@ def read_run_values(path: Path) -> dict[str, Any]:
 def read_train_settings(path: Path) -> TrainSettings:
     """Reads the training settings of a run; its data and its method need not exist."""
     values = {key: value for key, value in read_run_values(path).items() if "." not in key}
-    with _naming(path):
+    with naming(path):
         return build(TrainSettings, values)
 
 
-def read_run_settings(path: Path, changed: Mapping[str, Any] | None = None) -> RunSettings:
+def read_method_name(path: Path) -> str:
+    """Reads the name or the file of the method from the ``settings.yaml`` of a run; does not execute the file."""
+    return str(read_run_values(path)["method.name"])
+
+
+def read_run_settings(
+    path: Path, changed: Mapping[str, Any] | None = None, named_method: str | None = None
+) -> RunSettings:
     """Reads all settings of a run.
 
     Args:
         path: The ``settings.yaml`` of the run.
         changed: Values that override the values in the file.
+        named_method: The method that a person has named; see :func:`with_named_method`.
 
     Raises:
         UserError: If a value is invalid; the message names the file.
     """
     values = read_run_values(path)
-    with _naming(path):
-        method = str(values["method.name"])
-        # Runs write absolute paths. A relative path could execute a file that came with a copied run folder.
-        if absolute_name(method) != method:
-            raise UserError(f"method.name must be the absolute path of the method file, not '{method}'.")
-        return resolve([{**values, **(changed or {})}])
+    with naming(path):
+        return resolve([with_named_method({**values, **(changed or {})}, named_method)])
+
+
+def with_named_method(values: Mapping[str, Any], named: str | None) -> dict[str, Any]:
+    """Returns the values of a settings file, in which the method file is the one that a person has named.
+
+    A method file is code. A settings file or a run folder may come from someone else, so it never decides which code
+    runs: the path in it is replaced by the path on the command line.
+
+    Args:
+        values: Flat keys.
+        named: The value of ``--method``, or None.
+
+    Raises:
+        UserError: If the method is a file and no file is named.
+
+    Example:
+        >>> with_named_method({"method.name": "/theirs/mine.py", "lr": 0.1}, "/reviewed/mine.py")
+        {'method.name': '/reviewed/mine.py', 'lr': 0.1}
+    """
+    method = str(values.get("method.name"))
+    if not is_method_file(method):
+        return dict(values)
+    if named is None or not is_method_file(named):
+        raise UserError(
+            f"the method {method} is a file with code, which runs only if the command line names it: read the file, "
+            f"then add --method {shlex.quote(method)}."
+        )
+    return {**values, "method.name": absolute_name(named)}
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Adds the name of the settings file to errors about its values."""
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
@@ -28,18 +29,40 @@ class TrainSettings(AugmentOptions):
     )
     batch_size: int = setting(32, "labeled images per step", low=1)
     mu: int = setting(5, "unlabeled images per step, as a multiple of the batch size", low=1)
+    balance: bool = setting(
+        False,
+        "draw labeled images of each class equally often; chosen for own photos if the largest class has more than "
+        "five times the labels of the smallest",
+    )
     image_size: int = setting(224, "side of the square input of the network, in pixels", low=8, high=4096)
     store_size: int | None = setting(
         None, "shorter side of the decoded images in the store; default: 8/7 of the image size", low=8
     )
     backbone: str = setting("resnet50", "any timm model by name, see 'semifine list backbones'")
+    backbone_args: str | None = setting(
+        None, "further arguments of timm's model, such as pad_type=same or class_token=false,global_pool=avg"
+    )
+    mean: tuple[float, float, float] | None = setting(
+        None, "mean of the color channels, for values in 0..1; default: as in the pretraining of the backbone"
+    )
+    std: tuple[float, float, float] | None = setting(
+        None, "standard deviation of the color channels; default: as in the pretraining of the backbone"
+    )
+    drop_path: float = setting(
+        0.0, "largest probability with which a residual branch of the backbone is skipped in training", low=0, high=0.9
+    )
     pretrained: bool = setting(False, "start from ImageNet weights (an installed package, or timm's download)")
     weights: str | None = setting(
         None, "start from the weights in this file or run folder; default: random initialization", is_path=True
     )
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto",
-        "the classifier in --weights: auto keeps it if it comes from a run on the same classes, fresh leaves it out",
+        "the classifier in --weights: auto keeps the classes that the run with these weights knows, keep all of it, "
+        "fresh none",
+    )
+    zero_init_last: bool = setting(
+        True,
+        "random initialization: scale the last normalization of each residual block by 0, where timm does so",
     )
     labels: str | None = setting(
         None,
@@ -51,6 +74,9 @@ class TrainSettings(AugmentOptions):
         "first fit a linear classifier on the features of the pretrained network; training starts from it, and the "
         "better of both is the result",
     )
+    head_init: Literal["probe", "random"] = setting(
+        "probe", "first weights of the classifier in a run with --probe and without a classifier in --weights"
+    )
     trial: bool = setting(
         True,
         "with a probe and without validation images: first train on three quarters of the labels, to compare both on "
@@ -58,12 +84,23 @@ class TrainSettings(AugmentOptions):
     )
     lr: float = setting(0.01, "learning rate", low=0)
     backbone_lr: float = setting(1.0, "learning rate of the backbone, relative to the heads", low=0)
-    optimizer: Literal["sgd", "adamw"] = setting("sgd", "optimizer")
+    layer_decay: float = setting(
+        1.0,
+        "learning rate of each layer of the backbone relative to the layer after it; 1: the same for all layers",
+        low=0.01,
+        high=1,
+    )
+    optimizer: str = setting("sgd", "sgd, adamw, lamb or any other optimizer of timm by its name")
+    clip_grad: float | None = setting(
+        None, "largest norm of the gradient; longer ones are scaled down; default: no limit", low=0
+    )
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=1)
     nesterov: bool = setting(True, "Nesterov momentum")
     weight_decay: float = setting(5e-4, "weight decay", low=0)
-    decay_exempt: Literal["bn", "bn+bias", "none"] = setting(
-        "bn", "parameters without weight decay: those with 'bn' in their name, or also those with 'bias'"
+    decay_exempt: Literal["bn", "bn+bias", "1d", "none"] = setting(
+        "bn",
+        "parameters without weight decay: those with 'bn' in their name, or also those with 'bias'; 1d: all norms, "
+        "biases and position embeddings",
     )
     schedule: Literal["cos716", "half_cosine", "half_cosine_floor", "steps", "constant"] = setting(
         "cos716",
@@ -77,14 +114,33 @@ class TrainSettings(AugmentOptions):
     supervised_warmup: float = setting(
         0.0, "fraction of the steps that train on labeled images only, before unlabeled ones join", low=0, high=1
     )
+    supervised_cooldown: float = setting(
+        0.0, "fraction of the steps that train on labeled images only, at the end", low=0, high=1
+    )
     ema: float = setting(
-        0.999, "decay of the exponential moving average that is evaluated; 0 evaluates the raw model", low=0, high=1
+        0.999,
+        "decay of the exponential moving average that is evaluated, over a tenth of the steps if it is not given; 0 "
+        "evaluates the raw model",
+        low=0,
+        high=1,
     )
     mixup: float = setting(
         0.0,
         "mixup: parameter of the Beta distribution of the weights with which images are mixed; 0: none",
         low=0,
     )
+    cutmix: float = setting(
+        0.0,
+        "CutMix of labeled images: parameter of the Beta distribution of the share that a second image covers; with "
+        "--mixup, each step uses one of both; 0: none",
+        low=0,
+    )
+    train: Literal["all", "head", "norm", "lora"] = setting(
+        "all",
+        "what is trained: all weights; the classifier alone; or with it the norms, or low-rank updates of the linear "
+        "layers of a transformer (LoRA)",
+    )
+    lora_rank: int = setting(8, "with --train lora: rank of the updates", low=1)
     train_stages: int | None = setting(
         None,
         "number of stages at the end of the backbone that are trained; the other stages are frozen, and their "
@@ -163,21 +219,47 @@ class TrainSettings(AugmentOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.supervised_warmup + self.supervised_cooldown > 1 and self.supervised_cooldown:
+            raise UserError(
+                f"supervised_warmup ({self.supervised_warmup}) and supervised_cooldown ({self.supervised_cooldown}) "
+                "must be at most 1 together: lower one of them."
+            )
         if self.time is not None:
             try:
                 parse_duration(self.time)
             except ValueError as error:
-                raise UserError(f"time is '{self.time}'; give a duration such as 90s, 10m or 1h.") from error
+                raise UserError(
+                    f"time is '{self.time}'; give a number and its unit, such as 90s, 10m or 1h."
+                ) from error
         if self.pretrained and self.weights:
             raise UserError(
                 "Give either pretrained or weights, not both: each names where the weights come from. "
                 "With a preset that sets pretrained, add --no-pretrained."
             )
+        if self.train == "head" and self.train_stages is not None:
+            raise UserError("Give either train head or train_stages, not both: train head freezes all stages.")
+        if self.std is not None and min(self.std) <= 0:
+            raise UserError(f"std must be three numbers above 0, not {','.join(map(str, self.std))}.")
+
+    @property
+    def trained_stages(self) -> int | None:
+        """Number of stages at the end of the backbone that are not frozen; None if no stage is frozen."""
+        return 0 if self.train == "head" else self.train_stages
+
+    @property
+    def network_options(self) -> dict[str, Any]:
+        """Options of ``create_classifier``, with which a trained network is created again."""
+        return {"backbone_args": self.backbone_args, "mean": self.mean, "std": self.std}
 
     @property
     def supervised_steps(self) -> int:
-        """Number of steps that train on labeled images only."""
+        """Number of steps at the start that train on labeled images only."""
         return round(self.supervised_warmup * self.iterations)
+
+    @property
+    def full_steps(self) -> range:
+        """Steps that train on labeled and unlabeled images."""
+        return range(self.supervised_steps, self.iterations - round(self.supervised_cooldown * self.iterations))
 
     @property
     def evaluation_interval(self) -> int:
@@ -216,20 +298,25 @@ class RunSettings:
         }
 
 
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(seconds?|sec|s|minutes?|min|m|hours?|h)\s*")
+UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
 def parse_duration(text: str) -> float:
     """Returns the seconds of a duration.
 
     Raises:
-        ValueError: If the text is not a positive number with the unit s, m or h.
+        ValueError: If the text is not a positive duration. A number without a unit is none, because it may be meant in
+            seconds or in minutes.
 
     Example:
-        >>> parse_duration("10m"), parse_duration("1.5h"), parse_duration("90")
-        (600.0, 5400.0, 90.0)
+        >>> parse_duration("90s"), parse_duration("10 min"), parse_duration("1h 30m")
+        (90.0, 600.0, 5400.0)
     """
-    factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:].lower())
-    seconds = float(text[:-1]) * factor if factor else float(text)
-    if not 0 < seconds < float("inf"):
-        raise ValueError("a duration must be positive")
+    parts = DURATION.findall(text.strip().lower())
+    seconds = sum(float(number) * UNITS[unit[0]] for number, unit in parts)
+    if DURATION.sub("", text.strip().lower()) or not seconds:
+        raise ValueError("a duration must be positive and have a unit")
     return seconds
 
 

@@ -30,6 +30,7 @@ from semifine.data.boxes import Box, Crop, Photo
 from semifine.data.decode import MAX_ASPECT, Pixels, try_decode_file
 from semifine.data.parallel import map_in_order
 from semifine.errors import UserError
+from semifine.processes import child_environment, end_with_parent
 
 ResultT = TypeVar("ResultT")
 Reasons = list[str | None]
@@ -203,7 +204,7 @@ def _start_program(
         stdin=subprocess.DEVNULL,
         pass_fds=list(chain.from_iterable(ends)),
         process_group=0,  # Ctrl-C reaches only the calling process, which ends the workers
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **_ENVIRONMENT},
+        env={**child_environment(), **_ENVIRONMENT},
     )
 
 
@@ -220,6 +221,9 @@ def main() -> None:
             return
         os.close(connection)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SIGTERM is for the workers; this process waits for them
+    # The workers end when their sockets are closed, but one that decodes a large file would notice it late. This call
+    # starts a thread, so it comes after the forks.
+    end_with_parent(lambda: os.killpg(0, signal.SIGKILL))
     with suppress(ChildProcessError):
         while True:
             os.wait()

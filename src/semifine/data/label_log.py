@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from semifine.errors import UserError
+from semifine.files import create_folder
 
 LABEL, NONE_OF_THESE, UNSURE, SKIP, UNDO = "label", "none_of_these", "unsure", "skip", "undo"
 VERDICTS = (LABEL, NONE_OF_THESE)
@@ -123,7 +124,7 @@ class LabelLog:
         if file.exists():
             check_is_log(file)
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(file.parent)
             self._connection = sqlite3.connect(file, check_same_thread=False, isolation_level=None, timeout=30)
             _distrust(self._connection)
             self._initialize()

@@ -1,4 +1,4 @@
-"""Sampler of training batches: endless, seeded, resumable and aware of ranks."""
+"""Sampler of training batches: endless, seeded, resumable and aware of ranks; and class balance of labeled images."""
 
 from __future__ import annotations
 
@@ -7,6 +7,37 @@ import torch
 from numpy.typing import NDArray
 
 from semifine.errors import UserError
+
+MAX_CLASS_RATIO = 5
+"""Classes are balanced if the largest has more than this many times the labels of the smallest."""
+
+
+def is_long_tailed(counts: NDArray[np.int64]) -> bool:
+    """Returns whether classes with these numbers of labels are to be balanced; classes without labels do not count.
+
+    Example:
+        >>> is_long_tailed(np.array([10, 2, 0])), is_long_tailed(np.array([11, 2, 0]))
+        (False, True)
+    """
+    present = counts[counts > 0]
+    return len(present) > 0 and int(present.max()) > MAX_CLASS_RATIO * int(present.min())
+
+
+def balanced_samples(label: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Returns indices of images in which each class occurs equally often; its images differ by one occurrence at most.
+
+    Args:
+        label: Class ids ``(n,)``.
+        seed: Seed that selects the images that occur once more than others of their class.
+
+    Example:
+        >>> balanced_samples(np.array([0, 0, 0, 0, 1]), seed=0).tolist()
+        [0, 1, 2, 3, 4, 4, 4, 4]
+    """
+    random = np.random.default_rng(seed)
+    size = int(np.bincount(label).max())
+    of_class = (random.permutation(np.flatnonzero(label == name)) for name in np.unique(label))
+    return np.sort(np.concatenate([np.resize(rows, size) for rows in of_class]))
 
 
 class IndexSampler:

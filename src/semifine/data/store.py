@@ -31,7 +31,7 @@ from semifine.data.catalog import Catalog, SubsetReader
 from semifine.data.decode import DIGEST_BYTES, MISSING, DecodedImage, Pixels, compute_digest, try_decode_row
 from semifine.data.parallel import map_in_order, usable_cores
 from semifine.errors import UserError
-from semifine.files import lock_file, sync_to_disk
+from semifine.files import lock_file, open_regular, sync_tree
 
 Progress = Callable[[int, int], None]
 """Called with the number of decoded images and the number of all images."""
@@ -376,7 +376,7 @@ class StoreFolder:
         lock = self.cache / f"images-{self.key}.lock"
         try:
             self.cache.mkdir(parents=True, exist_ok=True)
-            opened = open(lock, "ab")  # noqa: SIM115 (closed below, which releases the lock)
+            opened = open_regular(lock, "ab")  # closed below, which releases the lock
         except OSError as error:
             raise UserError(
                 f"The cache folder {self.cache} cannot be written to ({error.strerror}): "
@@ -430,8 +430,7 @@ class StoreFolder:
         }
         for name, content in ((INDEX, data.getvalue()), (METADATA, json.dumps(metadata, indent=1).encode())):
             (folder / name).write_bytes(content)
-        for name in (PIXELS, INDEX, METADATA):
-            sync_to_disk(folder / name)
+        sync_tree(folder)
 
     def _move_into_place(self, temporary: Path, replace: bool) -> None:
         """Renames folders; processes that map the old store keep its data until they close it."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from semifine.config.autotune import ema_decay_for
 from semifine.config.loading import PRESETS
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources import build_settings, load_catalog
@@ -42,6 +43,10 @@ class Conditions:
     budget: str = "full"
     weights: str | None = None
     """File of a pretrained network. Only ``init="inat"`` needs it, because no package contains these weights."""
+    moco_weights: str | None = None
+    """File of a network pretrained with MoCo, which replaces the stage ``moco``."""
+    supervised_weights: str | None = None
+    """File of a supervised network with its classifier, which replaces the teacher of self-training."""
     data_settings: tuple[tuple[str, str], ...] = ()
     """Settings of the data source by name, such as ``("labels_per_class", "5")``."""
 
@@ -62,11 +67,13 @@ def compose(recipe: str, conditions: Conditions, after_moco: bool = False) -> di
     published = _published(recipe, conditions.family, after_moco)
     is_two_views = read_shipped("recipes.yaml")["recipes"][recipe]["family"] == "two_views"
     profile = read_profile(conditions.profile)
+    if "iterations" in profile["settings"]:
+        published = {key: value for key, value in published.items() if key not in ("passes", "horizon")}
     settings = _fit_to_profile({**published, **profile["settings"]}, profile)
     if profile.get("equal_steps") and is_two_views:
         settings = {key: value for key, value in settings.items() if key not in ("passes", "horizon")}
         settings["iterations"] = _published("soc", conditions.family, after_moco=False)["iterations"]
-    settings = _scale_steps(_count_steps(settings, conditions), budget_factor(conditions))
+    settings = _scale_average(_scale_steps(_count_steps(settings, conditions), budget_factor(conditions)))
     if settings["method.name"] == "moco":
         settings["method.groups"] = _largest_divisor(settings["batch_size"] * settings["mu"], settings["method.groups"])
     return {**settings, **_data_settings(conditions), "seed": conditions.seed}
@@ -77,13 +84,15 @@ def budget_factor(conditions: Conditions) -> float:
     if conditions.budget == "full":
         return 1.0
     steps = BUDGETS.get(conditions.budget) or _parse_steps(conditions.budget)
-    return float(steps) / float(_published("soc", conditions.family, after_moco=False)["iterations"])
+    published = _published("soc", conditions.family, after_moco=False) | read_profile(conditions.profile)["settings"]
+    return float(steps) / float(published["iterations"])
 
 
 def default_profile(data: str) -> str:
     """Returns the profile of a data set: the published network for the paper's data sets, a smaller one otherwise."""
     source = data.partition(":")[0]
-    return {"semi_aves": "paper", "semi_fungi": "paper", "semi_inat": "paper", "synthetic": "small"}.get(
+    cifar = {"cifar10": "cifar", "cifar100": "cifar"}
+    return {**cifar, "semi_aves": "paper", "semi_fungi": "paper", "semi_inat": "paper", "synthetic": "small"}.get(
         source, "lite0"
     )
 
@@ -150,6 +159,13 @@ def _scale_steps(settings: dict[str, Any], factor: float) -> dict[str, Any]:
     return {key: max(1, round(value * factor)) if key in steps else value for key, value in settings.items()}
 
 
+def _scale_average(settings: dict[str, Any]) -> dict[str, Any]:
+    """Limits the averaged weights of any method to a tenth of the run. Runs of the published length do not change."""
+    if not settings.get("ema"):
+        return settings
+    return {**settings, "ema": min(settings["ema"], ema_decay_for(settings["iterations"]))}
+
+
 def count_unlabeled(conditions: Conditions) -> int:
     """Returns the number of unlabeled images."""
     return len(read_catalog(conditions).rows(Split.UNLABELED))
@@ -196,5 +212,10 @@ def check_weights_file(conditions: Conditions) -> None:
     """Raises ``UserError`` if the conditions need a weights file that is missing."""
     if conditions.init == "inat" and not conditions.weights:
         raise UserError("--init inat needs the weights of a network trained on iNaturalist: give --inat-weights FILE.")
-    if conditions.weights and not Path(conditions.weights).is_file():
-        raise UserError(f"The weights file {conditions.weights} does not exist; check --inat-weights.")
+    for option, file in (
+        ("--inat-weights", conditions.weights),
+        ("--moco-weights", conditions.moco_weights),
+        ("--supervised-weights", conditions.supervised_weights),
+    ):
+        if file and not Path(file).is_file():
+            raise UserError(f"The weights file {file} does not exist; check {option}.")

@@ -23,12 +23,13 @@ from semifine.data.parallel import usable_cores
 from semifine.data.sources import is_own_photos
 from semifine.errors import Interrupted, OutOfMemory, UserError
 from semifine.experiments.stages import LABELS, Stage, stage_settings
-from semifine.files import write_atomically
+from semifine.files import create_folder, open_regular, write_atomically
+from semifine.processes import child_environment
 from semifine.runs.folder import RunFolder
 from semifine.training.fabric import catch_stop_signals
 
 # Settings with paths to other stages or weights. Only file names are compared, because the folder of a grid may move.
-PATH_SETTINGS = ("weights", "labels", "method.teacher")
+PATH_SETTINGS = ("weights", "labels", "method.teacher", "method.voters")
 
 
 def check_same_settings(stage: Stage, column: Path) -> None:
@@ -73,7 +74,10 @@ def _data_identity(source: str) -> str:
     return source if is_own_photos(name) else name
 
 
-def _name(path: Any) -> str | None:
+def _name(path: Any) -> Any:
+    """Returns the last part of a path, or of each path of a list."""
+    if isinstance(path, list | tuple):
+        return [_name(part) for part in path]
     return Path(path).name if path else None
 
 
@@ -243,13 +247,14 @@ def _ready(jobs: Sequence[Job]) -> list[Job]:
 
 
 def _start(job: Job, options: Sequence[str], threads: int) -> None:
-    job.column.mkdir(parents=True, exist_ok=True)
+    create_folder(job.column)
     config = job.column / f"{job.stage.name}.yaml"
     write_atomically(config, yaml.safe_dump(stage_settings(job.stage, job.column), sort_keys=True))
     command = [sys.executable, "-m", "semifine", "train", "--config", str(config), "--out", str(job.folder.path)]
     command += ["--resume", "--quiet", *options]
-    with job.log.open("wb") as log:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    job.log.unlink(missing_ok=True)
+    with open_regular(job.log, "xb") as log:
+        environment = {**child_environment(), "OMP_NUM_THREADS": str(threads)}
         # New session: otherwise Ctrl-C reaches the run twice, and a second signal stops it before it has saved.
         job.process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True

@@ -1,4 +1,4 @@
-"""Recipes of several runs: MoCo before another method, a teacher before its student, the rounds of a curriculum.
+"""Recipes of several runs: MoCo before another method, a teacher before its student, rounds of a curriculum, votes.
 
 A stage is one training run and has its own folder. Stages with the same name and conditions are the same run, so that
 recipes in one folder share them. For example, MoCo is trained once for all methods that start from it.
@@ -7,7 +7,7 @@ recipes in one folder share them. For example, MoCo is trained once for all meth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,15 @@ from semifine.runs.folder import RunFolder
 ROUNDS = 5
 """Rounds of the curriculum after the first model. Each round uses an additional fifth of the unlabeled images."""
 
+VOTERS = 3
+"""Networks that vote on the labels of unlabeled images."""
+VOTER_SEEDS = 1000
+"""Difference between the seeds of consecutive voters."""
+
 LABELS = "labels.csv"
+
+FIGURES = {"cifar10-transitions": "soc"}
+"""Recipes whose result is a figure, and the recipe of their run."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +50,14 @@ class Stage:
     teacher: str | None = None
     """Name of the stage with the teacher network."""
     labels: Selection | None = None
+    voters: tuple[str, ...] = ()
+    """Names of the stages whose predictions are votes on the labels of unlabeled images."""
 
     @property
     def needs(self) -> list[str]:
         """Names of the stages that must finish first."""
         labeled_by = self.labels.stage if self.labels else None
-        return [name for name in (self.weights, self.teacher, labeled_by) if name]
+        return [name for name in (self.weights, self.teacher, labeled_by, *self.voters) if name]
 
 
 def all_recipes() -> list[str]:
@@ -72,34 +82,53 @@ def plan_stages(
         >>> [stage.name for stage in plan_stages("self_training", conditions)]
         ['supervised', 'self_training']
     """
+    if recipe in FIGURES:
+        recipe, name = FIGURES[recipe], name or recipe
     if recipe not in all_recipes():
-        raise UserError(f"Unknown recipe '{recipe}'. Valid ones: {', '.join(all_recipes())}.")
+        raise UserError(f"Unknown recipe '{recipe}'. Valid ones: {', '.join([*all_recipes(), *FIGURES])}.")
     *before, last = _plan(recipe, conditions)
     settings = {**last.settings, **(overrides or {})}
-    return [*before, Stage(name or last.name, settings, last.weights, last.teacher, last.labels)]
+    return [*before, replace(last, name=name or last.name, settings=settings)]
 
 
 def _plan(recipe: str, conditions: Conditions) -> list[Stage]:
     first, _, second = recipe.partition("+")
     if recipe == "moco":
-        return [_pretraining(conditions), _after_moco("supervised", conditions)]
+        return [*_pretraining(conditions), _after_moco("supervised", conditions)]
+    if recipe == "self_training" and conditions.supervised_weights:
+        student = _stage("self_training", conditions)
+        return [replace(student, settings={**student.settings, "method.teacher": conditions.supervised_weights})]
     if recipe == "self_training":
         return [_stage("supervised", conditions), _stage("self_training", conditions, teacher="supervised")]
     if recipe == "curriculum":
         return [_stage("supervised", conditions), *_rounds(conditions, "supervised", None)]
+    if recipe == "vote":
+        return _vote(_stage("supervised", conditions), _stage("vote", conditions))
     if not second:
         return [_stage(first, conditions)]
     start = _pretraining(conditions)
     fine_tuned = _after_moco("supervised", conditions)
     if second == "self_training":
-        return [start, fine_tuned, _after_moco("self_training", conditions, teacher=fine_tuned.name)]
+        return [*start, fine_tuned, _after_moco("self_training", conditions, teacher=fine_tuned.name)]
     if second == "curriculum":
-        return [start, fine_tuned, *_rounds(conditions, fine_tuned.name, start.name)]
-    return [start, _after_moco(second, conditions)]
+        return [*start, fine_tuned, *_rounds(conditions, fine_tuned.name, "moco")]
+    if second == "vote":
+        return [*start, *_vote(fine_tuned, _after_moco("vote", conditions))]
+    return [*start, _after_moco(second, conditions)]
 
 
-def _pretraining(conditions: Conditions) -> Stage:
-    return _stage("moco", conditions)
+def _vote(voter: Stage, last: Stage) -> list[Stage]:
+    """Returns the voters, which differ in their seeds, and the network that learns from their votes."""
+    voters = [voter]
+    for number in range(2, VOTERS + 1):
+        seed = voter.settings["seed"] + (number - 1) * VOTER_SEEDS
+        voters.append(replace(voter, name=f"{voter.name}-voter-{number}", settings={**voter.settings, "seed": seed}))
+    return [*voters, replace(last, voters=tuple(stage.name for stage in voters))]
+
+
+def _pretraining(conditions: Conditions) -> list[Stage]:
+    """Returns the stage MoCo, or nothing if a file has its network."""
+    return [] if conditions.moco_weights else [_stage("moco", conditions)]
 
 
 def _stage(recipe: str, conditions: Conditions, teacher: str | None = None) -> Stage:
@@ -107,19 +136,28 @@ def _stage(recipe: str, conditions: Conditions, teacher: str | None = None) -> S
 
 
 def _after_moco(recipe: str, conditions: Conditions, teacher: str | None = None) -> Stage:
-    return Stage(f"moco+{recipe}", compose(recipe, conditions, after_moco=True), weights="moco", teacher=teacher)
+    settings = {**compose(recipe, conditions, after_moco=True), **_moco_file(conditions)}
+    return Stage(f"moco+{recipe}", settings, weights=_moco_stage(conditions), teacher=teacher)
+
+
+def _moco_stage(conditions: Conditions) -> str | None:
+    return None if conditions.moco_weights else "moco"
+
+
+def _moco_file(conditions: Conditions) -> dict[str, Any]:
+    return {"weights": conditions.moco_weights, "weights_head": "fresh"} if conditions.moco_weights else {}
 
 
 def _rounds(conditions: Conditions, first_model: str, start: str | None) -> list[Stage]:
     """Returns the rounds. Each round uses labels of the previous model and starts from the initial weights."""
     settings = compose("curriculum", conditions, after_moco=start is not None)
-    settings |= {} if start else _start(conditions)
+    settings |= _moco_file(conditions) if start else _start(conditions)
     prefix = f"{start}+" if start else ""
     stages: list[Stage] = []
     for number in range(1, ROUNDS + 1):
         labeled_by = stages[-1].name if stages else first_model
         labels = Selection(labeled_by, number / ROUNDS)
-        stages.append(Stage(f"{prefix}curriculum-{number}", settings, weights=start, labels=labels))
+        stages.append(Stage(f"{prefix}curriculum-{number}", settings, start and _moco_stage(conditions), labels=labels))
     return stages
 
 
@@ -142,6 +180,8 @@ def stage_settings(stage: Stage, folder: Path) -> dict[str, Any]:
         settings |= {"weights": str(folder / stage.weights), "weights_head": "fresh"}
     if stage.teacher:
         settings["method.teacher"] = str(folder / stage.teacher)
+    if stage.voters:
+        settings["method.voters"] = [str(folder / voter) for voter in stage.voters]
     if stage.labels:
         file = folder / f"{stage.name}-{LABELS}"
         write_confident_labels(folder / stage.labels.stage, stage.labels.share, file)

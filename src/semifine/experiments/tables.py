@@ -15,6 +15,7 @@ from semifine.experiments.recipes import INITS, Conditions, read_catalog, read_s
 from semifine.experiments.scheduler import Job, State
 from semifine.experiments.stages import plan_stages
 from semifine.methods import method_class
+from semifine.runs.analysis import wilson_interval
 
 PAPER_CLASSES = 200
 """Number of classes that the paper's values of k refer to. Other data sets scale k by their number of classes."""
@@ -85,8 +86,15 @@ class Cell:
         return [result[key] for result in self.results if result.get(key) is not None]
 
     def text(self, key: str) -> str:
-        """Returns mean ± standard deviation over the seeds of ``top1`` or ``top5``."""
+        """Returns mean ± standard deviation over the seeds of ``top1`` or ``top5``.
+
+        A single seed has its 95 % interval over the test images in brackets.
+        """
         numbers = self.numbers(key)
+        images = (self.results[0].get("images") or {}).get("test") if len(self.results) == 1 else None
+        if numbers and images:
+            interval = wilson_interval(numbers[0], images)
+            return f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
         return format_spread(numbers) if numbers else "failed" if self.failures else "-"
 
     @property
@@ -184,9 +192,14 @@ def _jobs_of_seed(row: Row, overrides: dict[str, Any], conditions: Conditions, o
 def scale_to_classes(settings: Mapping[str, Any], num_classes: int) -> dict[str, Any]:
     """Returns the settings of a row for a number of classes.
 
+    ``k`` keeps its proportion to the number of classes. ``alpha`` and ``beta`` are bounded by the values that give each
+    class its own cluster at confidence 1, which are also the values of ``finest``.
+
     Example:
         >>> scale_to_classes({"method.k": 50}, num_classes=40)
         {'method.k': 10}
+        >>> scale_to_classes({"method.alpha": 2.0}, num_classes=3)
+        {'method.alpha': 3.0}
     """
     if num_classes <= 2:  # k is always 2, so no alpha or beta is the finest
         settings = {key: value for key, value in settings.items() if value != "finest"}
@@ -194,9 +207,12 @@ def scale_to_classes(settings: Mapping[str, Any], num_classes: int) -> dict[str,
     for key, value in settings.items():
         if key == "method.k":
             fitted[key] = max(2, round(value * num_classes / PAPER_CLASSES))
-        elif value == "finest":
-            is_alpha = key == "method.alpha"
-            fitted[key] = num_classes / (num_classes - 2) if is_alpha else math.log(2 - 2 / num_classes)
+        elif key == "method.alpha" and num_classes > 2:
+            finest = num_classes / (num_classes - 2)
+            fitted[key] = finest if value == "finest" else max(value, finest)
+        elif key == "method.beta" and num_classes > 2:
+            finest = math.log(2 - 2 / num_classes)
+            fitted[key] = finest if value == "finest" else min(value, finest)
     return fitted
 
 

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, one_hot
 
+from semifine.data.samplers import is_long_tailed
+
 STRENGTHS = (3.0, 30.0, 300.0)
 """Inverse regularization strengths that cross-validation compares (``C`` of scikit-learn, for features of mean squared
 norm 1)."""
 MAX_FOLDS = 5
-MAX_RATIO = 5.0
-"""Classes are balanced if the largest has more than this many times the labels of the smallest."""
 MAX_STEPS = 60
 """Steps of L-BFGS for one fit from zero; a fit that continues from another one needs fewer."""
 
@@ -60,6 +60,10 @@ class Scaling(NamedTuple):
         weight = linear.weight / self.scale
         return Linear(weight, linear.bias - weight @ self.mean)
 
+    def unfold_from(self, linear: Linear) -> Linear:
+        """Returns the layer on scaled features that equals ``linear`` on raw ones."""
+        return Linear(linear.weight * self.scale, linear.bias + linear.weight @ self.mean)
+
 
 def fit_logistic_regression(
     features: Tensor,
@@ -68,6 +72,7 @@ def fit_logistic_regression(
     strength: float = 30.0,
     initial: Linear | None = None,
     max_steps: int = MAX_STEPS,
+    fitted: Tensor | None = None,
 ) -> Linear:
     """Minimizes ``strength * sum_i w_i CE(target_i, logits_i) + ||W||^2 / 2`` with L-BFGS; the bias is free.
 
@@ -78,6 +83,7 @@ def fit_logistic_regression(
         strength: Inverse regularization strength.
         initial: Start of the search; zeros by default.
         max_steps: Maximum number of L-BFGS steps.
+        fitted: Mask ``(classes,)`` of the rows to fit; the others keep their initial values. None fits all.
 
     Example:
         >>> features = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
@@ -98,6 +104,10 @@ def fit_logistic_regression(
         losses = -(target * log_softmax(Linear(matrix, bias).logits(features), dim=1)).sum(dim=1)
         loss = (strength * (sample_weight * losses).sum() + matrix.square().sum() / 2) / len(features)
         loss.backward()
+        if fitted is not None:
+            for parameter in (matrix, bias):
+                assert parameter.grad is not None
+                parameter.grad[~fitted] = 0
         return loss
 
     with torch.enable_grad():
@@ -159,8 +169,8 @@ def soft_labels(probs: Tensor, settings: SelfTraining) -> Tensor:
     return sharp / sharp.sum(dim=1, keepdim=True)
 
 
-def class_weights(label: Tensor, num_classes: int, max_ratio: float = MAX_RATIO) -> Tensor:
-    """Returns a weight ``(n,)`` per sample that balances the classes if their sizes differ by more than ``max_ratio``.
+def class_weights(label: Tensor, num_classes: int) -> Tensor:
+    """Returns a weight ``(n,)`` per sample that balances the classes if their sizes differ much.
 
     Example:
         >>> class_weights(torch.tensor([0] * 8 + [1] * 4), num_classes=2).unique().tolist()
@@ -170,7 +180,7 @@ def class_weights(label: Tensor, num_classes: int, max_ratio: float = MAX_RATIO)
     """
     counts = torch.bincount(label, minlength=num_classes)
     present = counts[counts > 0]
-    if int(present.max()) <= max_ratio * int(present.min()):
+    if not is_long_tailed(counts.cpu().numpy()):
         return torch.ones(len(label), device=label.device)
     return len(label) / (len(present) * counts[label].float())
 

@@ -1,4 +1,7 @@
-"""Calibration on validation images: temperature scaling, conformal sets and out-of-distribution flags.
+"""Calibration on held-out images: temperature scaling, conformal sets and out-of-distribution flags.
+
+The images are those of the validation split, labels that a trial held out, or the labels in the cross-validation of a
+probe.
 
 Needs NumPy only.
 """
@@ -69,7 +72,7 @@ def candidates(probs: Probabilities, clusters: ClassClusters | None) -> Mask:
 
 
 MIN_IMAGES = 20
-"""A temperature fitted on fewer validation images would be noise."""
+"""A temperature fitted on fewer images would be noise."""
 NUM_BINS = 15
 NUM_FOLDS = 5
 
@@ -137,11 +140,11 @@ class Calibration:
         """Describes the calibration in one sentence."""
         if self.ece_before is None or self.ece_after is None or self.ece_by_chance is None:
             return (
-                f"not calibrated: the data of the run has fewer than {MIN_IMAGES} validation images, so confidences "
+                f"not calibrated: the data of the run has fewer than {MIN_IMAGES} held-out images, so confidences "
                 "are the network's own, and there are no conformal sets"
             )
         return (
-            f"calibrated on {self.images} validation images: temperature {self.temperature:.2f}, expected calibration "
+            f"calibrated on {self.images} held-out images: temperature {self.temperature:.2f}, expected calibration "
             f"error {100 * self.ece_before:.1f} % before, {100 * self.ece_after:.1f} % after (perfectly calibrated "
             f"confidences would show about {100 * self.ece_by_chance:.1f} % on so few images)"
         )

@@ -18,7 +18,7 @@ from semifine.data.csv_table import quote_formula
 from semifine.data.decode import read_media_type
 from semifine.data.photo_metadata import PhotoMetadata, read_photo_metadata
 from semifine.errors import UserError
-from semifine.files import atomic_file, write_json
+from semifine.files import atomic_file, create_folder, format_json
 from semifine.inference.tables import Record
 
 VERSION = "1.0.1"
@@ -103,7 +103,7 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
         Notes about fields that the user has to fill in.
     """
     check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    create_folder(folder)
     now = datetime.now(UTC)
     deployments: dict[str, Deployment] = {}
     rank_of: dict[str, str] = {}
@@ -141,7 +141,8 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
                 }
                 observations.writerow(_quoted(cells))
         _writer(files, partial["deployments.csv"], DEPLOYMENTS).writerows(map(_quoted, _deployments(deployments)))
-        write_json(partial["datapackage.json"], _description(folder, deployments, list(_taxa(rank_of, ranks)), now))
+        description = _description(folder, deployments, list(_taxa(rank_of, ranks)), now)
+        partial["datapackage.json"].write_text(format_json(description), encoding="utf-8")
     return _missing_fields(deployments, num_outside)
 
 

@@ -13,6 +13,7 @@ from semifine.data.store import ImageStore
 from semifine.inference.gpu import GpuPreprocessor
 from semifine.inference.network import ImageClassifier, InferenceNetwork
 from semifine.inference.preprocess import CpuPreprocessor, Preprocessor
+from semifine.inference.views import AveragedViews
 from semifine.models.classifier import Classifier
 from semifine.models.forward import Output
 
@@ -39,15 +40,22 @@ class Evaluator:
         preprocessor: The evaluation transform.
         device: Device of the networks.
         batch_size: Number of images in a batch.
+        views: Views of each image, whose outputs are averaged; the preprocessor makes squares of their ``side``.
     """
 
     def __init__(
-        self, store: ImageStore, preprocessor: Preprocessor, device: torch.device, batch_size: int = BATCH_SIZE
+        self,
+        store: ImageStore,
+        preprocessor: Preprocessor,
+        device: torch.device,
+        batch_size: int = BATCH_SIZE,
+        views: AveragedViews | None = None,
     ) -> None:
         self._store = store
         self._preprocessor = preprocessor
         self._device = device
         self._batch_size = batch_size
+        self._views = views
 
     def outputs(self, network: Classifier, rows: NDArray[np.int64], *, flip: bool = False) -> Iterator[Output]:
         """Yields float32 logits and features batch by batch, in the order of the rows.
@@ -59,7 +67,7 @@ class Evaluator:
         """
         was_training = network.training
         network.eval()
-        forward = InferenceNetwork(ImageClassifier(network), self._device)
+        forward = InferenceNetwork(ImageClassifier(network, views=self._views), self._device)
         for start in range(0, len(rows), self._batch_size):
             images = self._preprocessor.transform_stored(self._store, rows[start : start + self._batch_size])
             batch = torch.stack([torch.as_tensor(image) for image in images]).to(self._device)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from semifine.data.catalog import Split, normalize_class_name
 from semifine.data.csv_table import backslash_hint
 from semifine.data.image_files import find_images, list_folder
+from semifine.data.label_check import LabelCheck, check_labels
 from semifine.data.parallel import usable_cores
 from semifine.data.sources.folder import SPLIT_OF
 from semifine.data.sources.table import read_rows
@@ -81,14 +82,26 @@ class Evaluation:
         scores: The scores.
         unreadable: Files that cannot be read, with the reason.
         trained_on: Number of evaluated files that are labeled training photos of the run.
+        label_check: The labels compared with the predictions; labels that look wrong come first.
     """
 
     data: Mapping[str, str]
     photos: LabeledPhotos
     logits: Logits
     scores: Scores
+    label_check: LabelCheck
     unreadable: Mapping[str, str] = field(default_factory=dict)
     trained_on: int = 0
+
+    def suspects(self, class_names: Sequence[str]) -> list[dict[str, str]]:
+        """Returns path, label and prediction of each image whose label looks wrong, the most suspicious first."""
+        check = self.label_check
+        return [
+            {"path": path, "label": class_names[label], "prediction": class_names[prediction]}
+            for path, label, prediction, _ in zip(
+                check.paths, check.label, check.prediction, range(check.num_suspects), strict=False
+            )
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as ``semifine evaluate --json`` prints them."""
@@ -204,7 +217,8 @@ def _evaluation(
     trained_on: int = 0,
 ) -> Evaluation:
     scores = compute_scores(logits, photos.label, model.metadata.calibration)
-    return Evaluation(data, photos, logits, scores, unreadable or {}, trained_on)
+    check = check_labels(photos.paths, model.metadata.calibration.probabilities(logits), photos.label)
+    return Evaluation(data, photos, logits, scores, check, unreadable or {}, trained_on)
 
 
 def _count_training_photos(run: Run, files: Sequence[str]) -> int:

@@ -156,9 +156,11 @@ def _read_onnx(path: Path) -> Network:
 
 
 def _write_torch(classifier: ImageClassifier, metadata: ModelMetadata, path: Path) -> None:
+    data = io.BytesIO()  # PyTorch would report a full disk as a RuntimeError that names no file
     with _quiet():
         program = torch.export.export(classifier, _example(metadata), dynamic_shapes=_any_batch())
-        torch.export.save(program, path, extra_files={METADATA: json.dumps(metadata.as_dict())})
+        torch.export.save(program, data, extra_files={METADATA: json.dumps(metadata.as_dict())})
+    path.write_bytes(data.getvalue())
 
 
 def _read_torch(path: Path) -> Network:
@@ -174,7 +176,14 @@ def _write_safetensors(classifier: ImageClassifier, metadata: ModelMetadata, pat
 
 def _read_safetensors(path: Path) -> Network:
     metadata = read_safetensors_metadata(path)
-    network = create_classifier(metadata.backbone, len(metadata.class_names), metadata.image_size)
+    network = create_classifier(
+        metadata.backbone,
+        len(metadata.class_names),
+        metadata.image_size,
+        backbone_args=metadata.backbone_args,
+        mean=metadata.mean,
+        std=metadata.std,
+    )
     network.load_state_dict(load_file(path))
     return _as_network(ImageClassifier(network, metadata.calibration.temperature).eval())
 

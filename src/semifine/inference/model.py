@@ -45,6 +45,7 @@ from semifine.inference.prediction import (
 )
 from semifine.inference.preprocess import Preprocessor, decode_batches
 from semifine.inference.taxonomy import read_taxonomy
+from semifine.inference.views import AveragedViews
 from semifine.models.classifier import normalization
 from semifine.models.forward import Output
 from semifine.runs.run import Run
@@ -61,6 +62,7 @@ class TrainedModel:
         checkpoint: ``"auto"`` for the result of the run, ``"last"``, ``"best_val"`` for the weights with the best
             validation accuracy, or ``"probe"``.
         device: ``"auto"`` uses a GPU if one is available.
+        views: Number of views of each image whose predictions are averaged, see :class:`AveragedViews`.
 
     Example:
         >>> model = TrainedModel("runs/birds")  # doctest: +SKIP
@@ -68,10 +70,13 @@ class TrainedModel:
         'Parus major'
     """
 
-    def __init__(self, run: Run | str | Path, checkpoint: Checkpoint = "auto", device: Device = "auto") -> None:
+    def __init__(
+        self, run: Run | str | Path, checkpoint: Checkpoint = "auto", device: Device = "auto", views: int = 1
+    ) -> None:
         self.run = run if isinstance(run, Run) else Run(run)
         self.checkpoint = self.run.find_checkpoint(checkpoint)
         self.settings = self.run.train_settings
+        self.views = AveragedViews(views, self.settings.image_size)
         self.device = inference_device(device)
         self.network = self.run.load_network(self.checkpoint).to(self.device)
 
@@ -94,8 +99,13 @@ class TrainedModel:
         """
         return candidates(probs, self.clusters)
 
-    @cached_property
+    @property
     def identity(self) -> str:
+        """Hash of the weights, with the number of views if there are several."""
+        return self.weights_hash if self.views.count == 1 else f"{self.weights_hash}-{self.views.count}"
+
+    @cached_property
+    def weights_hash(self) -> str:
         """Hash of the weights."""
         with (self.run.folder.checkpoints / self.checkpoint / "model.safetensors").open("rb") as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
@@ -130,6 +140,7 @@ class TrainedModel:
             mean=colors.mean,
             std=colors.std,
             backbone=self.settings.backbone,
+            backbone_args=self.settings.backbone_args,
             calibration=self.calibration,
             clusters=self.clusters,
         )
@@ -137,12 +148,13 @@ class TrainedModel:
     @cached_property
     def preprocessor(self) -> Preprocessor:
         """The evaluation transform on the device of the network."""
-        return create_preprocessor(self.settings.image_size, self.settings.stored_side, self.device)
+        stored_side = max(self.settings.stored_side, self.views.side)
+        return create_preprocessor(self.views.side, stored_side, self.device)
 
     @property
     def batch_size(self) -> int:
         """Default batch size of predictions."""
-        return GPU_BATCH_SIZE if self.device.type == "cuda" else BATCH_SIZE
+        return max(1, (GPU_BATCH_SIZE if self.device.type == "cuda" else BATCH_SIZE) // self.views.count)
 
     def logits(self, images: Sequence[Pixels | Tensor]) -> Logits:
         """Returns logits ``(N, K)`` of N preprocessed images, each ``(S, S, 3)`` uint8."""
@@ -155,16 +167,16 @@ class TrainedModel:
 
     @cached_property
     def _gpu_network(self) -> GpuNetwork:
-        return GpuNetwork(ImageClassifier(self.network), self.device)
+        return GpuNetwork(ImageClassifier(self.network, views=self.views), self.device)
 
     @cached_property
     def _inference_network(self) -> InferenceNetwork:
-        return InferenceNetwork(ImageClassifier(self.network), self.device)
+        return InferenceNetwork(ImageClassifier(self.network, views=self.views), self.device)
 
     def outputs(self, rows: NDArray[np.int64]) -> Iterator[Output]:
         """Yields logits and features for rows of the catalog of the run, batch by batch, in order."""
         self._check_classifier()
-        evaluator = Evaluator(self.run.dataset.store, self.preprocessor, self.device)
+        evaluator = Evaluator(self.run.dataset.store, self.preprocessor, self.device, views=self.views)
         for output in evaluator.outputs(self.network, np.asarray(rows, np.int64)):
             # Without this check, the accuracy of a diverged training would look like random guessing.
             check_finite(output.logits.cpu().numpy(), self.run.folder.path)
@@ -215,7 +227,7 @@ class TrainedModel:
             )
 
 
-def load(path: str | Path, checkpoint: Checkpoint = "auto", device: Device = "auto") -> TrainedModel:
+def load(path: str | Path, checkpoint: Checkpoint = "auto", device: Device = "auto", views: int = 1) -> TrainedModel:
     """Opens a trained model.
 
     Args:
@@ -223,8 +235,10 @@ def load(path: str | Path, checkpoint: Checkpoint = "auto", device: Device = "au
         checkpoint: ``"auto"`` for the result of the run, ``"last"``, ``"best_val"`` for the weights with the best
             validation accuracy, or ``"probe"``.
         device: ``"auto"`` uses a GPU if one is available.
+        views: Number of views of each image whose predictions are averaged: 1 for the center crop, 2 with its mirror
+            image, 5 for crops at the center and the corners, 10 for these with their mirror images.
     """
-    return TrainedModel(path, checkpoint, device)
+    return TrainedModel(path, checkpoint, device, views)
 
 
 def _load_or_fit_calibration(model: TrainedModel) -> tuple[Calibration, str]:
@@ -249,6 +263,8 @@ def _load_or_fit_calibration(model: TrainedModel) -> tuple[Calibration, str]:
             _store_calibration(model, calibration)
     else:
         check_network(model.network, model.settings.image_size, model.run.folder.path)
+        if model.weights_hash in stored:  # of one view, which is better than none
+            return stored[model.weights_hash], f"{stored[model.weights_hash].describe()}, for one view of each image"
     return calibration, note
 
 

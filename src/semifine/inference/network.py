@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from semifine.data.decode import Pixels
 from semifine.errors import UserError
 from semifine.inference.calibration import Logits
+from semifine.inference.views import AveragedViews
 from semifine.models.classifier import Classifier, normalization
 from semifine.models.folding import fold_batch_norms
 from semifine.models.forward import Output, micro_batch_size
@@ -24,14 +25,16 @@ class ImageClassifier(nn.Module):
     Args:
         network: The trained network. It is not copied.
         temperature: Temperature of the softmax.
+        views: Views of each image, whose logits and features are averaged; by default the image itself.
     """
 
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, network: Classifier, temperature: float = 1.0) -> None:
+    def __init__(self, network: Classifier, temperature: float = 1.0, views: AveragedViews | None = None) -> None:
         super().__init__()
         self.network = network
+        self.views = views
         self.temperature = temperature
         config = normalization(network)
         device = next(network.parameters()).device
@@ -45,9 +48,19 @@ class ImageClassifier(nn.Module):
         Returns:
             Probabilities at the temperature ``(N, K)``, logits ``(N, K)`` and pooled features ``(N, D)``.
         """
+        logits, features = self._outputs(images)
+        return torch.softmax(logits / self.temperature, dim=1), logits, features
+
+    def _outputs(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        if self.views is not None and self.views.count > 1:
+            outputs = [self._output(view) for view in self.views.of(images)]
+            logits, features = (torch.stack(parts).mean(dim=0) for parts in zip(*outputs, strict=True))
+            return logits, features
+        return self._output(images)
+
+    def _output(self, images: Tensor) -> tuple[Tensor, Tensor]:
         output = self.network(images.permute(0, 3, 1, 2).float() * self.scale + self.shift)
-        logits = output.logits.float()
-        return torch.softmax(logits / self.temperature, dim=1), logits, output.features.float()
+        return output.logits.float(), output.features.float()
 
 
 class InferenceNetwork:

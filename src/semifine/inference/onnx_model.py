@@ -18,6 +18,7 @@ from semifine.files import damage_as_user_error
 from semifine.inference.pipeline import BATCH_SIZE
 from semifine.inference.prediction import ModelMetadata
 from semifine.inference.preprocess import CpuPreprocessor
+from semifine.inference.views import AveragedViews
 
 METADATA = "semifine"
 """Key of the model metadata in an exported file; the value is JSON."""
@@ -29,9 +30,10 @@ class OnnxModel:
     Args:
         path: The ONNX file.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        views: Number of views of each image whose predictions are averaged, see :class:`AveragedViews`.
     """
 
-    def __init__(self, path: Path, device: str = "auto") -> None:
+    def __init__(self, path: Path, device: str = "auto", views: int = 1) -> None:
         if not path.is_file():
             raise UserError(f"{path} does not exist: give a run folder, or an .onnx file of 'semifine export'.")
         self.path = path
@@ -41,14 +43,16 @@ class OnnxModel:
             raise UserError(f"{path} has no semifine metadata: export the run again with 'semifine export'.")
         with damage_as_user_error(path):
             self.metadata = ModelMetadata.from_dict(json.loads(described))
-        self.preprocessor = CpuPreprocessor(self.metadata.image_size, self.metadata.stored_side)
-        self.batch_size = BATCH_SIZE
+        self.views = AveragedViews(views, self.metadata.image_size)
+        self.preprocessor = CpuPreprocessor(self.views.side, max(self.metadata.stored_side, self.views.side))
+        self.batch_size = max(1, BATCH_SIZE // views)
 
     @cached_property
     def identity(self) -> str:
-        """Hash of the file."""
+        """Hash of the file, with the number of views if there are several."""
         with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+            found = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+        return found if self.views.count == 1 else f"{found}-{self.views.count}"
 
     @property
     def calibration_note(self) -> str:
@@ -57,8 +61,10 @@ class OnnxModel:
 
     def logits(self, images: Sequence[Pixels]) -> NDArray[np.float32]:
         """Returns logits ``(N, K)`` of N preprocessed images, each ``(S, S, 3)`` uint8."""
-        (logits,) = self.session.run(["logits"], {"images": np.stack(images)})
-        return np.asarray(logits, np.float32)
+        views = [np.ascontiguousarray(view) for view in self.views.of(np.stack(images))]
+        outputs = [self.session.run(["logits"], {"images": view})[0] for view in views]
+        mean: NDArray[np.float32] = np.mean(np.asarray(outputs, np.float32), axis=0, dtype=np.float32)
+        return mean
 
 
 def _open(path: Path, device: str) -> Any:

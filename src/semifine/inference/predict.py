@@ -73,23 +73,24 @@ class Model(Protocol):
         ...
 
 
-def open_model(path: Path, checkpoint: Checkpoint | None, device: Device) -> Model:
+def open_model(path: Path, checkpoint: Checkpoint | None, device: Device, views: int = 1) -> Model:
     """Opens the model in a run folder, or in an ONNX file, which does not need PyTorch.
 
     Args:
         path: Run folder or ``.onnx`` file.
         checkpoint: Checkpoint of the run, by default its result. ONNX files have none.
         device: Device of the network.
+        views: Number of views of each image whose predictions are averaged.
     """
     if path.suffix.lower() == ".onnx":
         if checkpoint is not None:
             raise UserError(f"{path} contains one set of weights: omit --checkpoint, which is chosen at export.")
-        return OnnxModel(path, device)
+        return OnnxModel(path, device, views)
     if path.is_file():
         raise UserError(f"{path} cannot predict: give a run folder, or an .onnx file of 'semifine export'.")
     from semifine.inference.model import TrainedModel  # slow: imports torch, which an ONNX file does not need
 
-    return TrainedModel(path, checkpoint or "auto", device)
+    return TrainedModel(path, checkpoint or "auto", device, views)
 
 
 class Terminated(KeyboardInterrupt):

@@ -36,6 +36,8 @@ class ModelMetadata:
     std: tuple[float, float, float]
     backbone: str
     """Name of the timm model."""
+    backbone_args: str | None = None
+    """Further arguments of the timm model, such as ``pad_type=same``."""
     calibration: Calibration = field(default_factory=Calibration)
     clusters: ClassClusters | None = None
 
@@ -50,6 +52,7 @@ class ModelMetadata:
             "mean": list(self.mean),
             "std": list(self.std),
             "backbone": self.backbone,
+            "backbone_args": self.backbone_args,
             "calibration": self.calibration.as_dict(),
             "clusters": None
             if clusters is None
@@ -71,6 +74,7 @@ class ModelMetadata:
             mean=_three_numbers(values["mean"]),
             std=_three_numbers(values["std"]),
             backbone=str(values["backbone"]),
+            backbone_args=values.get("backbone_args"),
             calibration=Calibration.from_dict(values["calibration"]),
             clusters=clusters
             and ClassClusters(np.array(clusters["assignment"], np.int32), np.array(clusters["confidence"], np.float64)),

@@ -6,13 +6,13 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from semifine.data.csv_table import quote_formula
 from semifine.errors import UserError
-from semifine.files import lock_file
+from semifine.files import errors_name, lock_file, open_regular, sync_to_disk
 from semifine.inference.prediction import COLUMNS, Prediction
 
 Record = dict[str, Any]
@@ -30,7 +30,7 @@ class Journal:
     def __init__(self, out: Path) -> None:
         self.out = out
         self.path = out.with_name(out.name + ".unfinished")
-        self._file: TextIO | None = None
+        self._file: IO[str] | None = None
         self._is_new_and_empty = False
 
     def begin(self, header: Record, resume: bool) -> bool:
@@ -44,13 +44,12 @@ class Journal:
             Whether an existing journal is continued.
         """
         self._check_output()
-        self._file = self.path.open("a", encoding="utf-8")
+        self._file = open_regular(self.path, "a", encoding="utf-8")
         if lock_file(self._file) is False:
             raise UserError(f"Another job is writing {self.out} now: wait for it, or choose another --out.")
         self._check_output()  # the job that held the lock may have finished in the meantime
-        if not self.path.stat().st_size:
-            self.append([header])
-            self._is_new_and_empty = True
+        if self._has_no_header(header):
+            self._write_header(header)
             return False
         if not resume:
             raise UserError(f"{self.path} contains unfinished predictions: continue with --resume, or remove it.")
@@ -64,12 +63,14 @@ class Journal:
     def append(self, records: list[Record]) -> None:
         """Writes a batch of records, which survives the end of this process.
 
-        The file is not synced to disk: after a power failure, the last seconds of images are predicted again.
+        The records are synced to disk when the journal is closed. After a power failure, the last seconds of images are
+        predicted again.
         """
         assert self._file is not None
+        with errors_name(self.path):
+            self._file.writelines(map(_as_line, records))
+            self._file.flush()
         self._is_new_and_empty = False
-        self._file.writelines(json.dumps(record) + "\n" for record in records)
-        self._file.flush()
 
     def records(self) -> Iterator[Record]:
         """Yields all records; afterwards, an incomplete last line is cut off."""
@@ -78,7 +79,7 @@ class Journal:
         return lines
 
     def finish(self) -> None:
-        """Removes the journal of a finished job."""
+        """Removes the journal of a finished job, whose table is on the disk already."""
         self._is_new_and_empty = False
         self.path.unlink()
 
@@ -86,8 +87,28 @@ class Journal:
         """Closes the journal; removes it if it contains nothing to resume."""
         if self._is_new_and_empty:
             self.path.unlink(missing_ok=True)
-        if self._file is not None:
+        if self._file is None:
+            return
+        with suppress(OSError):  # a full disk, which has been reported
             self._file.close()
+        if self.path.exists():
+            sync_to_disk(self.path)
+
+    def _has_no_header(self, header: Record) -> bool:
+        """Whether the journal is empty, or its header is incomplete after a power failure."""
+        with self.path.open("rb") as file:
+            start = file.read(len(_as_line(header)) + 1)
+        return _as_line(header).encode().startswith(start.rstrip(b"\0")) and not start.endswith(b"\n")
+
+    def _write_header(self, header: Record) -> None:
+        assert self._file is not None
+        self._is_new_and_empty = True
+        self._file.truncate(0)
+        with errors_name(self.path):
+            self._file.write(_as_line(header))
+            self._file.flush()
+        sync_to_disk(self.path)
+        sync_to_disk(self.path.parent)
 
     def _check_output(self) -> None:
         if self.out.exists():
@@ -108,6 +129,10 @@ class Journal:
                 yield record
         if 0 < length < self.path.stat().st_size:  # a file without any valid line is not a journal
             os.truncate(self.path, length)
+
+
+def _as_line(record: Record) -> str:
+    return json.dumps(record) + "\n"
 
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")

@@ -35,6 +35,8 @@ class DataInfo:
     """Number of unlabeled images in a step, summed over all ranks."""
     feature_dim: int = 0
     """Dimension of the pooled features of the backbone."""
+    votes: Tensor | None = None
+    """(M, V) class that each of the V networks of :meth:`Method.voters` predicts for each unlabeled image; -1: none."""
 
 
 @dataclass(frozen=True)
@@ -49,20 +51,46 @@ class Progress:
 
 @dataclass(frozen=True)
 class Mixing:
-    """Pairs of images of a batch that are mixed, and the weight of the first image of each pair (mixup)."""
+    """Pairs of images of a batch that are mixed, and the weight of the first image of each pair.
+
+    Mixup blends the images. CutMix pastes a box of the second image into the first one.
+
+    Example:
+        >>> box = torch.tensor([0, 1, 0, 2])  # the upper row of 2 x 2 pixels
+        >>> mixing = Mixing(torch.tensor(0.5), torch.tensor([1, 0]), box, torch.tensor(1.0))
+        >>> mixing.images(torch.tensor([[[[1., 1.], [1., 1.]]], [[[2., 2.], [2., 2.]]]]))[0]
+        tensor([[[2., 2.],
+                 [1., 1.]]])
+    """
 
     weight: Tensor
-    """() weight of the first image."""
+    """() weight of the label of the first image."""
     index: Tensor
     """(B,) second image of each pair."""
+    box: Tensor | None = None
+    """(4,) first and last row (exclusive), first and last column (exclusive) that show the second image; None without
+    CutMix."""
+    blend: Tensor | None = None
+    """() weight of the first image outside the box; None if it is ``weight``."""
+
+    def tensors(self) -> list[Tensor]:
+        """Returns all tensors in a fixed order."""
+        return [value for value in (self.weight, self.index, self.box, self.blend) if value is not None]
 
     def clone(self) -> Mixing:
         """Returns a copy that shares no memory."""
-        return Mixing(self.weight.clone(), self.index.clone())
+        return Mixing(*(value.clone() for value in self.tensors()))
 
     def images(self, images: Tensor) -> Tensor:
-        """Mixes images (B, ...)."""
-        return torch.lerp(images[self.index], images, self.weight)
+        """Mixes images (B, ...); with a box (B, C, H, W)."""
+        others = images[self.index]
+        blended = torch.lerp(others, images, self.weight if self.blend is None else self.blend)
+        if self.box is None:
+            return blended
+        top, bottom, left, right = self.box.unbind()
+        row, column = (torch.arange(side, device=images.device) for side in images.shape[-2:])
+        inside = ((row >= top) & (row < bottom))[:, None] & (column >= left) & (column < right)
+        return torch.where(inside, others, blended)
 
     def loss(self, function: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor) -> Tensor:
         """Returns the weighted loss of the logits of mixed images with both targets."""
@@ -97,7 +125,7 @@ class Batch:
             *self.labeled.values(),
             *self.unlabeled.values(),
             *(column for column in columns if column is not None),
-            *(tensor for mixing in mixings for tensor in (mixing.weight, mixing.index)),
+            *(tensor for mixing in mixings for tensor in mixing.tensors()),
         ]
 
     def clone(self) -> Batch:
@@ -146,7 +174,7 @@ class PseudoLabels:
     target: Tensor
     """(B, K) soft or one-hot labels. Classes with nonzero probability are the candidates."""
     accepted: Tensor
-    """(B,) 1 if the label is used in the loss, else 0."""
+    """(B,) weight of the label in the loss: 1 if it is used, else 0. SoftMatch uses values between them."""
     k: Tensor | None = None
     """(B,) number of clusters that SoC selects for each image."""
     counted: Tensor | None = None
@@ -256,9 +284,26 @@ class Method(nn.Module):
         return nn.ModuleDict()
 
     @classmethod
+    def class_heads(cls, settings: Any, feature_dim: int, num_classes: int) -> nn.ModuleDict:  # noqa: ARG003
+        """Returns additional heads with an output for each class, used like :meth:`heads`."""
+        return nn.ModuleDict()
+
+    @classmethod
+    def create_heads(cls, settings: Any, num_classes: int, feature_dim: int) -> nn.ModuleDict:
+        """Returns all additional heads, of :meth:`heads` and of :meth:`class_heads`."""
+        heads = cls.heads(settings, feature_dim)
+        heads.update(dict(cls.class_heads(settings, feature_dim, num_classes).items()))
+        return heads
+
+    @classmethod
     def frozen_network(cls, settings: Any) -> str | None:  # noqa: ARG003
         """Returns the weights file or run folder of the network for ``Networks.forward_frozen``, or None."""
         return None
+
+    @classmethod
+    def voters(cls, settings: Any) -> tuple[str, ...]:  # noqa: ARG003
+        """Returns the run folders of the networks whose predictions are in ``DataInfo.votes``."""
+        return ()
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:
         """Computes the loss of a training step.
@@ -279,6 +324,13 @@ class Method(nn.Module):
         Evaluation and reports use them. Default: the one-hot predicted class, always accepted.
         """
         return hard_pseudo_labels(probs, threshold=0.0)
+
+    def renewed(self) -> Method:
+        """Returns the method for statistics and predictions: everything that pseudo-labels depend on is up to date.
+
+        This method does not change, so that evaluations have no effect on training. Default: this method.
+        """
+        return self
 
     def labels_by_k(self, probs: Tensor, limit: int) -> Iterator[tuple[int, Tensor]]:  # noqa: ARG002
         """Yields up to ``limit`` numbers of clusters k, each with the (B, K) labels for that k. Default: none."""

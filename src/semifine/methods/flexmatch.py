@@ -13,6 +13,7 @@ from semifine.distributed import all_gather, last_occurrence
 from semifine.fields import setting
 from semifine.methods.base import DataInfo, PseudoLabels, hard_pseudo_labels
 from semifine.methods.fixmatch import FixMatch
+from semifine.methods.levers import LeverSettings
 
 UNUSED = -1
 """Label of an image without a confident prediction so far."""
@@ -26,7 +27,7 @@ MAPPINGS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class FlexMatchSettings:
+class FlexMatchSettings(LeverSettings):
     threshold: float = setting(
         0.95, "highest threshold, for the class with the most confident predictions (tau)", low=0, high=1
     )
@@ -62,12 +63,12 @@ class FlexMatch(FixMatch):
 
     def train_labels(self, probs: Tensor, index: Tensor) -> PseudoLabels:
         self.status.copy_(learning_status(self.label, self.status, self.settings.warmup))
-        pseudo = self.pseudo_labels(probs)
+        pseudo = self.make_labels(probs)
         confidence, prediction = probs.max(dim=1)
         self._update_labels(index, prediction, confidence)
         return replace(pseudo, counted=self.label[index] != UNUSED)
 
-    def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
+    def make_labels(self, probs: Tensor) -> PseudoLabels:
         return hard_pseudo_labels(probs, self.thresholds()[probs.argmax(dim=1)])
 
     def thresholds(self) -> Tensor:

@@ -19,13 +19,13 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from semifine.errors import UserError
+from semifine.errors import UserError, exhausted_memory
 
 if TYPE_CHECKING:
     from semifine.methods.base import Group, Method
 
 METHOD_FOLDERS = [str(Path(__file__).parent)]
-SUPPORT_MODULES = {"base", "components", "registry"}
+SUPPORT_MODULES = {"base", "components", "levers", "registry"}
 """Modules in this folder that are not methods."""
 FILE_SUFFIX = ".py"
 """A method name with this suffix is the path of a file."""
@@ -50,11 +50,35 @@ def absolute_name(name: str) -> str:
         >>> absolute_name("/methods/../mine.py")
         '/mine.py'
     """
-    return os.path.abspath(os.path.expanduser(name)) if name.endswith(FILE_SUFFIX) else name
+    return os.path.abspath(os.path.expanduser(name)) if is_method_file(name) else name
+
+
+def is_method_file(name: str | None) -> bool:
+    """Whether a name is the path of a file with a method, not the name of a method in this package.
+
+    Example:
+        >>> is_method_file("mine.py"), is_method_file("soc"), is_method_file(None)
+        (True, False, False)
+    """
+    return name is not None and name.endswith(FILE_SUFFIX)
+
+
+def method_file_hash(path: str) -> str:
+    """Returns the SHA-256 of a method file, by which a resumed run recognizes its method.
+
+    Example:
+        >>> _ = Path("mine.py").write_text("")
+        >>> method_file_hash("mine.py")[:8]
+        'e3b0c442'
+    """
+    return hashlib.sha256(_read_file(Path(absolute_name(path)))).hexdigest()
 
 
 def method_class(name: str) -> type[Method]:
-    """Returns the class of a method.
+    """Returns the class of a method. Executes a method file.
+
+    Do not call it with the name from a settings file before
+    :func:`~semifine.config.loading.with_named_method` has accepted the name.
 
     Args:
         name: Name of a method in this package, or path of a Python file that defines one.
@@ -66,8 +90,9 @@ def method_class(name: str) -> type[Method]:
         >>> method_class("fixmatch").title
         'FixMatch'
     """
-    if name.endswith(FILE_SUFFIX):
-        return _load_file(Path(absolute_name(name)))
+    if is_method_file(name):
+        path = Path(absolute_name(name))
+        return _execute(path, _read_file(path))
     if name not in method_names():
         raise UserError(
             f"Unknown method '{name}'. Valid names: {', '.join(method_names())}, or the path of a {FILE_SUFFIX} file."
@@ -114,17 +139,14 @@ def _load_packaged(name: str) -> type[Method]:
     return methods[0]
 
 
-def _load_file(path: Path) -> type[Method]:
-    """Loads the method from a user's file, and reloads it if the file has changed."""
+def _read_file(path: Path) -> bytes:
     try:
-        source = path.read_bytes()
+        return path.read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"The method file {path} cannot be read: {reason}. If the file was moved, move it back, because a run "
-            "loads it from the path at which training started."
+            f"The method file {path} cannot be read: {reason}; if it was moved, give its new path with --method."
         ) from error
-    return _execute(path, source)
 
 
 @cache
@@ -160,6 +182,8 @@ def _import_errors_as_user_errors(file: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if exhausted_memory(error):
+            raise
         line = next((frame.lineno for frame in reversed(extract_tb(error.__traceback__)) if file in frame.filename), 0)
         location = f", line {line}" if line else ""
         reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -19,10 +19,10 @@ from semifine.methods.base import (
     Progress,
     PseudoLabels,
     StepResult,
-    predicted_probabilities,
     soft_pseudo_labels,
 )
 from semifine.methods.components import RingBuffer
+from semifine.methods.levers import Levers, PredictionLeverSettings
 from semifine.models.classifier import PROJECTION, l2_normalize, mlp_projection
 from semifine.models.forward import Networks
 
@@ -33,7 +33,7 @@ EPSILON = 1e-12
 
 
 @dataclass(frozen=True)
-class SimMatchSettings:
+class SimMatchSettings(PredictionLeverSettings):
     threshold: float = setting(0.7, "smallest confidence of an accepted soft label (tau)", low=0)
     weight: float = setting(1.0, "weight of the loss of soft labels (lambda_u)", low=0)
     weight_instances: float = setting(1.0, "weight of the loss of instance similarities (lambda_in)", low=0)
@@ -89,6 +89,7 @@ class SimMatch(Method):
         self.register_buffer("bank_label", torch.zeros(info.num_labeled).long() if label is None else label.clone())
         self.register_buffer("filled", torch.zeros(info.num_labeled, dtype=torch.bool))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.levers = Levers(settings, info)
         self.alignment = RingBuffer(torch.zeros(ALIGNMENT_BATCHES, info.num_classes))
 
     @classmethod
@@ -98,16 +99,17 @@ class SimMatch(Method):
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
         labeled, strong = networks(batch.labeled["weak"], batch.unlabeled[self.settings.strong_view])
         ema_labeled, weak = networks.forward_ema(batch.labeled["weak"], batch.unlabeled["weak"])
-        supervised = supervised_cross_entropy(labeled.logits, batch.label)
+        supervised = supervised_cross_entropy(self.levers.adjust_labeled(labeled.logits), batch.label)
 
         ready = self.ready()
-        probs = self._align_to_recent(predicted_probabilities(weak.logits))
+        probs = self._align_to_recent(self.levers.predict(weak.logits))
         bank = self.bank.clone()  # a copy, because the bank changes before the backward pass reads it
         similarity = self._compare(weak.heads[PROJECTION], bank).softmax(dim=1)
         aggregated = aggregate(similarity, self.bank_label, self.info.num_classes)
         smoothing = torch.where(ready, self.settings.smoothing, 1.0)
         pseudo = soft_pseudo_labels(smoothing * probs + (1 - smoothing) * aggregated, self.settings.threshold)
-        consistency = soft_cross_entropy(strong.logits, pseudo.target, pseudo.accepted)
+        pseudo = replace(pseudo, target=self.levers.sharpen(pseudo.target))
+        consistency = soft_cross_entropy(self.levers.adjust_unlabeled(strong.logits), pseudo.target, pseudo.accepted)
         unfolded = unfold(similarity, probs, self.bank_label)
         instance_loss = ready * soft_cross_entropy(self._compare(strong.heads[PROJECTION], bank), unfolded)
         loss = supervised + self.settings.weight * consistency + self.settings.weight_instances * instance_loss
@@ -125,7 +127,11 @@ class SimMatch(Method):
 
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
         """Returns the aligned predictions as soft labels, without similarities, which need features."""
-        return soft_pseudo_labels(align(probs, self.alignment.rows.mean(dim=0)), self.settings.threshold)
+        corrected = self.levers.correct(probs)
+        if not self.settings.align:
+            corrected = align(corrected, self.alignment.rows.mean(dim=0))
+        pseudo = soft_pseudo_labels(corrected, self.settings.threshold)
+        return replace(pseudo, target=self.levers.sharpen(pseudo.target))
 
     def ready(self) -> Tensor:
         """Returns a bool tensor: whether soft labels use the bank."""
@@ -134,10 +140,15 @@ class SimMatch(Method):
         return self.seen >= self.info.num_unlabeled
 
     def _align_to_recent(self, probs: Tensor) -> Tensor:
-        """Aligns (B, K) predictions by the mean prediction of the last batches, including this one."""
+        """Aligns (B, K) predictions by the mean prediction of the last batches, including this one.
+
+        The lever ``align`` replaces this alignment.
+        """
         gathered = all_gather(probs)
         self.alignment.push(gathered.mean(dim=0, keepdim=True))
         self.seen.add_(len(gathered))
+        if self.settings.align:
+            return probs
         return align(probs, self.alignment.rows.mean(dim=0))
 
     def _compare(self, projected: Tensor, bank: Tensor) -> Tensor:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from semifine.distributed import all_gather
 from semifine.errors import UserError
 from semifine.fields import setting
-from semifine.methods.base import Batch, DataInfo, Method, Progress, PseudoLabels, StepResult, predicted_probabilities
+from semifine.methods.base import Batch, DataInfo, Method, Progress, PseudoLabels, StepResult
+from semifine.methods.levers import Levers, LeverSettings
 from semifine.models.forward import Networks, Output
 from semifine.soft_labels import ClassCentroids, SoftLabelSelector
 from semifine.soft_labels.selector import select_candidates
@@ -23,17 +23,8 @@ _DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(So
 
 
 @dataclass(frozen=True)
-class SoCSettings:
-    """Settings of SoC. All without an own comment below are parameters of ``SoftLabelSelector``."""
-
-    # Not in the paper: what the soft labels are computed from, and how they are changed.
-    labels_from: Literal["student", "ema"] = setting(
-        "student", "network that predicts the soft labels: the trained one, or the average of its weights"
-    )
-    align: float = setting(
-        0.0, "power of the running mean prediction by which predictions are divided (distribution alignment)", low=0
-    )
-    sharpen: float = setting(1.0, "power to which the selected soft labels are raised", low=0)
+class SoCSettings(LeverSettings):
+    """Settings of SoC. All but ``weight`` and ``similarity`` are parameters of ``SoftLabelSelector``."""
 
     weight: float = setting(1.0, "weight of the unlabeled loss (lambda)", low=0)
     similarity: Literal["transitions", "labeled_features", "pseudo_features"] = setting(
@@ -77,15 +68,6 @@ class SoCSettings:
     max_rounds: int = setting(_DEFAULTS["max_rounds"], "largest number of k-medoids rounds", low=1)
 
 
-ALIGNMENT_MOMENTUM = 0.05
-"""Weight of a batch in the running mean prediction."""
-MIN_MEAN = 1e-6
-
-
-def _normalize(values: Tensor) -> Tensor:
-    return values / values.sum(dim=1, keepdim=True)
-
-
 class SoC(Method):
     """loss = L_s + lambda 1/(mu B) sum CE(ptilde, f(strong(u))), ptilde = normalize(g * p).
 
@@ -99,34 +81,30 @@ class SoC(Method):
     summary = "soft labels on the classes that the model confuses with its prediction"
     cuda_graph_safe = True
     supports_mixup = True
-    mean_probs: Tensor
-    """(K,) running mean prediction; only with ``align``."""
     Settings = SoCSettings
     unlabeled_views = ("weak", "strong")
 
     def __init__(self, settings: SoCSettings, info: DataInfo) -> None:
         super().__init__(settings, info)
-        options = dataclasses.asdict(settings)
-        for name in ("weight", "similarity", "labels_from", "align", "sharpen"):
-            del options[name]
+        options = {name: value for name, value in dataclasses.asdict(settings).items() if name in _DEFAULTS}
         try:
             self.selector = SoftLabelSelector(info.num_classes, info.num_unlabeled, seed=info.seed, **options)
         except ValueError as error:  # valid values depend on the number of classes
             raise UserError(f"Settings of the method 'soc': {error}") from error
         if settings.similarity != "transitions":
             self.centroids = ClassCentroids(info.num_classes, info.feature_dim)
-        self.needs_ema = settings.labels_from == "ema"  # type: ignore[misc]  # depends on the settings
-        if settings.align:
-            self.register_buffer("mean_probs", torch.full((info.num_classes,), 1 / info.num_classes))
+        self.levers = Levers(settings, info)
+        self.needs_ema = self.levers.needs_ema  # type: ignore[misc]  # depends on the settings
 
     def forward(self, networks: Networks, batch: Batch, progress: Progress) -> StepResult:  # noqa: ARG002
-        labeled, weak, strong = self._forward_views(networks, batch)
-        supervised = batch.labeled_loss(labeled.logits)
-        probs = self._align(predicted_probabilities(weak.logits), update=True)
+        views = batch.labeled_images("weak"), batch.unlabeled["weak"], batch.unlabeled_images("strong")
+        labeled, weak, strong = self.levers.forward_views(networks, *views)
+        supervised = batch.labeled_loss(self.levers.adjust_labeled(labeled.logits))
+        probs = self.levers.predict(weak.logits)
         assert batch.index is not None
         selected = self.selector(probs, batch.index, self._feature_similarity(labeled, batch.label, weak, probs))
-        target = self._sharpen(selected)
-        consistency = batch.unlabeled_loss(strong.logits, target)
+        target = self.levers.sharpen(selected)
+        consistency = batch.unlabeled_loss(self.levers.adjust_unlabeled(strong.logits), target)
         loss = supervised + self.settings.weight * consistency
         metrics = {
             "loss": loss.detach(),
@@ -134,31 +112,6 @@ class SoC(Method):
             "loss_unlabeled": consistency.detach(),
         }
         return StepResult(loss, metrics, PseudoLabels(probs, target, accepted=probs.new_ones(len(probs))))
-
-    def _forward_views(self, networks: Networks, batch: Batch) -> tuple[Output, Output, Output]:
-        """Returns the outputs for labeled, weak and strong views; no gradient passes through the weak ones."""
-        labeled, weak, strong = (
-            batch.labeled_images("weak"),
-            batch.unlabeled["weak"],
-            batch.unlabeled_images("strong"),
-        )
-        if self.settings.labels_from == "student":
-            first, second, third = networks(labeled, weak, strong, without_gradient=(1,))
-            return first, second, third
-        (predicted,) = networks.forward_ema(weak)
-        first, third = networks(labeled, strong)
-        return first, predicted, third
-
-    def _align(self, probs: Tensor, *, update: bool = False) -> Tensor:
-        """Divides probabilities (B, K) by a power of their running mean, against classes that are predicted often."""
-        if not self.settings.align:
-            return probs
-        if update:
-            self.mean_probs.lerp_(all_gather(probs).mean(dim=0), ALIGNMENT_MOMENTUM)
-        return _normalize(probs / self.mean_probs.clamp_min(MIN_MEAN) ** self.settings.align)
-
-    def _sharpen(self, target: Tensor) -> Tensor:
-        return target if self.settings.sharpen == 1 else _normalize(target**self.settings.sharpen)
 
     def _feature_similarity(self, labeled: Output, label: Tensor, weak: Output, probs: Tensor) -> Tensor | None:
         """Updates the class centroids and returns their (K, K) similarity, or None if transitions are used."""
@@ -170,9 +123,16 @@ class SoC(Method):
             self.centroids.update(weak.features.detach(), probs.argmax(dim=1))
         return self.centroids.similarity()
 
+    def renewed(self) -> SoC:
+        """Returns the method with up-to-date clusterings, also for k that no recent batch needed."""
+        similarity = None if self.settings.similarity == "transitions" else self.centroids.similarity()
+        method = copy.copy(self)
+        method._modules = {**self._modules, "selector": self.selector.renewed(similarity)}
+        return method
+
     def pseudo_labels(self, probs: Tensor) -> PseudoLabels:
-        selection = self.selector.select(self._align(probs))
-        return PseudoLabels(probs, self._sharpen(selection.target), probs.new_ones(len(probs)), selection.k)
+        selection = self.selector.select(self.levers.correct(probs))
+        return PseudoLabels(probs, self.levers.sharpen(selection.target), probs.new_ones(len(probs)), selection.k)
 
     def labels_by_k(self, probs: Tensor, limit: int) -> Iterator[tuple[int, Tensor]]:
         first, last = self.selector.k_min, self.selector.k_max

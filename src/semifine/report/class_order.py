@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from semifine.errors import UserError
 from semifine.runs.analysis import class_clusters, drop_unlinked
 from semifine.runs.run import Run
@@ -31,6 +34,22 @@ class ClassOrder:
         """All class ids, block by block."""
         return [member for members in self.blocks for member in members] + self.singles
 
+    @cached_property
+    def confusion(self) -> NDArray[np.int64] | None:
+        """(K, K) counts of test images, without them of labeled images in cross-validation; None without both.
+
+        Row is the class of the image, column the predicted one.
+        """
+        if self.run.confusion is not None:
+            return self.run.confusion
+        check = self.run.label_check
+        return None if check is None else check.confusion(self.run.num_classes)
+
+    @property
+    def confusion_images(self) -> str:
+        """The images that :attr:`confusion` counts."""
+        return "test images" if self.run.confusion is not None else "labeled images in cross-validation of the probe"
+
 
 def has_transitions(run: Run) -> bool:
     """Whether the run counted at least one class transition."""
@@ -38,10 +57,14 @@ def has_transitions(run: Run) -> bool:
 
 
 def choose_run(runs: Sequence[Run]) -> int | None:
-    """Returns the index of the first run with transitions, otherwise of the last run with a confusion matrix."""
+    """Returns the index of the first run with transitions, otherwise of the last run with a confusion matrix.
+
+    Without both, the last run whose labels were checked, or that has statistics of unlabeled images.
+    """
     tracked = [index for index, run in enumerate(runs) if has_transitions(run)]
     tested = [index for index, run in enumerate(runs) if run.confusion is not None]
-    return next(iter(tracked + tested[::-1]), None)
+    others = [index for index, run in enumerate(runs) if run.label_check is not None or run.sample_columns()]
+    return next(iter(tracked + tested[::-1] + others[::-1]), None)
 
 
 def order_classes(run: Run, label: str, k: int | None = None) -> ClassOrder:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from semifine.errors import UserError
-from semifine.files import write_atomically
+from semifine.files import create_folder, write_atomically
 from semifine.report.class_order import choose_run, order_classes
 from semifine.report.formatting import percent
 from semifine.report.names import run_labels
@@ -19,8 +19,10 @@ from semifine.report.sections import (
     curves,
     data,
     images,
+    label_check,
     labels,
     matrices,
+    probe,
     results,
     settings,
     summary,
@@ -35,16 +37,18 @@ SECTIONS = (
     summary.SECTION,
     verdicts.SECTION,
     results.SECTION,
+    probe.SECTION,
     curves.SECTION,
     matrices.SECTION,
     tree.SECTION,
     clusters.SECTION,
     labels.SECTION,
     images.SECTION,
+    label_check.SECTION,
     data.SECTION,
     settings.SECTION,
 )
-"""The sections in the order of the page."""
+"""The sections in the order of the page. A section without content for the runs is left out."""
 
 FOLDER = Path(__file__).parent
 """Contains page.html, page.css and page.js."""
@@ -79,7 +83,7 @@ def write_page(
     if out.exists() and SIGNATURE not in out.read_bytes():
         raise UserError(f"{out} exists and is not a report of semifine; give another file name.")
     html = render_page([Run(path).check_finished() for path in runs], title, num_clusters)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(out.parent)
     write_atomically(out, html)
     return out
 
@@ -99,19 +103,26 @@ def render_page(runs: Sequence[Run], title: str, num_clusters: int | None = None
     )
     environment.filters["percent"] = percent
     report = collect_data(runs, num_clusters)
+    sections = [
+        Markup(environment.from_string(section.template).render(section.context(report))) for section in SECTIONS
+    ]
+    # Names of classes and files are escaped, so they cannot contain the id of a section.
+    shown = {name for name in _section_names() for section in sections if f'<section id="{name}">' in section}
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         title=title,
         version=__version__,
         light_hues=css_variables(dark=False),
         dark_hues=css_variables(dark=True),
-        links={name: text for section in SECTIONS for name, text in section.links.items()},
-        sections=[
-            Markup(environment.from_string(section.template).render(section.context(report))) for section in SECTIONS
-        ],
+        links={name: text for section in SECTIONS for name, text in section.links.items() if name in shown},
+        sections=sections,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+def _section_names() -> list[str]:
+    return [name for section in SECTIONS for name in section.links]
 
 
 def collect_data(runs: Sequence[Run], num_clusters: int | None = None) -> ReportData:

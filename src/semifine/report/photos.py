@@ -54,7 +54,7 @@ class RunPhotos:
         return photos
 
     def of_samples(self, paths: Iterable[str]) -> dict[str, str]:
-        """Returns data URIs of unlabeled photos by path. Unreadable photos are left out."""
+        """Returns data URIs of training photos by path. Unreadable photos are left out."""
         wanted = {path: self._rows[path] for path in paths if path in self._rows}
         photos = {path: self._read(row) for path, row in wanted.items()}
         return {path: to_data_uri(photo[0]) for path, photo in photos.items() if photo}
@@ -63,7 +63,8 @@ class RunPhotos:
     def _rows(self) -> dict[str, int]:
         if self._catalog is None:
             return {}
-        return {str(self._catalog.paths[row]): int(row) for row in self._catalog.rows(Split.UNLABELED)}
+        splits = (Split.VAL, Split.LABELED, Split.UNLABELED)
+        return {str(self._catalog.paths[row]): int(row) for split in splits for row in self._catalog.rows(split)}
 
     def _read(self, row: int) -> list[NDArray[Any]]:
         """Returns a list with the photo; empty if it is unreadable."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PureWindowsPath
 from typing import Any
 
 from semifine.config.train_settings import may_change_on_resume
+from semifine.methods import method_class
 from semifine.report.formatting import ELLIPSIS, MISSING
 from semifine.runs.run import Run
 
@@ -42,6 +43,13 @@ def differences_beyond_method(runs: Sequence[Run]) -> list[str]:
         for row in settings_rows(runs)
         if row.differs and not is_seed_or_runtime(row.key) and not row.key.startswith(("method", "data"))
     ]
+
+
+def changed_method_settings(run: Run) -> list[str]:
+    """Returns the settings of a method of this package that differ from their defaults, such as ``alpha``."""
+    given = run.settings.get("method")
+    default = asdict(method_class(run.method).Settings())
+    return [key for key, value in given.items() if key in default and value != default[key]] if given else []
 
 
 def is_seed_or_runtime(key: str) -> bool:

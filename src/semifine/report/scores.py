@@ -12,7 +12,8 @@ from semifine.report.formatting import MISSING, decimal, distinguishing_digits, 
 from semifine.report.names import is_baseline, is_reference, labels_over_seeds, method_labels, run_labels
 from semifine.report.run_settings import repetition_key
 from semifine.report.style import run_styles
-from semifine.runs.analysis import Z_975, agreement_with_groups
+from semifine.runs.accuracy import accuracy_variance
+from semifine.runs.analysis import Z_975, Interval, agreement_with_groups, wilson_interval
 from semifine.runs.run import Run
 
 # --- Numbers of one run ---
@@ -24,6 +25,8 @@ class ResultCell:
 
     text: str
     value: float | None
+    interval: str = ""
+    """95 % interval of an accuracy; empty for other numbers."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,25 @@ def _result_cells(run: Run) -> dict[str, ResultCell]:
         "pseudo_label_accuracy": unlabeled.get("pseudo_label_accuracy"),
         "candidate_hit_rate": unlabeled.get("candidate_hit_rate"),
     }
-    cells = {key: ResultCell(percent(value), value) for key, value in numbers.items()}
+    cells = {key: ResultCell(percent(value), value, _interval(run, key, value)) for key, value in numbers.items()}
     size, seconds = unlabeled.get("candidates"), result.get("seconds")
     agreement = agreement_with_groups(run.transitions, run.class_groups)
     cells["candidates"] = ResultCell(decimal(size, 1), size)
     cells["agreement"] = ResultCell(decimal(agreement), agreement)
     cells["seconds"] = ResultCell(MISSING if seconds is None else duration(seconds), seconds)
     return cells
+
+
+MEASURED_ON = {"top1": "test", "top5": "test", "val": "validation"}
+"""Split of the accuracies that are shown with an interval. The others are selected, which an interval ignores."""
+
+
+def _interval(run: Run, key: str, value: float | None) -> str:
+    images = count_images(run, MEASURED_ON[key]) if key in MEASURED_ON else 0
+    if value is None or not images:
+        return ""
+    interval = wilson_interval(value, images)
+    return f"{interval.low:.1f} to {interval.high:.1f}"
 
 
 # --- Accuracy over seeds ---
@@ -92,6 +107,17 @@ class Score:
     def spread(self) -> float:
         """Standard deviation over runs; 0 for a single run."""
         return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
+
+    @property
+    def interval(self) -> Interval | None:
+        """95 % interval of the accuracy on new images, over the seeds if there are several; None if it is unknown."""
+        if not self.images:
+            return None
+        if len(self.values) == 1:
+            return wilson_interval(self.mean, self.images)
+        variance = accuracy_variance(self.mean, self.images) + self.spread**2 / len(self.values)
+        half = Z_975 * math.sqrt(variance)
+        return Interval(self.mean, max(0.0, self.mean - half), min(100.0, self.mean + half))
 
 
 def collect_scores(runs: Sequence[Run], rows: Sequence[ResultRow]) -> list[Score]:
@@ -193,18 +219,9 @@ def chance_margin(scores: Sequence[Score], images: int) -> float:
     Both methods see the same images, so the true margin is slightly smaller. The variance over seeds is included if
     there are several seeds; it is unknown for a single one.
     """
-    from_images = sum(_variance(score.mean, images) for score in scores)
+    from_images = sum(accuracy_variance(score.mean, images) for score in scores)
     from_seeds = sum(score.spread**2 / len(score.values) for score in scores)
     return Z_975 * math.sqrt(from_images + from_seeds)
-
-
-def _variance(accuracy: float, images: int) -> float:
-    """Returns the variance of an accuracy in percent.
-
-    Adds two correct and two wrong predictions (Agresti and Coull), because 0 % of 15 images does not mean 0 % of all.
-    """
-    share = (accuracy * images / 100 + 2) / (images + 4)
-    return 100**2 * share * (1 - share) / (images + 4)
 
 
 # --- Runs in figures ---

@@ -41,6 +41,9 @@ class Section:
     links: Mapping[str, str]
     """Text in the navigation bar by id of the ``<section>`` elements in the template."""
     template: str
-    """Jinja template. Values are escaped; ``|percent`` formats a percentage, ``|safe`` inserts an SVG drawing."""
+    """Jinja template. Values are escaped; ``|percent`` formats a percentage, ``|safe`` inserts an SVG drawing.
+
+    Without anything to show, the template renders no ``<section>``, and the navigation bar has no link to it.
+    """
     context: Callable[[ReportData], dict[str, Any]]
     """Returns the variables of the template."""

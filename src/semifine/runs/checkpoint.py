@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from semifine.errors import UserError, short_reason
-from semifine.files import read_text, sync_to_disk, write_atomically
+from semifine.files import create_folder, read_text, sync_to_disk, sync_tree, write_atomically
 from semifine.models.pretrained import load_tensors
 
 WEIGHTS = "model.safetensors"
@@ -44,7 +44,7 @@ def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], trainin
     others = sorted(folder.glob("step-*"))
     old = [path for path in others if path.name <= name][:-NUM_KEPT]
     for path in (*old, *(path for path in others if path.name > name and _find_damage(path)), *folder.glob(".step-*")):
-        shutil.rmtree(path)
+        _remove(path)
     _remove_former_bests(folder)
 
 
@@ -69,7 +69,7 @@ def _remove_former_bests(folder: Path) -> None:
     oldest = min(map(_step_of, folder.glob("step-*")), default=0)
     before = [path for path in sorted(folder.glob("best-*")) if _step_of(path) <= oldest]
     for old in (*before[:-1], *folder.glob(".best-*")):
-        shutil.rmtree(old)
+        _remove(old)
 
 
 def remove_best_after(folder: Path, step: int) -> None:
@@ -83,7 +83,7 @@ def remove_best_after(folder: Path, step: int) -> None:
     else:
         (folder / BEST).unlink(missing_ok=True)
     for path in bests[len(kept) :]:
-        shutil.rmtree(path)
+        _remove(path)
 
 
 def _step_of(path: Path) -> int:
@@ -92,9 +92,10 @@ def _step_of(path: Path) -> int:
 
 def _save(folder: Path, name: str, link: str, weights: dict[str, Tensor], training: dict[str, Any] | None) -> None:
     partial = folder / f".{name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        partial.mkdir(parents=True)
+        create_folder(folder)
+        _remove(partial)
+        partial.mkdir()
         _write(partial, weights, training)
     except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError
         shutil.rmtree(partial, ignore_errors=True)
@@ -105,13 +106,22 @@ def _save(folder: Path, name: str, link: str, weights: dict[str, Tensor], traini
             "previous checkpoint is intact: free disk space and continue with --resume."
         ) from error
     aside = folder / f".{name}.aside"
-    shutil.rmtree(aside, ignore_errors=True)
+    _remove(aside)
     if (folder / name).exists():  # damaged, or written by a process that ended before it set the link
         os.replace(folder / name, aside)
     os.replace(partial, folder / name)
+    sync_to_disk(folder)  # before the link, which must not outlive its target
     _point_at(folder / link, name)
     sync_to_disk(folder)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    """Removes a folder, or a link without its target."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any] | None) -> None:
@@ -120,8 +130,7 @@ def _write(folder: Path, weights: dict[str, Tensor], training: dict[str, Any] | 
         torch.save(training, folder / TRAINING_STATE)
     checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir())}
     (folder / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
-    for file in folder.iterdir():
-        sync_to_disk(file)
+    sync_tree(folder)
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:

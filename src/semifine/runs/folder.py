@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from semifine.errors import UserError
-from semifine.files import damage_as_user_error, lock_file, parse_json, read_json, read_text, write_atomically
+from semifine.files import (
+    create_folder,
+    damage_as_user_error,
+    errors_name,
+    lock_file,
+    open_regular,
+    parse_json,
+    read_json,
+    read_text,
+    sync_to_disk,
+    write_atomically,
+)
+from semifine.methods.registry import is_method_file
 from semifine.runs.schemas import CLASSES, METRICS, RESULT, check_types
 
 MAX_METRICS_BYTES = 256 << 20
@@ -32,8 +46,8 @@ def locked(folder: Path, log: Callable[[str], object] = lambda _: None) -> Itera
     Raises:
         UserError: If another training holds the lock.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a") as file:  # mode "a" keeps the line of the holder if the lock is refused
+    create_folder(folder)
+    with open_regular(folder / LOCK, "a") as file:  # mode "a" keeps the line of the holder if the lock is refused
         is_held = lock_file(file, tries=LOCK_ATTEMPTS)
         if is_held is False:
             raise UserError(f"Another training is running in {folder}: wait for it, or choose another --out.")
@@ -74,6 +88,17 @@ def lock_holder(folder: Path) -> int | None:
     return int(process) if process.isdigit() and machine == socket.gethostname() else None
 
 
+def resume_command(out: Path, method: str) -> str:
+    """Returns the command that continues a run, with its method file if it has one.
+
+    Example:
+        >>> resume_command(Path("runs/birds"), "soc")
+        'semifine train --out runs/birds --resume'
+    """
+    words = ["semifine", "train", "--out", str(out), "--resume", *(["--method", method] * is_method_file(method))]
+    return shlex.join(words)
+
+
 class RunFolder:
     """Paths and small files of a run.
 
@@ -97,8 +122,10 @@ class RunFolder:
         self.calibration = path / "calibration.json"
         self.data = path / "data.json"
         self.samples = path / "samples.parquet"
+        self.label_check = path / "label_check.csv"
         self.loggers = path / "loggers.json"
         self.checkpoints = path / "checkpoints"
+        self.trial = path / "trial"
 
     @staticmethod
     def open(path: Path) -> RunFolder:
@@ -114,8 +141,16 @@ class RunFolder:
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Appends a record to ``metrics.jsonl``."""
-        with self.metrics.open("a", encoding="utf-8") as file:
+        with errors_name(self.metrics), open_regular(self.metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+    def sync_metrics(self) -> int:
+        """Syncs ``metrics.jsonl`` to disk, as a checkpoint requires, and returns the number of records."""
+        if not self.metrics.exists():
+            return 0
+        sync_to_disk(self.metrics)
+        sync_to_disk(self.path)
+        return self.metrics.read_bytes().count(b"\n")
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
         """Yields the records of ``metrics.jsonl`` in order, without an incomplete last line."""
@@ -140,10 +175,20 @@ class RunFolder:
             check_types(self.metrics, record, METRICS, key=f"line {number}")
             yield record
 
-    def truncate_metrics(self, step: int) -> None:
-        """Removes the records of later steps, which a resumed run logs again."""
-        kept = [json.dumps(record) for record in self.read_metrics() if record["step"] <= step]
+    def truncate_metrics(self, step: int, saved: int | None = None) -> int:
+        """Removes the records of later steps, which a resumed run logs again.
+
+        Args:
+            step: Step of the checkpoint from which the run resumes.
+            saved: Number of records when the checkpoint was saved. Later lines, which a power failure may have
+                damaged, are not read.
+
+        Returns:
+            The number of saved records that the file has lost.
+        """
+        kept = [json.dumps(record) for record in islice(self.read_metrics(), saved) if record["step"] <= step]
         write_atomically(self.metrics, "".join(line + "\n" for line in kept))
+        return max(0, (saved or 0) - len(kept))
 
     def read_result(self) -> dict[str, Any]:
         """Reads ``result.json``; before the end of training the result of the probe, if the run has one.

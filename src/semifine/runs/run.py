@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from semifine.config import TrainSettings, read_train_settings
 from semifine.config.loading import read_yaml
 from semifine.data.catalog import Catalog
+from semifine.data.label_check import LabelCheck, read_label_check
 from semifine.data.left_out import KINDS, LeftOut
 from semifine.data.sources import build_settings, load_catalog
 from semifine.errors import UserError
@@ -206,7 +207,14 @@ class Run:
     @property
     def supervised_steps(self) -> int:
         """Number of steps at the start of training that used labeled images only."""
-        return round(float(self.settings.get("supervised_warmup") or 0) * float(self.result.get("iterations") or 0))
+        return self._share_of_steps("supervised_warmup")
+
+    def _share_of_steps(self, name: str) -> int:
+        return round(float(self.settings.get(name) or 0) * float(self.result.get("iterations") or 0))
+
+    @property
+    def _has_labeled_steps(self) -> bool:
+        return self.supervised_steps > 0 or self._share_of_steps("supervised_cooldown") > 0
 
     def of_full_steps(self, name: str) -> NDArray[np.float64]:
         """Values of a series, restricted to records in which every step used unlabeled images, too."""
@@ -214,7 +222,10 @@ class Run:
             return np.zeros(0)
         series = self.series[name]
         begun_after = np.concatenate([[0], series.steps[:-1]])
-        return series.values[begun_after >= self.supervised_steps]
+        full = begun_after >= self.supervised_steps
+        if cooldown := self._share_of_steps("supervised_cooldown"):
+            full &= series.steps <= int(self.result["iterations"]) - cooldown
+        return series.values[full]
 
     @property
     def step_seconds(self) -> float | None:
@@ -226,7 +237,7 @@ class Run:
         if len(recorded):
             return float(np.median(recorded))
         seconds, steps = self.time.get("steps") or self.result.get("seconds"), self.result.get("iterations")
-        return float(seconds) / float(steps) if seconds and steps and not self.supervised_steps else None
+        return float(seconds) / float(steps) if seconds and steps and not self._has_labeled_steps else None
 
     # Statistics at the end of training
 
@@ -252,6 +263,11 @@ class Run:
         if not all(name in classes for name in self.class_names):
             return None
         return np.array([classes[name]["labeled"] for name in self.class_names], np.int64)
+
+    @cached_property
+    def label_check(self) -> LabelCheck | None:
+        """The labels with the predictions of the cross-validated probe; None without a probe."""
+        return read_label_check(self.folder.label_check, self.class_names)
 
     def sample_columns(self) -> list[str]:
         """Names of the columns of ``samples.parquet``; empty without unlabeled images."""
@@ -376,7 +392,7 @@ class Run:
         checkpoint = self.find_checkpoint(checkpoint)
         weights = load_weights(self.folder.checkpoints / checkpoint)
         num_classes = self.num_classes if "head.weight" in weights else 0
-        network = create_classifier(settings.backbone, num_classes, settings.image_size)
+        network = create_classifier(settings.backbone, num_classes, settings.image_size, **settings.network_options)
         try:
             network.load_state_dict({name: value for name, value in weights.items() if not name.startswith("heads.")})
         except RuntimeError as error:

@@ -36,9 +36,9 @@ RESULT: dict[str, Any] = {
     "time": {OTHER_KEYS: Number},
     "peak_gpu_bytes": Number,
     "environment": ENVIRONMENT,
-    "probe": {**FOUND, OTHER_KEYS: object},
-    "trained": ACCURACIES,
-    "comparison": {OTHER_KEYS: object},
+    "probe": {**FOUND, "cross_validation": {OTHER_KEYS: Number}, "suspect_labels": int, OTHER_KEYS: object},
+    "trained": FOUND,
+    "comparison": {"images": int, "top1": [Number], "loss": [Number]},
     "weight": Number,
     "chosen": str,
 }

@@ -18,6 +18,8 @@ from semifine.soft_labels.similarity import PAD, Form, MedoidRows, Similarity, c
 
 MAX_ROUNDS = 20
 """Default number of rounds after which k-medoids stops."""
+_UNROLLED_ROUNDS = 64
+"""Largest number of rounds without ``host_sync``. Enough to converge or to find a cycle, see :class:`_Cycles`."""
 _MIN_CLASSES_FOR_SYNC = 512
 """With more classes on a GPU without Triton, the rounds cost more than waiting for the GPU."""
 
@@ -82,15 +84,16 @@ def k_medoids(
     Args:
         counts: (K, K) integer C with zero diagonal, or a symmetric float64 similarity with zero diagonal.
         medoids: (rows, k_max) initial medoids, distinct within a row, padded with -1 at the end.
-        directed_update: The update sums C instead of C + C^T, as in the official code. It may cycle until
-            ``max_rounds``.
+        directed_update: The update sums C instead of C + C^T, as in the official code. The medoids may then cycle. The
+            result is their state after ``max_rounds`` rounds; most of them are not computed.
         stale_seeds: In the returned assignment, the initial medoids stay in their clusters and the final ones are
             assigned like other classes, as in the official code.
         tie_start: (rows, K) index in the list at which the search for the first tied medoid starts, cyclically.
             Default: 0.
         max_rounds: Largest number of rounds; 0 only assigns.
         host_sync: Whether the host may wait for values of the device, to stop early and to skip rows that have
-            converged. Otherwise all rounds run, with the same result. Default: see :func:`default_host_sync`.
+            converged. Otherwise all rounds run, at most 64, with the same result unless a cycle is longer. Default: see
+            :func:`default_host_sync`.
         candidate_pairs: (any,) codes m * K + n that include all non-zero counts, in any order, possibly repeated;
             negative codes are ignored. Used without ``host_sync``.
         form: Representation of the similarity: a "dense" matrix, the non-zero "pairs" (integers only), or the Triton
@@ -104,7 +107,8 @@ def k_medoids(
     """
     rows = pad_rows(medoids, tie_start)
     sync = default_host_sync(counts.device, len(counts)) if host_sync is None else host_sync
-    kernels_apply = tie_start is None and not stale_seeds and not counts.is_floating_point()
+    is_plain = tie_start is None and not stale_seeds and not counts.is_floating_point()
+    kernels_apply = is_plain and max_rounds <= _UNROLLED_ROUNDS
     if form == "kernels" or (form == "auto" and kernels_apply and host_sync is not True and has_triton(counts.device)):
         from semifine.soft_labels import triton_kernels  # optional: imports Triton
 
@@ -112,7 +116,7 @@ def k_medoids(
         found = triton_kernels.cluster(pairs, rows.medoids, rows.positions, rows.k, len(counts), max_rounds)
         return Clustering(found.medoids.long().masked_fill(rows.is_padding, PAD), found.assignment.long())
     similarity = create_similarity(counts, directed_update, sync, candidate_pairs, form)
-    final, assignment = _iterate(similarity, rows, max_rounds, sync)
+    final, assignment = _iterate(similarity, rows, max_rounds, sync, may_cycle=directed_update)
     if stale_seeds:
         nearest = similarity.nearest_medoid(rows._replace(medoids=final))
         assignment = nearest.scatter_(1, rows.medoids, rows.positions)
@@ -139,18 +143,56 @@ def has_triton(device: torch.device) -> bool:
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
-def _iterate(similarity: Similarity, rows: MedoidRows, max_rounds: int, host_sync: bool) -> tuple[Tensor, Tensor]:
+class _Cycles:
+    """Finds the last round of each row by Brent's cycle detection: then it has the medoids of round ``max_rounds``.
+
+    A round is a function of the medoids alone, so medoids that occur again repeat the rounds in between. The medoids of
+    each round are compared with the medoids of one earlier round, whose number is a power of two.
+    """
+
+    def __init__(self, medoids: Tensor, max_rounds: int) -> None:
+        self.max_rounds = max_rounds
+        self.last_round = torch.full((len(medoids),), max_rounds, device=medoids.device)
+        self.earlier = medoids
+        self.earlier_round = 0
+
+    def observe(self, number: int, medoids: Tensor) -> None:
+        """Compares the medoids after a round. Shapes: medoids (rows, k_max)."""
+        length = number - self.earlier_round
+        last_round = number + (self.max_rounds - number) % length
+        occurred = (medoids == self.earlier).all(dim=1)
+        self.last_round = torch.where(occurred, self.last_round.clamp_max(last_round), self.last_round)
+        if number & (number - 1) == 0:
+            self.earlier, self.earlier_round = medoids, number
+
+    def select(self, index: Tensor) -> None:
+        """Keeps the rows at the given indices."""
+        self.last_round = self.last_round.index_select(0, index)
+        self.earlier = self.earlier.index_select(0, index)
+
+
+def _iterate(
+    similarity: Similarity, rows: MedoidRows, max_rounds: int, host_sync: bool, *, may_cycle: bool
+) -> tuple[Tensor, Tensor]:
     """Runs the rounds; returns medoids and assignment of all rows. Rows that have converged do not change."""
+    cycles = _Cycles(rows.medoids, max_rounds) if may_cycle else None
     medoids, assignment = rows.medoids.clone(), _assign(similarity, rows)
     active = torch.arange(len(medoids), device=medoids.device)
-    for _ in range(max_rounds):
+    for number in range(1, 1 + (max_rounds if host_sync else min(max_rounds, _UNROLLED_ROUNDS))):
         updated = _update(similarity, rows, assignment.index_select(0, active))
+        is_running = torch.ones_like(active, dtype=torch.bool) if cycles is None else cycles.last_round >= number
         if host_sync:
-            changed = (updated.medoids != rows.medoids).any(dim=1).nonzero().squeeze(1)
+            changed = ((updated.medoids != rows.medoids).any(dim=1) & is_running).nonzero().squeeze(1)
             if changed.numel() == 0:
                 break
             active, updated = active.index_select(0, changed), updated.select(changed)
+            if cycles is not None:
+                cycles.select(changed)
+        elif cycles is not None:
+            updated = updated._replace(medoids=torch.where(is_running.unsqueeze(1), updated.medoids, rows.medoids))
         rows = updated
+        if cycles is not None:
+            cycles.observe(number, rows.medoids)
         medoids.index_copy_(0, active, rows.medoids)
         assignment.index_copy_(0, active, _assign(similarity, rows))
     return medoids, assignment

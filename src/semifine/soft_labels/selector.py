@@ -1,5 +1,6 @@
 """SoftLabelSelector: combines transition tracking, clustering, and the map from confidence to k."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -35,11 +36,9 @@ OFFICIAL_CODE: Final[Mapping[str, Any]] = {
     "refresh": "round_robin",
     "directed_update": True,
     "stale_seeds": True,
+    "max_rounds": 2001,  # its medoids may cycle, so the number of rounds matters
 }
-"""``SoftLabelSelector(..., **OFFICIAL_CODE)`` behaves like the official code.
-
-One difference remains: the official code stops after 2000 rounds instead of ``max_rounds``; 1 to 8 occur in practice.
-"""
+"""``SoftLabelSelector(..., **OFFICIAL_CODE)`` behaves like the official code."""
 
 
 class Selection(NamedTuple):
@@ -213,6 +212,28 @@ class SoftLabelSelector(nn.Module):
         """Selects soft labels with the current clusterings without changing the state. Shapes: probs (batch, K)."""
         return self._select(self._prepare(probs))
 
+    @torch.no_grad()
+    def renewed(self, similarity: Tensor | None = None) -> "SoftLabelSelector":
+        """Returns a selector for predictions, in which clusterings that no recent batch needed are up to date.
+
+        With ``refresh="occurring"`` and ``"oldest"``, a clustering is as old as the last batch that updated it. The
+        clusterings that the last batch did not update are computed from the current transitions. This selector does not
+        change. The other one shares its transitions.
+
+        Args:
+            similarity: Replaces the transitions, see :meth:`observe`.
+        """
+        other = copy.copy(self)
+        other._buffers = dict(self._buffers)
+        if self.refresh not in ("occurring", "oldest"):
+            return other
+        for name in ("medoids", "assignment", "refreshed"):
+            setattr(other, name, getattr(self, name).clone())
+        is_old = (self.refreshed < self.step - 1).nonzero().squeeze(1)
+        if len(is_old):
+            other._update(is_old, None, self.counts if similarity is None else similarity)
+        return other
+
     def clusters(self, k: int) -> Tensor:
         """Returns the (K,) cluster of each class, 0..k-1, in the current clustering into k clusters."""
         return self.assignment[self._row(k)].long()
@@ -254,7 +275,10 @@ class SoftLabelSelector(nn.Module):
         self.register_buffer("refreshed", torch.full_like(sizes, -1))
 
     def _refresh(self, k: Tensor | None, similarity: Tensor) -> None:
-        rows, is_due = self._rows_to_refresh(k)
+        self._update(*self._rows_to_refresh(k), similarity)
+
+    def _update(self, rows: Tensor, is_due: Tensor | None, similarity: Tensor) -> None:
+        """Updates the clusterings with indices ``rows``, only those with ``is_due`` if given."""
         old_medoids = self.medoids.index_select(0, rows)
         sizes = self.sizes.index_select(0, rows)
         found = k_medoids(

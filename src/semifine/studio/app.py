@@ -19,7 +19,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
@@ -27,6 +27,7 @@ from starlette.types import ASGIApp
 from semifine.data.extra_labels import labels_as_csv
 from semifine.data.label_log import LabelLog
 from semifine.errors import UserError
+from semifine.studio.connections import LimitedProtocol
 from semifine.studio.images import SIZES, PhotoEncoder
 from semifine.studio.jobs import TrainingManager
 from semifine.studio.queue import LabelQueue, normalize_name
@@ -51,13 +52,20 @@ class Studio:
         snapshot: The predictions of the model to start with.
         log: The label log. ``create_app`` closes it at shutdown.
         device: Device for the predictions of new models.
+        method_file: The method file for trainings, if the method of the run is a file.
     """
 
-    def __init__(self, snapshot: ModelSnapshot, log: LabelLog, device: Literal["auto", "cpu", "cuda"]) -> None:
+    def __init__(
+        self,
+        snapshot: ModelSnapshot,
+        log: LabelLog,
+        device: Literal["auto", "cpu", "cuda"],
+        method_file: Path | None = None,
+    ) -> None:
         self._device: Literal["auto", "cpu", "cuda"] = device
         self._switch_lock = threading.Lock()
         self.log = log
-        self.training = TrainingManager(snapshot.run, log.file)
+        self.training = TrainingManager(snapshot.run, log.file, method_file)
         self._use(snapshot)
 
     def _use(self, snapshot: ModelSnapshot) -> None:
@@ -137,8 +145,7 @@ def photo(request: Request) -> Response:
 
 
 def labels_csv(request: Request) -> Response:
-    label_queue = _studio(request).label_queue
-    label_queue.refresh()
+    label_queue = _current_queue(request)
     pairs = sorted((label_queue.path(index), name) for index, name in label_queue.agreed_labels())
     name = f"{label_queue.snapshot.run.name}-labels.csv"
     return Response(
@@ -154,27 +161,25 @@ QUEUE_LENGTH = 60
 
 
 def get_overview(request: Request) -> Response:
-    return JSONResponse(serialize_overview(_studio(request).label_queue))
+    return JSONResponse(serialize_overview(_current_queue(request)))
 
 
 def get_queue(request: Request) -> Response:
-    label_queue = _studio(request).label_queue
+    label_queue = _current_queue(request)
     indices = label_queue.select(parse_filter(request.query_params, label_queue.snapshot))
     count = parse_integer(request.query_params.get("count", str(QUEUE_LENGTH)), "count")
     return JSONResponse({"total": len(indices), "ids": indices[:count].tolist()})
 
 
 def get_image(request: Request) -> Response:
-    label_queue, index = _studio(request).label_queue, request.path_params["index"]
+    label_queue, index = _current_queue(request), request.path_params["index"]
     label_queue.check_index(index)
     return JSONResponse(serialize_image(label_queue, index))
 
 
 def get_changes(request: Request) -> Response:
     """Returns the labels that changed after an event, and the state of the training."""
-    studio = _studio(request)
-    label_queue = studio.label_queue
-    label_queue.refresh()
+    studio, label_queue = _studio(request), _current_queue(request)
     # Read this number before the events: a concurrent event may then be sent twice, but is never lost.
     last = label_queue.last_event
     after = parse_integer(request.query_params.get("after", "0"), "after")
@@ -236,6 +241,11 @@ def json_endpoint(action: Action) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         try:
             body = json.loads(await request.body())
+            json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:  # JSON can escape half of a surrogate pair, which no response can contain
+            raise UserError("The request contains text that is not valid Unicode.") from error
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody receives it
         except (ValueError, RecursionError) as error:  # RecursionError: deeply nested brackets
             raise UserError("The request is not JSON.") from error
         if not isinstance(body, dict):
@@ -248,6 +258,13 @@ def json_endpoint(action: Action) -> Callable[[Request], Any]:
 def _studio(request: Request) -> Studio:
     studio: Studio = request.app.state.studio
     return studio
+
+
+def _current_queue(request: Request) -> LabelQueue:
+    """The queue with all labels in the log, also of other processes, so that all pages show the same."""
+    label_queue = _studio(request).label_queue
+    label_queue.refresh()
+    return label_queue
 
 
 ACTIONS: dict[str, Action] = {
@@ -297,10 +314,11 @@ def serve(studio: Studio, listening: socket.socket, ready: Callable[[str], None]
     token = secrets.token_urlsafe(24)
     config = uvicorn.Config(
         create_app(studio, token, port),
-        log_level="warning",
+        log_level="error",  # any program could fill the terminal with warnings of invalid requests
         access_log=False,  # it would contain the token
         server_header=False,
         lifespan="on",
+        http=LimitedProtocol,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     listening.listen()  # queues connections until the server accepts them

@@ -20,8 +20,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from semifine.config import read_train_settings
+from semifine.config.loading import read_method_name
 from semifine.errors import UserError
-from semifine.runs.folder import RunFolder, is_locked, lock_holder
+from semifine.files import open_regular
+from semifine.methods.registry import is_method_file
+from semifine.processes import child_environment
+from semifine.runs import accuracy
+from semifine.runs.folder import RunFolder, is_locked, lock_holder, resume_command
 
 STOP_SECONDS = 60
 """Time for a stopped training to save a checkpoint."""
@@ -84,7 +89,7 @@ class ChildJob(TrainingJob):
 
 
 class DetachedJob(TrainingJob):
-    """A training that an earlier studio started, found by the lock of its folder."""
+    """A training that another studio started, found by the lock of its folder."""
 
     @property
     def is_running(self) -> bool:
@@ -121,17 +126,19 @@ class TrainingOptions:
 class TrainingManager:
     """Runs at most one training at a time, as a separate process.
 
-    The process survives if the studio is killed. The next studio of the run, or of a run trained from it, finds the
-    process again.
+    If the studio ends in any way, the training saves a checkpoint and ends. Another studio of the run, or of a run
+    trained from it, finds the process by the lock of its folder.
 
     Args:
         run: The run that the studio was started with.
         labels: The label log to train with.
+        method_file: The method file that the person who started the studio has named.
     """
 
-    def __init__(self, run: Path, labels: Path) -> None:
+    def __init__(self, run: Path, labels: Path, method_file: Path | None = None) -> None:
         self._run = run
         self._labels = labels
+        self._method_file = method_file
         self._lock = threading.Lock()
         self._known_job: TrainingJob | None = None
 
@@ -142,18 +149,35 @@ class TrainingManager:
             if job is not None and job.is_running:
                 raise UserError(f"A training is already running in {job.folder}.")
             new = next_folder(run)
-            command = training_command(run, new, self._labels, options)
-            with output_file(new).open("wb") as output:
+            command = training_command(run, new, self._labels, options) + self._method_options(run)
+            with open_regular(output_file(new), "xb") as output:
                 # Ctrl-C in the terminal must reach only the studio, which then stops the training itself.
                 process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=child_environment(),
+                    start_new_session=True,
                 )
             self._known_job = ChildJob(run, new, process)
             return new
 
+    def _method_options(self, run: Path) -> list[str]:
+        """Returns the option with the method file of a run; the settings of the run alone must not execute it."""
+        method = read_method_name(RunFolder(run).settings)
+        if not is_method_file(method):
+            return []
+        if self._method_file is None:
+            raise UserError(
+                f"The method of this run is the file {method} with code: read the file, then restart the studio with "
+                f"--method {shlex.quote(method)}."
+            )
+        return ["--method", str(self._method_file.absolute())]
+
     @property
     def _job(self) -> TrainingJob | None:
-        """The job that this studio started, or a running job of an earlier studio."""
+        """The job that this studio started, or a running job of another studio."""
         if self._known_job is None:
             found = (DetachedJob(self._run, folder) for folder in studio_folders(self._run))
             self._known_job = next((job for job in found if job.is_running), None)
@@ -196,7 +220,8 @@ class TrainingManager:
 def _stopped_message(folder: Path) -> str:
     if not RunFolder(folder).settings.exists():
         return "Stopped before the first step."
-    return f"Stopped and saved. To continue, run: semifine train --out {shlex.quote(str(folder))} --resume"
+    command = resume_command(folder, read_method_name(RunFolder(folder).settings))
+    return f"Stopped and saved. To continue, run: {command}"
 
 
 LOG_EVERY = 10
@@ -248,12 +273,15 @@ def output_file(folder: Path) -> Path:
 
 def read_progress(old: RunFolder, new: RunFolder, finished: bool) -> dict[str, Any]:
     """Returns steps, evaluations, and the accuracy before and after the training as JSON values."""
+    before = final_accuracy(old.read_result())
+    after = final_accuracy(new.read_result()) if finished else None
     return {
         "run": new.path.name,
         "iterations": read_train_settings(new.settings).iterations if new.settings.exists() else None,
         **_read_metrics(new.path, *_file_version(new.metrics)),
-        "before": final_accuracy(old.read_result()),
-        "after": final_accuracy(new.read_result()) if finished else None,
+        "before": before,
+        "after": after,
+        "difference": compare_accuracies(before, after),
     }
 
 
@@ -281,15 +309,29 @@ def _file_version(file: Path) -> tuple[int, ...]:
 
 
 def final_accuracy(result: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the top-1 accuracy of the final model on test images, else on validation images, else None.
+    """Returns the top-1 accuracy of the final model with its 95 % interval; None if it was not measured.
 
     Example:
-        >>> final_accuracy({"top1": None, "val": {"top1": 81.5}})
-        {'split': 'val', 'top1': 81.5}
+        >>> final_accuracy({"top1": None, "val": {"top1": 80.0}, "images": {"val": 40}})
+        {'split': 'validation', 'top1': 80.0, 'images': 40, 'text': '80.0 % (95 % interval 65.2 to 89.5, 40 images)'}
     """
-    if result.get("top1") is not None:
-        return {"split": "test", "top1": result["top1"]}
-    return {"split": "val", "top1": result["val"]["top1"]} if "val" in result else None
+    found = accuracy.final_accuracy(result)
+    if found is None:
+        return None
+    return {"split": found.title, "top1": found.top1, "images": found.images, "text": found.describe()}
+
+
+def compare_accuracies(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    """States whether the accuracy changed by more than chance; empty if the images of both accuracies differ.
+
+    Example:
+        >>> before, after = ({"split": "test", "top1": top1, "images": 60} for top1 in (60.0, 61.7))
+        >>> compare_accuracies(before, after)
+        '+1.7 points, within the 95 % margin of chance (±17.0)'
+    """
+    if not before or not after or any(before[key] != after[key] for key in ("split", "images")):
+        return ""
+    return accuracy.describe_difference(before["top1"], after["top1"], after["images"])
 
 
 def last_line(file: Path) -> str:

@@ -9,9 +9,10 @@ import numpy as np
 
 from semifine.data.label_log import CurrentLabel, Event
 from semifine.errors import UserError
+from semifine.inference.tables import printable
 from semifine.studio.jobs import TrainingOptions, final_accuracy
 from semifine.studio.queue import STATES, Answer, LabelQueue, QueueFilter, state_of
-from semifine.studio.snapshot import ModelSnapshot, nearest_neighbors
+from semifine.studio.snapshot import ModelSnapshot, SuspectLabel, nearest_neighbors
 
 
 def parse_filter(query: Mapping[str, str], snapshot: ModelSnapshot) -> QueueFilter:
@@ -82,6 +83,8 @@ LOOK_ALIKE_COSINE = 0.95
 """Images with the same prediction and at least this cosine similarity count as look-alikes."""
 MAX_LOOK_ALIKES = 24
 PHOTOS_PER_CLASS = 4
+MAX_SUSPECTS = 200
+"""Suspect labels on the overview page."""
 
 
 def serialize_image(label_queue: LabelQueue, index: int) -> dict[str, Any]:
@@ -164,6 +167,19 @@ def serialize_overview(label_queue: LabelQueue) -> dict[str, Any]:
         "classes": _serialize_classes(label_queue),
         "clusters": confusion_map.clusters,
         "pairs": [[pair.first, pair.second, pair.total] for pair in confusion_map.pairs],
+        "suspects": [_serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
+        "num_suspects": len(snapshot.suspects),
+    }
+
+
+def _serialize_suspect(snapshot: ModelSnapshot, suspect: SuspectLabel) -> dict[str, Any]:
+    return {
+        "row": suspect.row,
+        "path": printable(suspect.path),
+        "label": snapshot.class_names[suspect.label],
+        "prediction": snapshot.class_names[suspect.prediction],
+        "label_probability": round(suspect.label_probability, 4),
+        "prediction_probability": round(suspect.prediction_probability, 4),
     }
 
 

@@ -188,6 +188,40 @@ def class_positions(probs: NDArray[Any], features: Features) -> NDArray[np.float
 
 MAX_CANDIDATES = 9  # one per digit key
 MIN_CANDIDATES = 3
+LABELED = (Split.LABELED, Split.VAL)
+
+
+@dataclass(frozen=True)
+class SuspectLabel:
+    """A labeled image whose label looks wrong to the cross-validated probe of the run."""
+
+    row: int
+    """Catalog row."""
+    path: str
+    label: int
+    prediction: int
+    label_probability: float
+    prediction_probability: float
+
+
+def find_suspects(run: Run, catalog: Catalog) -> tuple[SuspectLabel, ...]:
+    """Returns the suspect labels of a run that are in its data set, the most suspicious first."""
+    check = run.label_check
+    if check is None:
+        return ()
+    row_of = {str(catalog.paths[row]): int(row) for split in LABELED for row in catalog.rows(split)}
+    return tuple(
+        SuspectLabel(
+            row_of[path],
+            path,
+            int(check.label[index]),
+            int(check.prediction[index]),
+            float(check.label_probability[index]),
+            float(check.prediction_probability[index]),
+        )
+        for index, path in enumerate(check.paths[: check.num_suspects])
+        if path in row_of
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +252,8 @@ class ModelSnapshot:
     confusion_map: ConfusionMap
     orders: dict[str, Indices]
     """All indices in each order that the queue offers."""
+    suspects: tuple[SuspectLabel, ...] = ()
+    """Labeled images to check."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -272,6 +308,7 @@ def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSn
             "informative": rank_by_acquisition(uncertainty, features, labeled_features),
             "cluster": rank_by_cluster(uncertainty, confusion_map.cluster_of[probs.argmax(axis=1)]),
         },
+        suspects=find_suspects(run, catalog),
     )
 
 

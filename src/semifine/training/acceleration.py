@@ -12,6 +12,7 @@ from torch import nn
 from semifine.config import TrainSettings
 from semifine.errors import UserError, exhausted_memory
 from semifine.methods.base import Batch, Method, Progress
+from semifine.training.optim import optimizer_is_capturable
 
 MIN_STEPS_TO_COMPILE = 10_000
 """Compilation takes one or two minutes and saves about a seventh of each step of a ResNet-50."""
@@ -56,6 +57,8 @@ def choose_acceleration(
 def _graph_obstacle(settings: TrainSettings, method: type[Method], precision: str, world_size: int) -> str:
     if not method.cuda_graph_safe:
         return f"the operations of method '{method.name}' differ between steps"
+    if not optimizer_is_capturable(settings.optimizer):
+        return f"the optimizer '{settings.optimizer}' counts its steps on the host"
     if precision == "fp16":
         return "loss scaling of fp16 needs the host"
     if world_size > 1:

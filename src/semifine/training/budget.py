@@ -40,16 +40,18 @@ class Plan:
     steps: int
     labeled_versions: int
     unlabeled_versions: int
-    reasons: tuple[str, ...]
+    note: str
+    """Explains the plan in one line."""
 
-    def apply(self, settings: RunSettings, *, tunes_ema: bool) -> RunSettings:
-        """Returns the settings with the planned values."""
+    def apply(self, settings: RunSettings) -> RunSettings:
+        """Returns the settings with the planned values; the EMA decay stays if it does not follow from the steps."""
         values: dict[str, float] = {
             "iterations": self.steps,
             "labeled_versions": self.labeled_versions,
             "unlabeled_versions": self.unlabeled_versions,
         }
-        if tunes_ema and settings.train.ema:
+        tunes_ema = method_class(settings.method).evaluates_ema
+        if tunes_ema and settings.train.ema == ema_decay_for(settings.train.iterations):
             values["ema"] = ema_decay_for(self.steps)
         return dataclasses.replace(settings, train=dataclasses.replace(settings.train, **values))  # type: ignore[arg-type]
 
@@ -73,8 +75,7 @@ def plan_training(
     assert settings.train.time is not None
     budget = parse_duration(settings.train.time)
     left = (budget - used) * (1 - EVALUATION)
-    first = f"--time {settings.train.time}: {format_duration(used)} used so far"
-    if settings.train.train_stages is None:
+    if settings.train.trained_stages is None:
         step = _full_step_seconds(settings, classifier, device)
         caching, versions = 0.0, VERSIONS[0]
     else:
@@ -84,13 +85,19 @@ def plan_training(
     steps = min(int((left - caching) / (step * trainings)), settings.train.iterations)
     if steps < MIN_STEPS:
         return None
-    reasons = [first, f"{step:.2g} s per step on this machine, so {steps} steps" + " and a trial" * (trainings > 1)]
-    if caching:
-        reasons.append(
-            f"activations of {versions[0]} versions of each labeled and {versions[1]} of each unlabeled image take "
-            f"{format_duration(caching)}"
-        )
-    return Plan(steps, *versions, tuple(reasons))
+    return Plan(steps, *versions, _describe(settings, steps, caching + steps * step * trainings, trainings > 1))
+
+
+def _describe(settings: RunSettings, steps: int, seconds: float, has_trial: bool) -> str:
+    train = settings.train
+    unlabeled = train.batch_size * train.mu * bool(method_class(settings.method).unlabeled_views)
+    photos = f"{train.batch_size} labeled" + f" and {unlabeled} unlabeled" * bool(unlabeled)
+    lines = [f"training: {steps} steps of {photos} photos{', twice' * has_trial}, {format_duration(seconds)}"]
+    if has_trial:
+        lines.append("the first time without a quarter of the labels, to measure whether training beats the probe")
+    if steps == train.iterations:
+        lines.append("the time would allow more; --iterations sets more steps")
+    return "; ".join(lines)
 
 
 def _count_views(settings: RunSettings, catalog: Catalog, versions: tuple[int, int]) -> int:
@@ -112,9 +119,9 @@ def _full_step_seconds(settings: RunSettings, classifier: Classifier, device: to
 def _tail_seconds(settings: RunSettings, classifier: Classifier, device: torch.device) -> tuple[float, float]:
     """Returns the seconds of a view through the trunk, and of a step of the tail."""
     train = settings.train
-    assert train.train_stages is not None
+    assert train.trained_stages is not None
     copied = create_ema(classifier).to(device)
-    split = split_backbone(copied.backbone, train.train_stages, train.image_size)
+    split = split_backbone(copied.backbone, train.trained_stages, train.image_size)
     count = min(8, micro_batch_size(8, train.image_size, device))
     images = torch.rand(count, 3, train.image_size, train.image_size, device=device)
     trunk = fold_batch_norms(split.trunk, images[:1])

@@ -156,7 +156,7 @@ class RunEvaluator:
             record |= {"transitions": int(transitions.sum()), "transition_pairs": int((transitions > 0).sum())}
         record |= self._clusters.update(stats)
         if keep_sample_stats:
-            record["unlabeled"] = self._write_sample_stats(self._folder.samples_at(step))
+            record["unlabeled"] = self._write_sample_stats(self._method.renewed(), self._folder.samples_at(step))
         return record
 
     def scores(self, network: Classifier) -> dict[str, float]:
@@ -173,19 +173,21 @@ class RunEvaluator:
         """Writes the statistics of unlabeled images and classes for reports, and returns the means over the images."""
         if not self._method.trains_classifier:
             return {}
-        sweep = EntropySweep()
-        means = self._write_sample_stats(self._folder.samples, partial(sweep.update, self._method))
-        self._write_class_stats(sweep.table())
+        sweep, method = EntropySweep(), self._method.renewed()
+        means = self._write_sample_stats(method, self._folder.samples, partial(sweep.update, method))
+        self._write_class_stats(method, sweep.table())
         return means
 
-    def _write_sample_stats(self, path: Path, on_batch: Callable[[Tensor], None] = lambda _: None) -> dict[str, Any]:
+    def _write_sample_stats(
+        self, method: Method, path: Path, on_batch: Callable[[Tensor], None] = lambda _: None
+    ) -> dict[str, Any]:
         changes = self._history.changes.cpu().numpy()
-        batches = collect_sample_stats(self._catalog, self.evaluator, self._network, self._method, changes, on_batch)
+        batches = collect_sample_stats(self._catalog, self.evaluator, self._network, method, changes, on_batch)
         stats = write_sample_table(path, batches)
         return summarize(stats, self._catalog.num_classes) if stats is not None else {}
 
-    def _write_class_stats(self, entropy_by_k: Tensor | None) -> None:
-        stats = dict(self._method.class_stats())
+    def _write_class_stats(self, method: Method, entropy_by_k: Tensor | None) -> None:
+        stats = dict(method.class_stats())
         if entropy_by_k is not None:
             stats["entropy_by_k"] = entropy_by_k
         rows = self._catalog.rows(Split.TEST)

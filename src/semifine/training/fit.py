@@ -20,10 +20,13 @@ from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_l
 from semifine.devices import describe_hardware, process_rank, resolve_precision
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.features.activations import CachedActivations
-from semifine.files import write_json
+from semifine.features.probe import Linear
+from semifine.files import create_folder, read_json, write_json
 from semifine.methods import method_class
+from semifine.methods.registry import is_method_file, method_file_hash
 from semifine.models.classifier import Classifier, check_backbone_name
-from semifine.models.pretrained import LoadReport
+from semifine.models.pretrained import LoadReport, check_imagenet_weights
+from semifine.processes import children_end_with_this_process, end_with_parent
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
 from semifine.runs.run import Run
@@ -32,7 +35,8 @@ from semifine.training.fabric import Fabric, create_fabric, explain_peer_failure
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
-from semifine.training.probe import RunProbe, set_head
+from semifine.training.optim import check_optimizer_name
+from semifine.training.probe import RunProbe, fit_new_classes, set_head
 from semifine.training.profiling import (
     MIN_STEPS_TO_BENCHMARK,
     benchmark_throughput,
@@ -88,10 +92,10 @@ def fit(
         >>> fit(settings, Path("runs/soc"))["top1"]  # doctest: +SKIP
         52.5
     """
+    end_with_parent()  # for scripts; the command line has called it already
     dataset = dataset or Dataset.open(settings.data, settings.data_settings)
     is_first = process_rank() == 0
     display = display if display and is_first else Display(quiet=not is_first)
-    started = time.perf_counter() if started is None else started
     if is_first:
         _check_folder(out, resume)
     with locked(out, display.log) if is_first else nullcontext():
@@ -109,7 +113,7 @@ def fit(
                 record_log(folder.log, display, process_rank()),
                 explain_peer_failures(folder.log, process_rank()),
             ):
-                return _fit(settings, folder, dataset, display, started, profile)
+                return _fit(settings, folder, dataset, display, started or time.perf_counter(), profile)
         except Interrupted:
             if is_first:
                 raise
@@ -148,38 +152,37 @@ def _fit(
 ) -> dict[str, Any]:
     logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
+    check_optimizer_name(settings.train.optimizer)
     fabric = create_fabric(settings.train)
-    fabric.launch()
+    with children_end_with_this_process():
+        fabric.launch()
 
     # Data
     class_names = _prepare_data(settings, folder, dataset, fabric, display)
 
     # Networks
     method = method_class(settings.method)
-    has_probe = settings.train.probe or not method.takes_steps
-    classifier, report = create_network(settings, folder, class_names, always_load=has_probe)
+    has_probe = _has_probe(settings)
+    classifier, report = create_network(settings, folder, class_names, always_load=_keeps_initial_weights(settings))
     if report:
         display.log(f"weights: {report}")
     environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
+    if is_method_file(settings.method):
+        environment[METHOD_HASH] = method_file_hash(settings.method)
 
     # Probe
     probe = None
-    if has_probe and fabric.is_global_zero:
-        check_images(dataset.catalog, method)
-        check_pretrained(settings)
-        _write_inputs(settings, folder, dataset, environment, report)
-        probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
-        if report is None or not report.head:
-            set_head(classifier, probe.start)
+    if has_probe:
+        probe = _fit_probe(settings, folder, dataset, classifier, fabric, display, environment, report)
     if not method.takes_steps:
-        fabric.barrier()
         return finish_probe(folder) if fabric.is_global_zero else {}
 
     # Time budget and trial
-    planned = _plan(settings, folder, dataset, classifier, fabric, display, time.perf_counter() - started, probe)
+    trial, used = None, time.perf_counter() - started
+    planned = _plan(settings, folder, dataset, classifier, fabric, display, used, has_probe)
     if planned is None:
-        return finish_probe(folder)
-    settings, trial = planned, None
+        return finish_probe(folder) if fabric.is_global_zero else {}
+    settings = planned
     if probe is not None and fabric.world_size == 1:
         views = views or _cache_views(settings, dataset, classifier, fabric.device, display)
         trial = _run_trial(settings, folder, dataset, display, views)
@@ -204,6 +207,8 @@ def _prepare_data(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, fabric: Fabric, display: Display
 ) -> tuple[str, ...]:
     """Decodes the images and returns the names of the classes."""
+    if not dataset.is_decoded:
+        _check_weights(settings, folder)
     labels = _read_extra_labels(settings, folder, fabric)
     _decode_images(dataset, settings, labels, display, near_duplicates=fabric.is_global_zero)
     fabric.barrier()  # one process decodes the images
@@ -213,6 +218,42 @@ def _prepare_data(
     for note in (dataset.catalog.describe(), *settings.notes):
         display.log(note)
     return class_names
+
+
+def _fit_probe(
+    settings: RunSettings,
+    folder: RunFolder,
+    dataset: Dataset,
+    classifier: Classifier,
+    fabric: Fabric,
+    display: Display,
+    environment: dict[str, Any],
+    report: LoadReport | None,
+) -> RunProbe | None:
+    """Fits the probe in the first process and makes it the head of the network in all processes.
+
+    Of the head of ``--weights``, the rows of known classes are kept if they were loaded. ``head_init=random`` keeps the
+    random head.
+    """
+    probe = None
+    if fabric.is_global_zero:
+        check_images(dataset.catalog, method_class(settings.method))
+        check_pretrained(settings)
+        _write_inputs(settings, folder, dataset, environment, report)
+        probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
+    if settings.train.head_init != "probe":
+        return probe
+    start = None
+    if probe is not None and (report is None or not report.head):
+        start = Linear(probe.start.weight.cpu(), probe.start.bias.cpu())
+    elif probe is not None and report is not None and report.new_classes:
+        is_new = torch.tensor([name in report.new_classes for name in dataset.catalog.class_names])
+        head = classifier.head.state_dict()
+        start = fit_new_classes(probe, dataset.catalog, Linear(head["weight"], head["bias"]), is_new)
+    start = fabric.broadcast(start)
+    if start is not None:
+        set_head(classifier, start)
+    return probe
 
 
 def _finish(
@@ -266,25 +307,25 @@ def _plan(
     fabric: Fabric,
     display: Display,
     used: float,
-    probe: RunProbe | None,
+    has_probe: bool,
 ) -> RunSettings | None:
     """Returns the settings with as many steps as fit into the time budget; None if the rest is too short to train.
 
-    A run with a checkpoint keeps its plan.
+    A run with a checkpoint, or with a trial, keeps its plan.
     """
-    if settings.train.time is None or newest_checkpoint(folder.checkpoints)[0] is not None:
+    has_plan = newest_checkpoint(folder.checkpoints)[0] is not None or RunFolder(folder.trial).settings.exists()
+    if settings.train.time is None or has_plan:
         return settings
-    has_trial = probe is not None and settings.train.trial and not len(dataset.catalog.rows(Split.VAL))
-    has_trial = has_trial and fabric.world_size == 1
+    has_trial = has_probe and fabric.world_size == 1 and _trial_data(settings, dataset) is not None
     plan = plan_training(settings, dataset.catalog, classifier, fabric.device, used, trainings=1 + has_trial)
     plan = fabric.broadcast(plan)
     if plan is None:
-        if probe is None:
+        if not has_probe:
             raise UserError(f"--time {settings.train.time} is too short for a training; allow more time.")
-        display.log(f"--time {settings.train.time}: too short for a training, so the probe is the result.")
+        display.log(f"training: --time {settings.train.time} is too short for it, so the probe is the result")
         return None
-    display.log("; ".join(plan.reasons) + ". More time: --time 1h")
-    settings = plan.apply(settings, tunes_ema=method_class(settings.method).evaluates_ema)
+    display.log(plan.note)
+    settings = plan.apply(settings)
     if fabric.is_global_zero and folder.settings.exists():
         write_settings(settings, folder.settings)
     return settings
@@ -306,18 +347,24 @@ def _run_trial(
     settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display, views: CachedActivations | None
 ) -> Run | None:
     """Trains without a part of the labels, in a run folder inside the run folder; None if no trial is needed."""
-    if not settings.train.trial or len(dataset.catalog.rows(Split.VAL)):
-        return None
-    held_out = hold_out_labels(dataset, settings.train.seed)
+    held_out = _trial_data(settings, dataset)
     if held_out is None:
         return None
-    trial = RunFolder(folder.path / "trial")
-    trial.path.mkdir(exist_ok=True)
+    trial = RunFolder(folder.trial)
+    create_folder(trial.path)
     if not trial.result.is_file():
         without_time = replace(settings, train=replace(settings.train, time=None), notes=())
-        display.log("trial: training without a quarter of the labels, to compare the result with the probe")
+        number, labels = len(held_out.catalog.rows(Split.VAL)), len(dataset.catalog.rows(Split.LABELED))
+        display.log(f"trial: training without {number} of {labels} labels, to compare the result with the probe")
         _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, views)
     return Run(trial.path, held_out)
+
+
+def _trial_data(settings: RunSettings, dataset: Dataset) -> Dataset | None:
+    """Returns the data set with held-out labels; None if the run has validation images or too few labels."""
+    if not settings.train.trial or len(dataset.catalog.rows(Split.VAL)):
+        return None
+    return hold_out_labels(dataset, settings.train.seed)
 
 
 # Data and results
@@ -381,7 +428,7 @@ def _memory_estimate(settings: RunSettings, classifier: Classifier, dataset: Dat
 def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
     """Measures the seconds per image in the first process; returns None in the others and for a short run."""
     train = settings.train
-    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.train_stages:
+    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.trained_stages is not None:
         return None
     images = -(-_images_per_step(settings) // fabric.world_size)
     return benchmark_throughput(classifier, train.image_size, images, fabric.device, fabric.autocast)
@@ -389,7 +436,8 @@ def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabr
 
 def _time_estimate(trainer: Trainer, image_seconds: float) -> str:
     first, last = trainer.step, trainer.settings.iterations
-    labeled_steps = max(0, trainer.batches.loader.supervised_steps - first)
+    full_steps = trainer.batches.loader.full_steps
+    labeled_steps = last - first - len(range(max(first, full_steps.start), full_steps.stop))
     views = len(trainer.method.unlabeled_views)
     images = count_effective_images(labeled_steps, last - first - labeled_steps, trainer.settings, views)
     return format_time_estimate(images * image_seconds, last - first)
@@ -407,6 +455,8 @@ def _format_scores(scores: dict[str, float]) -> str:
 
 # Checks of the run folder
 
+METHOD_HASH = "method_sha256"
+"""Key of ``environment.json`` with the SHA-256 of the method file, if the method is a file."""
 FILES_BEFORE_SETTINGS = ("classes.json", "data.json", "environment.json", "weights.json")
 """Files of a run that was stopped before ``settings.yaml`` was written."""
 
@@ -423,6 +473,23 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
 
 
+def _check_weights(settings: RunSettings, folder: RunFolder) -> None:
+    """Raises ``UserError`` if ImageNet weights are needed and cannot be had, before images are decoded."""
+    train = settings.train
+    is_needed = _keeps_initial_weights(settings) or newest_checkpoint(folder.checkpoints)[0] is None
+    if train.pretrained and is_needed:
+        check_imagenet_weights(train.backbone, train.image_size, train.backbone_args)
+
+
+def _keeps_initial_weights(settings: RunSettings) -> bool:
+    """Whether a resumed run needs its initial weights, too: for the probe, or for the activations of frozen stages."""
+    return _has_probe(settings) or settings.train.trained_stages is not None
+
+
+def _has_probe(settings: RunSettings) -> bool:
+    return settings.train.probe or not method_class(settings.method).takes_steps
+
+
 def _has_no_run(out: Path) -> bool:
     """Returns whether the folder is empty, or contains only the files of a run that stopped before it started."""
     log = RunFolder(out).log.name
@@ -437,7 +504,8 @@ def _check_same_settings(settings: RunSettings, folder: RunFolder) -> RunSetting
     Raises:
         UserError: If a setting differs that may not change when a run is resumed.
     """
-    stored = read_run_settings(folder.settings)
+    stored = read_run_settings(folder.settings, named_method=settings.method)
+    _check_method_file(settings.method, folder)
     if settings.train.time:
         settings = adopt_plan(settings, stored.train)
     difference = first_difference(stored, settings)
@@ -448,3 +516,13 @@ def _check_same_settings(settings: RunSettings, folder: RunFolder) -> RunSetting
             "a resumed run keeps its settings: omit the option, or choose another --out."
         )
     return settings
+
+
+def _check_method_file(method: str, folder: RunFolder) -> None:
+    """Raises ``UserError`` if the method file has changed since the run was started; it may be in another folder."""
+    recorded = read_json(folder.environment).get(METHOD_HASH) if folder.environment.is_file() else None
+    if recorded is not None and is_method_file(method) and method_file_hash(method) != recorded:
+        raise UserError(
+            f"The run in {folder.path} was started with another content of {method} (SHA-256 {recorded}); restore the "
+            "file, or choose another --out."
+        )

@@ -14,8 +14,8 @@ from semifine.config.train_settings import seed_for
 from semifine.errors import UserError
 from semifine.files import damage_as_user_error
 from semifine.methods import method_class
-from semifine.models.classifier import Classifier, check_image_size, create_classifier, normalization
-from semifine.models.pretrained import LoadReport, load_imagenet_weights, load_weights_file
+from semifine.models.classifier import Classifier, check_image_size, create_classifier, fill_zero_scales, normalization
+from semifine.models.pretrained import ClassNames, LoadReport, load_imagenet_weights, load_weights_file
 from semifine.runs.checkpoint import WEIGHTS, check_weights, newest_checkpoint
 from semifine.runs.folder import RunFolder
 from semifine.runs.run import Run
@@ -40,8 +40,12 @@ def create_network(
     torch.manual_seed(seed_for("weights", train))
     method = method_class(settings.method)
     num_classes = len(class_names) if method.trains_classifier else 0
-    heads = partial(method.heads, settings.method_settings)
-    classifier = create_classifier(train.backbone, num_classes, train.image_size, heads)
+    heads = partial(method.create_heads, settings.method_settings, len(class_names))
+    classifier = create_classifier(
+        train.backbone, num_classes, train.image_size, heads, drop_path=train.drop_path, **train.network_options
+    )
+    if not train.zero_init_last:
+        fill_zero_scales(classifier.backbone)
     check_image_size(classifier, train.backbone, train.image_size)
     if not always_load and newest_checkpoint(folder.checkpoints)[0] is not None:
         return classifier, None
@@ -55,22 +59,27 @@ def load_initial_weights(
     if settings.weights is None:
         if settings.weights_head == "keep":
             raise UserError("--weights-head keep needs a weights file: set --weights.")
-        return load_imagenet_weights(classifier, settings.backbone) if settings.pretrained else None
+        if not settings.pretrained:
+            return None
+        return load_imagenet_weights(classifier, settings.backbone, settings.image_size, settings.backbone_args)
     path = find_weights(Path(settings.weights))
     if path.name == WEIGHTS:
         check_weights(path.parent)
-    keep_head = settings.weights_head == "keep"
-    if settings.weights_head == "auto" and _class_names_of(path) == list(class_names):
-        keep_head = classifier.num_classes > 0 and _has_classifier(path)
-    return load_weights_file(classifier, path, keep_head)
+    if settings.weights_head != "auto":
+        return load_weights_file(classifier, path, keep_head=settings.weights_head == "keep")
+    names = ClassNames(_class_names_of(path), class_names)
+    knows_some = classifier.num_classes > 0 and not set(names.file).isdisjoint(class_names) and _has_classifier(path)
+    return load_weights_file(classifier, path, knows_some, names if knows_some else None)
 
 
 def find_weights(path: Path) -> Path:
-    """Returns the weights file at a path: a file, a run folder or a checkpoint folder."""
+    """Returns the weights file at a path: a file, a checkpoint folder, or a run folder, whose result is used."""
     if not path.is_dir():
         return path
-    checkpoints = RunFolder(path).checkpoints
-    for file in (checkpoints / "last" / WEIGHTS, checkpoints / "probe" / WEIGHTS, path / WEIGHTS):
+    folder = RunFolder(path)
+    checkpoints = folder.checkpoints
+    result = [checkpoints / Run(path).find_checkpoint() / WEIGHTS] if folder.result.is_file() else []
+    for file in (*result, checkpoints / "last" / WEIGHTS, checkpoints / "probe" / WEIGHTS, path / WEIGHTS):
         if file.is_file():
             return file
     raise UserError(f"The folder {path} contains no weights: it is neither a run with a checkpoint nor a checkpoint.")
@@ -82,12 +91,12 @@ def _has_classifier(path: Path) -> bool:
         return "head.weight" in tensors.keys()  # noqa: SIM118
 
 
-def _class_names_of(path: Path) -> list[str] | None:
-    """Returns the class names of the run that a weights file belongs to, or None for other files."""
+def _class_names_of(path: Path) -> list[str]:
+    """Returns the class names of the run that a weights file belongs to; none for other files."""
     if path.name != WEIGHTS or path.parent.parent.name != "checkpoints":
-        return None
+        return []
     folder = RunFolder(path.parent.parent.parent)
-    return folder.read_class_names() if folder.classes.is_file() else None
+    return folder.read_class_names() if folder.classes.is_file() else []
 
 
 def load_frozen(path: Path, like: Classifier, class_names: tuple[str, ...], settings: TrainSettings) -> Classifier:
@@ -107,7 +116,9 @@ def load_frozen(path: Path, like: Classifier, class_names: tuple[str, ...], sett
         if not network.num_classes:
             raise UserError(f"{path} contains no classifier of these {len(class_names)} classes; choose another run.")
     else:
-        network = create_classifier(settings.backbone, len(class_names), settings.image_size).eval()
+        network = create_classifier(
+            settings.backbone, len(class_names), settings.image_size, **settings.network_options
+        ).eval()
         load_weights_file(network, path, keep_head=True)
     if normalization(network) != normalization(like):
         raise UserError(

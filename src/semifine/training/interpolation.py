@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from semifine.inference.calibration import fit_temperature, softmax
 from semifine.inference.evaluate import Evaluator
 from semifine.models.classifier import Classifier
+from semifine.models.lora import merged_state_dict
+from semifine.runs.accuracy import describe_difference, short_interval
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 DEFAULT_WEIGHT = 0.5
@@ -39,13 +41,16 @@ class Comparison:
 
     def describe(self) -> str:
         """Describes the comparison in one sentence."""
-        chosen = self.top1[WEIGHTS.index(self.best)]
+        probe, chosen, trained = (
+            short_interval(self.top1[index], self.images) for index in (0, WEIGHTS.index(self.best), -1)
+        )
         name = {0.0: "the probe", 1.0: "the trained network"}.get(
             self.best, f"weights between probe and trained network ({self.best:g})"
         )
         return (
-            f"on {self.images} held-out images, the probe classified {self.top1[0]:.1f} % correctly, the trained "
-            f"network {self.top1[-1]:.1f} %; the result is {name} ({chosen:.1f} %)"
+            f"on {self.images} held-out images, the probe classified {probe} correctly, the trained network {trained}; "
+            f"training changed the accuracy by {describe_difference(self.top1[0], self.top1[-1], self.images)}; the "
+            f"result has the lowest loss: {name}, {chosen}"
         )
 
     @classmethod
@@ -66,7 +71,7 @@ def interpolate(start: Classifier, trained: Classifier, weight: float) -> Classi
         True
     """
     network = copy.deepcopy(start)
-    other = trained.state_dict()
+    other = merged_state_dict(trained)
     for name, value in network.state_dict().items():
         if value.is_floating_point():
             value.lerp_(other[name].to(value.device), weight)

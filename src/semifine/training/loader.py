@@ -16,7 +16,7 @@ from semifine.augment.random_numbers import create_generator
 from semifine.config import TrainSettings
 from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Catalog, Split
-from semifine.data.samplers import IndexSampler
+from semifine.data.samplers import IndexSampler, balanced_samples
 from semifine.data.store import ImageStore
 from semifine.devices import free_host_memory
 from semifine.errors import UserError
@@ -41,8 +41,11 @@ def check_images(catalog: Catalog, method: type[Method]) -> None:
 
 def check_mixup(settings: TrainSettings, method: type[Method]) -> None:
     """Raises ``UserError`` if the images are to be mixed and the method does not mix them."""
-    if settings.mixup and not method.supports_mixup:
-        raise UserError(f"The method '{method.name}' does not support mixup; omit --mixup.")
+    for option in ("mixup", "cutmix"):
+        if getattr(settings, option) and not method.supports_mixup:
+            raise UserError(f"The method '{method.name}' does not support {option}; omit --{option}.")
+    if settings.cutmix and settings.trained_stages is not None:
+        raise UserError("--cutmix mixes images, and frozen stages replace them by activations; omit --cutmix.")
 
 
 def view_versions(settings: TrainSettings, method: Method | type[Method]) -> dict[str, dict[str, int]]:
@@ -53,6 +56,28 @@ def view_versions(settings: TrainSettings, method: Method | type[Method]) -> dic
     return {LABELED: labeled, UNLABELED: unlabeled}
 
 
+CUTMIX_SHARE = 0.5
+"""Share of the steps that use CutMix if mixup is enabled, too."""
+
+
+def cutmix_box(side: int, share: float, row: int, column: int) -> NDArray[np.int64]:
+    """Returns first and last row (exclusive), first and last column (exclusive) of the box of CutMix.
+
+    Args:
+        side: Side of the square images.
+        share: Share of the image that the box covers before it is clipped to the image.
+        row: Row of the center.
+        column: Column of the center.
+
+    Example:
+        >>> cutmix_box(8, share=0.25, row=1, column=4).tolist()
+        [0, 3, 2, 6]
+    """
+    size = int(side * np.sqrt(share))
+    before, after = size // 2, (size + 1) // 2
+    return np.array([row - before, row + after, column - before, column + after], np.int64).clip(0, side)
+
+
 class BatchLoader:
     """Batches as a pure function of the step, so that a resumed run sees the same batches.
 
@@ -60,7 +85,7 @@ class BatchLoader:
         catalog: The images and their labels.
         pipeline: Creates augmented views on the device.
         method: Determines the views and whether unlabeled images are used.
-        settings: Batch sizes, seeds and the supervised warmup.
+        settings: Batch sizes, seeds and the steps on labeled images only.
         device: Device of the batches.
         rank: Index of this process.
         world_size: Number of processes, which share every batch.
@@ -79,16 +104,20 @@ class BatchLoader:
         self._pipeline = pipeline
         self._method = method
         self._device = device
-        self._mixup = settings.mixup
+        self._mixup, self._cutmix = settings.mixup, settings.cutmix
+        self._image_size = settings.image_size
         self._mixing_seed = seed_for("views", settings)
         self._share = {"rank": rank, "world_size": world_size}
         self._labeled_rows = catalog.rows(Split.LABELED)
         self._unlabeled_rows = catalog.rows(Split.UNLABELED)
         self._label = catalog.label[self._labeled_rows]
-        # A method without labeled images (MoCo) has no supervised warmup.
-        self.supervised_steps = settings.supervised_steps if method.labeled_views else 0
+        self._labeled_samples = np.arange(len(self._label))
+        if settings.balance and method.labeled_views:
+            self._labeled_samples = balanced_samples(self._label, seed_for("order", settings, LABELED))
+        # A method without labeled images (MoCo) has no steps on labeled images only.
+        self.full_steps = settings.full_steps if method.labeled_views else range(settings.iterations)
         self._labeled_sampler = IndexSampler(
-            len(self._labeled_rows), settings.batch_size, seed_for("order", settings, LABELED), **self._share
+            len(self._labeled_samples), settings.batch_size, seed_for("order", settings, LABELED), **self._share
         )
         if method.unlabeled_views:
             self._unlabeled_sampler = IndexSampler(
@@ -100,12 +129,12 @@ class BatchLoader:
 
     def batch(self, step: int) -> Batch:
         """Returns this process's part of the batch of a step, on the device."""
-        labeled_index = self._labeled_sampler.batch(step).numpy()
+        labeled_index = self._labeled_samples[self._labeled_sampler.batch(step).numpy()]
         labeled = self._pipeline.augment(
             self._labeled_rows[labeled_index], self._method.labeled_views, step, LABELED, **self._share
         )
         indices = {"label": self._label[labeled_index], "labeled_index": labeled_index}
-        labeled_mixing = self._draw_mixing(step, LABELED, len(labeled_index))
+        labeled_mixing = self._draw_labeled_mixing(step, len(labeled_index))
         if not self._has_unlabeled(step):
             sent = upload(indices, self._device)
             return Batch(labeled, sent["label"], labeled_index=sent["labeled_index"], labeled_mixing=labeled_mixing)
@@ -133,15 +162,35 @@ class BatchLoader:
         sent = upload({"weight": np.array([weight]), "index": generator.permutation(count)}, self._device, narrow=False)
         return Mixing(sent["weight"][0].float(), sent["index"].long())
 
+    def _draw_labeled_mixing(self, step: int, count: int) -> Mixing | None:
+        """Returns the pairs of labeled images to mix; if both are enabled, half of the steps use CutMix."""
+        mixup = self._draw_mixing(step, LABELED, count)
+        if not self._cutmix:
+            return mixup
+        generator = create_generator(self._mixing_seed, step, f"{LABELED}/cutmix/{self._share['rank']}")
+        if mixup is not None and generator.random() >= CUTMIX_SHARE:
+            empty = torch.zeros(4, dtype=torch.int64, device=self._device)
+            return Mixing(mixup.weight, mixup.index, empty, mixup.weight)  # one CUDA graph serves both kinds of steps
+        side, share = self._image_size, 1 - generator.beta(self._cutmix, self._cutmix)
+        box = cutmix_box(side, share, *generator.integers(side, size=2).tolist())
+        weight = 1 - (box[1] - box[0]) * (box[3] - box[2]) / side**2
+        numbers = {
+            "weight": np.array([weight, 1.0], np.float32),
+            "index": np.concatenate([box, generator.permutation(count)]),
+        }
+        sent = upload(numbers, self._device, narrow=False)
+        return Mixing(sent["weight"][0], sent["index"][4:].long(), sent["index"][:4].long(), sent["weight"][1])
+
     def rows(self, step: int) -> NDArray[np.int64]:
         """Returns the catalog rows of the batch of a step over all processes, labeled images first."""
-        labeled: NDArray[np.int64] = self._labeled_rows[_global_batch(self._labeled_sampler, step)]
+        samples = self._labeled_samples[_global_batch(self._labeled_sampler, step)]
+        labeled: NDArray[np.int64] = self._labeled_rows[samples]
         if not self._has_unlabeled(step):
             return labeled
         return np.concatenate([labeled, self._unlabeled_rows[_global_batch(self._unlabeled_sampler, step)]])
 
     def _has_unlabeled(self, step: int) -> bool:
-        return bool(self._method.unlabeled_views) and step >= self.supervised_steps
+        return bool(self._method.unlabeled_views) and step in self.full_steps
 
 
 def _global_batch(sampler: IndexSampler, step: int) -> NDArray[np.int64]:

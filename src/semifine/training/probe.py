@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from semifine.config import RunSettings, TrainSettings
-from semifine.data.catalog import Split
+from semifine.data.catalog import Catalog, Split
 from semifine.data.dataset import Dataset
+from semifine.data.label_check import LabelCheck, check_labels, write_label_check
 from semifine.features.extract import FeatureCache, FeatureEvaluator, Progress
 from semifine.features.probe import (
     STRENGTHS,
@@ -22,6 +24,7 @@ from semifine.features.probe import (
     Linear,
     Scaling,
     cross_validate,
+    fit_logistic_regression,
     fit_probe,
     stratified_folds,
 )
@@ -53,6 +56,8 @@ class RunProbe:
     cross_validation: CrossValidation
     strength: float
     self_trained: bool
+    labeled_rows: NDArray[np.int64]
+    """Catalog rows of the images whose labels the probe uses."""
 
     def summary(self) -> dict[str, Any]:
         """Returns the cross-validated accuracy and the chosen settings, for ``result.json``."""
@@ -80,6 +85,14 @@ class RunProbe:
             f"probe: {cv['top1']:.1f} % of labeled images correct in cross-validation (95 % interval {cv['low']:.1f} "
             f"to {cv['high']:.1f} %, {cv['images']} images), fitted on {unlabeled} images"
         )
+
+    def check_labels(self, catalog: Catalog) -> LabelCheck | None:
+        """Compares the labels with the predictions of the cross-validation; None without cross-validation."""
+        cv = self.cross_validation
+        if not len(cv.rows):
+            return None
+        paths = [str(catalog.paths[row]) for row in self.labeled_rows[cv.rows.cpu().numpy()].tolist()]
+        return check_labels(paths, self.calibration().probabilities(cv.logits.cpu().numpy()), cv.label.cpu().numpy())
 
     def calibration(self) -> Calibration:
         """Returns the calibration of the probe, fitted on the predictions of the cross-validation."""
@@ -126,7 +139,28 @@ def fit_run_probe(
         if start is None:
             start = scaling.fold_into(fit_probe(features.take(is_train.nonzero().flatten()), strength, used))
     set_head(network, final)
-    return RunProbe(network, start, evaluator, cv, strength, self_trained)
+    return RunProbe(network, start, evaluator, cv, strength, self_trained, labeled)
+
+
+def fit_new_classes(probe: RunProbe, catalog: Catalog, head: Linear, is_new: Tensor) -> Linear:
+    """Fits the rows of new classes on the labeled images, beside the rows of known classes, which stay as they are.
+
+    Args:
+        probe: The probe, with the features of the images.
+        catalog: The images.
+        head: The classification head with the rows of known classes.
+        is_new: Mask ``(classes,)`` of the rows to fit.
+    """
+    rows = catalog.rows(Split.LABELED)
+    features = torch.from_numpy(probe.evaluator.features(rows))
+    label = torch.from_numpy(catalog.label[rows])
+    scaling = Scaling.of(features)
+    labeled = LabeledFeatures((scaling.apply(features),), label, catalog.num_classes)
+    known = scaling.unfold_from(head)
+    start = Linear(*(value.masked_fill(is_new.view(-1, *[1] * (value.ndim - 1)), 0) for value in known))
+    fitted = fit_logistic_regression(*labeled.stacked(), probe.strength, start, fitted=is_new)
+    found = scaling.fold_into(fitted)
+    return Linear(torch.where(is_new[:, None], found.weight, head.weight), torch.where(is_new, found.bias, head.bias))
 
 
 def set_head(network: Classifier, linear: Linear) -> None:
@@ -139,8 +173,9 @@ def _create_evaluator(
 ) -> FeatureEvaluator:
     preprocessor = create_preprocessor(train.image_size, train.stored_side, device)
     evaluator = Evaluator(dataset.store, preprocessor, device)
+    given = "".join(f" {name} {value}" for name, value in train.network_options.items() if value is not None)
     caches = [
-        FeatureCache.of(network, f"{train.backbone} {train.image_size} {train.stored_side} {flip}", train.cache)
+        FeatureCache.of(network, f"{train.backbone} {train.image_size} {train.stored_side} {flip}{given}", train.cache)
         for flip in (False, True)
     ]
     return FeatureEvaluator(evaluator, network, dataset.store, (caches[0], caches[1]), progress)
@@ -163,7 +198,7 @@ def _choose(features: LabeledFeatures, unlabeled: Tensor | None, seed: int) -> t
 
 
 def write_probe(folder: RunFolder, dataset: Dataset, probe: RunProbe) -> dict[str, Any]:
-    """Writes weights and statistics of the probe to the run folder.
+    """Writes weights, statistics and the label check of the probe to the run folder.
 
     Returns:
         Accuracies and statistics for ``result.json``.
@@ -183,6 +218,9 @@ def write_probe(folder: RunFolder, dataset: Dataset, probe: RunProbe) -> dict[st
     scores = evaluator.scores(probe.network)
     unlabeled = evaluator.write_stats()
     found = {"top1": scores.get("test_top1"), "top5": scores.get("test_top5"), **probe.summary()}
+    if (check := probe.check_labels(catalog)) is not None:
+        write_label_check(folder.label_check, check, catalog.class_names)
+        found["suspect_labels"] = check.num_suspects
     rows = catalog.rows(Split.VAL)
     if len(rows):
         start = copy.deepcopy(probe.network)

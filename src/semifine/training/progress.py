@@ -29,6 +29,8 @@ from rich.table import Table
 from rich.text import Text
 
 from semifine.errors import Interrupted
+from semifine.files import errors_name, open_regular
+from semifine.runs.accuracy import short_interval
 from semifine.version import code_version
 
 EARLY = 0.1
@@ -232,12 +234,19 @@ class Display:
                 self._warned.add(kind)
                 log(f"warning, step {step}: {warning}")
 
-    def log_evaluation(self, record: dict[str, Any], total: int) -> None:
-        """Prints the accuracies of an evaluation."""
+    def log_evaluation(self, record: dict[str, Any], total: int, images: Mapping[str, int] | None = None) -> None:
+        """Prints the accuracies of an evaluation with their 95 % intervals.
+
+        Args:
+            record: Step and accuracies, such as ``test_top1``.
+            total: Number of steps of the run.
+            images: Number of images of each split.
+        """
         if self._dashboard is not None:
             self._dashboard.add(record)
         parts = [
-            f"{split} top-1 {record[f'{split}_top1']:.1f} % top-5 {record[f'{split}_top5']:.1f} %"
+            f"{split} top-1 {short_interval(record[f'{split}_top1'], (images or {}).get(split, 0))}"
+            f" top-5 {record[f'{split}_top5']:.1f} %"
             for split in ("val", "test")
             if f"{split}_top1" in record
         ]
@@ -261,7 +270,7 @@ class RunLog:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "process": self._rank, "kind": kind, "text": text}, ensure_ascii=False)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab+") as file:
+        with errors_name(self._path), open_regular(self._path, "ab+") as file:
             if file.tell() and not self._ends_with_newline(file):
                 line = "\n" + line  # the previous line is incomplete: its process was killed, or the disk was full
             file.write(line.encode("utf-8", "backslashreplace") + b"\n")

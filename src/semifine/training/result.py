@@ -55,6 +55,11 @@ def fit_and_write_probe(
     written = write_probe(folder, dataset, probe)
     seconds = round(time.perf_counter() - start, 2)
     found = written["probe"]
+    if found.get("suspect_labels"):
+        display.log(
+            f"labels to check: {found['suspect_labels']} of {found['cross_validation']['images']} contradict confident "
+            f"predictions of the probe (wrong labels, or its errors); {folder.label_check} lists them first"
+        )
     result = {
         "method": method_class(settings.method).name,
         "data": settings.data,
@@ -188,14 +193,14 @@ def _choose_network(
         comparison = compare(start, trained, trainer.evaluator.evaluator, rows, catalog.label[rows])
     elif trial is not None:
         comparison = Comparison.from_dict(trial.result["comparison"])
-    weight = comparison.best if comparison else DEFAULT_WEIGHT
+    weight = comparison.best if comparison else DEFAULT_WEIGHT if trainer.settings.head_init == "probe" else 1.0
     if comparison:
         trainer.display.log(comparison.describe())
     found = read_json(trainer.folder.probe)["probe"]
     scores = trainer.evaluations()[-1]
     facts = {
         "probe": found,
-        "trained": {"top1": scores.get("test_top1"), "top5": scores.get("test_top5")},
+        "trained": {key: value for key, value in summarize_evaluations([scores]).items() if key in found},
         "comparison": asdict(comparison) if comparison else None,
         "weight": weight,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from torch import Tensor
 
 from semifine.config import TrainSettings
 from semifine.data.catalog import Catalog, PathColumn, Split
-from semifine.files import atomic_file
+from semifine.errors import UserError
+from semifine.files import atomic_file, create_folder
 from semifine.inference.evaluate import Evaluator
 from semifine.methods.base import Method, PseudoLabels
 from semifine.models.classifier import Classifier
+from semifine.runs.run import Run
 
 MAX_COST = 0.1
 """Largest number of unlabeled images, relative to the training images between two evaluations, for which the statistics
@@ -186,7 +188,7 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
     import pyarrow as pa  # slow: only needed at evaluations
     import pyarrow.parquet as pq  # slow: only needed at evaluations
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(path.parent)
     first = next(batches, None)
     if first is None:
         return None
@@ -201,6 +203,37 @@ def write_sample_table(path: Path, batches: Iterator[Columns]) -> Columns | None
             writer.write_table(as_table(columns))
             numeric.append({name: column for name, column in columns.items() if name not in ("path", "candidates")})
     return {name: np.concatenate([part[name] for part in numeric]) for name in numeric[0]}
+
+
+def read_votes(runs: Sequence[str], catalog: Catalog) -> Tensor | None:
+    """Returns the classes that other runs predict for the unlabeled images.
+
+    Args:
+        runs: V run folders.
+        catalog: The images of the run.
+
+    Returns:
+        (M, V) class of each unlabeled image, -1 if the run did not predict it; None without runs.
+
+    Raises:
+        UserError: If a run has other classes or predicted none of the images.
+    """
+    if not runs:
+        return None
+    paths = PathColumn(catalog.paths).take(catalog.rows(Split.UNLABELED)).array
+    place = {str(path): row for row, path in enumerate(paths)}
+    votes = np.full((len(place), len(runs)), -1)
+    for column, folder in enumerate(runs):
+        run = Run(folder)
+        if run.class_names != catalog.class_names:
+            raise UserError(f"The run in {folder} has other classes than the data; choose another run.")
+        samples = run.samples("path", "prediction")
+        pairs = zip(samples.get("path", ()), samples.get("prediction", ()), strict=True)
+        found = {place[path]: int(prediction) for path, prediction in pairs if path in place}
+        if not found:
+            raise UserError(f"The run in {folder} has no predictions of these unlabeled images; choose another run.")
+        votes[list(found), column] = list(found.values())
+    return torch.from_numpy(votes)
 
 
 def _offsets_and_classes(target: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -13,12 +13,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from semifine.config import TrainSettings
 from semifine.config.autotune import ema_decay_for, ema_is_too_slow, ema_steps
+from semifine.config.train_settings import seed_for
 from semifine.data.catalog import Catalog, Split
 from semifine.errors import UserError
 from semifine.methods.base import Method
 from semifine.models.classifier import Classifier
 from semifine.models.ema import create_ema, update_ema
 from semifine.models.forward import Networks
+from semifine.models.lora import add_low_rank_updates, is_low_rank_update, merged_state_dict
 from semifine.models.trunk import SplitBackbone, TailClassifier, split_backbone
 from semifine.runs.checkpoint import (
     load_training_state,
@@ -50,6 +52,8 @@ class TrainState:
     optimizer: Any
     is_split: bool
     """Whether the networks take activations of a frozen trunk instead of images."""
+    has_updates: bool = False
+    """Whether the networks have low-rank updates (LoRA)."""
 
     def train_mode(self) -> None:
         """Sets the student to training mode. Batch norms of a partly frozen backbone keep their statistics."""
@@ -77,9 +81,20 @@ class TrainState:
         return tensors
 
     def other_networks(self) -> dict[str, nn.Module]:
-        """Returns the network that is not evaluated, if there is one, by its name in a checkpoint."""
+        """Returns the networks that a checkpoint needs beside the weights of the evaluated one, by name.
+
+        They include the evaluated network if its weights are saved with merged low-rank updates.
+        """
         networks = {"student": self.student, "ema": self.ema}
-        return {name: net for name, net in networks.items() if net is not None and net is not self.evaluated}
+        return {
+            name: net
+            for name, net in networks.items()
+            if net is not None and (net is not self.evaluated or self.has_updates)
+        }
+
+    def evaluated_weights(self) -> dict[str, Tensor]:
+        """Returns the weights of the evaluated network, with merged low-rank updates."""
+        return merged_state_dict(self.evaluated)
 
 
 def create_train_state(
@@ -106,6 +121,7 @@ def create_train_state(
     """
     if method.needs_ema and not settings.ema:
         raise UserError(f"The method '{method.name}' needs the EMA of the weights: set --ema above 0.")
+    select_trained_parameters(classifier, settings)
     classifier.to(fabric.device)
     ema = create_ema(classifier) if settings.ema else None
     evaluated = ema if ema is not None and method.evaluates_ema else classifier
@@ -115,9 +131,7 @@ def create_train_state(
             f"{settings.iterations}; the evaluated model will lag behind. "
             f"--ema {ema_decay_for(settings.iterations)} suits this run."
         )
-    student: nn.Module = classifier
-    if split is not None:
-        student = TailClassifier(classifier, split.tail)
+    student: nn.Module = classifier if split is None else TailClassifier(classifier, split.tail)
     if settings.sync_bn and fabric.world_size > 1:
         student = convert_sync_batchnorm(classifier)  # torch's version drops the activations of timm's layers
     if acceleration.compiled:
@@ -141,6 +155,7 @@ def create_train_state(
         ),
         optimizer=optimizer,
         is_split=split is not None,
+        has_updates=settings.train == "lora",
     )
 
 
@@ -150,27 +165,59 @@ def split_for_training(classifier: Classifier, method: type[Method], settings: T
     Returns:
         The frozen and the trained part; None if the whole backbone is trained.
     """
-    if settings.train_stages is None:
+    if settings.trained_stages is None:
         return None
     if settings.devices > 1 or settings.forward != "split" or not method.supports_frozen_stages:
+        option = "--train head" if settings.train == "head" else "--train-stages"
         raise UserError(
-            f"--train-stages needs one device, --forward split and another method than '{method.name}': omit it to "
+            f"{option} needs one device, --forward split and another method than '{method.name}': omit it to "
             "train the whole backbone."
             if not method.supports_frozen_stages
-            else "--train-stages needs --devices 1 and --forward split: omit it to train the whole backbone."
+            else f"{option} needs --devices 1 and --forward split: omit it to train the whole backbone."
         )
-    split = split_backbone(classifier.backbone, settings.train_stages, settings.image_size)
+    split = split_backbone(classifier.backbone, settings.trained_stages, settings.image_size)
     for module in split.frozen:
         module.requires_grad_(False)
     return split
 
 
 def _tail_of(network: Classifier | None, settings: TrainSettings) -> nn.Module | None:
-    if network is None or settings.train_stages is None:
+    if network is None or settings.trained_stages is None:
         return None
     return TailClassifier(
-        network, split_backbone(network.backbone, settings.train_stages, settings.image_size).tail
+        network, split_backbone(network.backbone, settings.trained_stages, settings.image_size).tail
     ).eval()
+
+
+def select_trained_parameters(classifier: Classifier, settings: TrainSettings) -> None:
+    """Freezes the parameters of the backbone that ``--train`` leaves out, in place. Heads are always trained.
+
+    The parameters of frozen stages stay frozen.
+
+    Raises:
+        UserError: If the backbone has no norms or no linear layers to train.
+
+    Example:
+        >>> from semifine.models.classifier import create_classifier
+        >>> network = create_classifier("test_resnet", 3, 32)
+        >>> select_trained_parameters(network, TrainSettings(train="norm"))
+        >>> network.backbone.bn1.weight.requires_grad, network.backbone.conv1[0].weight.requires_grad
+        (True, False)
+    """
+    if settings.train not in ("norm", "lora"):
+        return
+    if settings.train == "lora":
+        frozen = {id(value) for value in classifier.backbone.parameters() if not value.requires_grad}
+        add_low_rank_updates(classifier.backbone, settings.lora_rank, seed_for("weights", settings, "lora"), frozen)
+    norms = [module for module in classifier.backbone.modules() if "norm" in type(module).__name__.lower()]
+    of_norms = {id(value) for module in norms for value in module.parameters(recurse=False)}
+    for name, value in classifier.backbone.named_parameters():
+        chosen = is_low_rank_update(name) if settings.train == "lora" else id(value) in of_norms
+        value.requires_grad_(value.requires_grad and chosen)
+    if not any(value.requires_grad for value in classifier.backbone.parameters()):
+        raise UserError(
+            f"--train norm: the trained part of the backbone '{settings.backbone}' has no norms; choose --train all."
+        )
 
 
 class Checkpointer:
@@ -226,10 +273,11 @@ class Checkpointer:
         if self._fabric.device.type == "cuda":
             state["random_cuda"] = torch.cuda.get_rng_state(self._fabric.device)
         if self._fabric.is_global_zero:
-            save_checkpoint(self._folder.checkpoints, step, self._train_state.evaluated.state_dict(), state)
+            state["metrics"] = self._folder.sync_metrics()
+            save_checkpoint(self._folder.checkpoints, step, self._train_state.evaluated_weights(), state)
 
     def restore(self, log: Callable[[str], None]) -> tuple[int, dict[Phase, float]]:
-        """Restores the newest undamaged checkpoint.
+        """Restores the newest undamaged checkpoint, and the metrics up to its step.
 
         Returns:
             The number of finished steps and the run time by phase; 0 and an empty dict without a checkpoint.
@@ -238,6 +286,8 @@ class Checkpointer:
         for note in notes:
             log(note)
         if newest is None:
+            if self._fabric.is_global_zero:
+                self._folder.truncate_metrics(0)
             return 0, {}
         weights, state = load_weights(newest), load_training_state(newest)
         if state.get("images") != self._images:
@@ -255,10 +305,16 @@ class Checkpointer:
             ) from error
         if self._fabric.is_global_zero:
             repair_last_link(newest)
+            if lost := self._folder.truncate_metrics(step, state.get("metrics")):
+                log(
+                    f"warning: {self._folder.metrics} has lost {lost} of the {state['metrics']} records before step "
+                    f"{step}: curves and best accuracies of the run lack them."
+                )
         return step, seconds
 
     def _load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
-        self._train_state.evaluated.load_state_dict(weights)
+        if not self._train_state.has_updates:
+            self._train_state.evaluated.load_state_dict(weights)
         for name, network in self._train_state.other_networks().items():
             network.load_state_dict(state[name])
         self._train_state.optimizer.load_state_dict(state["optimizer"])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from semifine.config import TrainSettings
+from semifine.config.train_settings import seed_for
 from semifine.distributed import all_reduce_sum
 from semifine.errors import UserError
 from semifine.methods.base import Batch, Method, Progress
@@ -33,6 +35,8 @@ class TrainStep:
     guard: NonFiniteGuard
     skip_nonfinite: bool
     """Undo the step if its loss is not finite. This copies the whole state in every step."""
+    clip_grad: float | None = None
+    """Largest norm of the gradient of all parameters."""
 
     def __call__(self, batch: Batch, progress: Progress) -> None:
         if not self.skip_nonfinite:
@@ -53,6 +57,9 @@ class TrainStep:
         finite = self.guard.update(result.loss)
 
         # Optimizer and EMA
+        if self.clip_grad is not None:
+            student, optimizer = self.train_state.student, self.train_state.optimizer
+            self.fabric.clip_gradients(student, optimizer, max_norm=self.clip_grad, error_if_nonfinite=False)
         self.train_state.optimizer.step()
         self.train_state.update_ema()
 
@@ -73,6 +80,14 @@ class TrainStep:
             "pseudo_labels": self.pseudo_labels.tensors(),
         }
         return {f"{part}.{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+
+
+def seed_random_layers(settings: TrainSettings, step: int, rank: int) -> None:
+    """Seeds the layers that draw random numbers in training (drop path), so that they depend on the step alone.
+
+    The seed of a GPU is set without waiting for it; a CUDA graph reads the seed at each replay.
+    """
+    torch.manual_seed(seed_for("views", settings, f"layers {step} {rank}"))
 
 
 NEVER = -1

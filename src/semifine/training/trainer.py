@@ -21,7 +21,7 @@ from semifine.errors import Interrupted
 from semifine.features.activations import CachedActivations
 from semifine.inference.evaluate import Evaluator, create_preprocessor
 from semifine.methods import method_class
-from semifine.methods.base import DataInfo, Method, NoSettings, Progress
+from semifine.methods.base import DataInfo, Method, Progress
 from semifine.methods.supervised import Supervised
 from semifine.models.classifier import Classifier, normalization
 from semifine.runs.checkpoint import remove_best_after, save_best
@@ -44,9 +44,9 @@ from semifine.training.meters import AverageMeter, LabelHistory, PseudoLabelMete
 from semifine.training.optim import learning_rate_factor, make_learning_rate_tensor, set_learning_rate
 from semifine.training.profiling import PhaseTimer, TimeEstimator, relative_step_cost
 from semifine.training.progress import Display, find_warnings
-from semifine.training.sample_stats import keep_sample_stats
+from semifine.training.sample_stats import keep_sample_stats, read_votes
 from semifine.training.state import Checkpointer, create_train_state, split_for_training
-from semifine.training.step import NonFiniteGuard, TrainStep, nonfinite_error
+from semifine.training.step import NonFiniteGuard, TrainStep, nonfinite_error, seed_random_layers
 
 
 class Trainer:
@@ -91,7 +91,7 @@ class Trainer:
         store = self._place_store(dataset)
         catalog = self.catalog.with_truth_revealed() if method.trains_on_truth else self.catalog
         check_images(catalog, method)
-        info = self._data_info(catalog, classifier)
+        info = self._data_info(catalog, classifier, method, settings.method_settings)
         self.method = method(settings.method_settings, info).to(device)
         check_mixup(self.settings, method)
         self.split = split_for_training(classifier, method, self.settings)
@@ -110,8 +110,8 @@ class Trainer:
         self.clusters = ClusterHistory(self.method.class_stats())
         self.guard = NonFiniteGuard().to(device)
 
-        # Steps: the supervised warmup trains on labeled images only.
-        self.labeled_step = self._create_step(Supervised(NoSettings(), info))
+        # Steps: the supervised warmup and cooldown train on labeled images only.
+        self.labeled_step = self._create_step(Supervised(settings.method_settings, info).to(device))
         self.full_step = self._create_step(self.method)
 
         self.evaluator = self._create_evaluator(store)
@@ -145,9 +145,9 @@ class Trainer:
 
     def _loop(self, stop: StopRequest, started: float | None, after_step: Callable[[], None] | None) -> None:
         first, total = self.step, self.settings.iterations
-        supervised_steps = self.batches.loader.supervised_steps
+        full_steps = self.batches.loader.full_steps
         full_cost = relative_step_cost(self.settings, len(self.method.unlabeled_views))
-        estimator = TimeEstimator(self.display.log, total, self.fabric.device, supervised_steps, full_cost)
+        estimator = TimeEstimator(self.display.log, total, self.fabric.device, full_steps.start, full_cost)
         labeled_step, full_step = (self._accelerate(step) for step in (self.labeled_step, self.full_step))
         self.guard.start_at(first)
 
@@ -158,7 +158,9 @@ class Trainer:
             # Forward, loss, backward, optimizer, EMA, statistics
             factor = learning_rate_factor(step, self.settings)
             set_learning_rate(self.train_state.optimizer, self.settings.lr * factor)
-            train_step = full_step if step >= supervised_steps else labeled_step
+            if self.settings.drop_path:
+                seed_random_layers(self.settings, step, self.fabric.global_rank)
+            train_step = full_step if step in full_steps else labeled_step
             train_step(batch, Progress(step, total))
             self.step = step + 1
 
@@ -169,7 +171,7 @@ class Trainer:
             # Progress
             if step == first and started is not None:
                 self._log_first_step(started)
-            if step == supervised_steps:
+            if step == full_steps.start:
                 estimator.restart()
             estimator.update(self.step)
             if after_step is not None:
@@ -203,7 +205,6 @@ class Trainer:
         if self.settings.on_nonfinite == "stop":
             self.guard.reset()  # steps that were skipped before the resume are no reason to stop
         if self.fabric.is_global_zero:
-            self.folder.truncate_metrics(self.step)
             remove_best_after(self.folder.checkpoints, self.step)
         self.fabric.barrier()
 
@@ -229,7 +230,9 @@ class Trainer:
         loader = BatchLoader(catalog, views or pipeline, self.method, self.settings, device, rank, world_size)
         return Prefetcher(loader, device)
 
-    def _data_info(self, catalog: Catalog, classifier: Classifier) -> DataInfo:
+    def _data_info(
+        self, catalog: Catalog, classifier: Classifier, method: type[Method], method_settings: Any
+    ) -> DataInfo:
         labeled = catalog.rows(Split.LABELED)
         return DataInfo(
             num_classes=catalog.num_classes,
@@ -239,6 +242,7 @@ class Trainer:
             label=torch.from_numpy(catalog.label[labeled]),
             unlabeled_batch=self.settings.batch_size * self.settings.mu,
             feature_dim=classifier.feature_dim,
+            votes=read_votes(method.voters(method_settings), catalog),
         )
 
     def _create_step(self, method: Method) -> TrainStep:
@@ -251,6 +255,7 @@ class Trainer:
             self.history,
             self.guard,
             skip_nonfinite=self.settings.on_nonfinite == "skip",
+            clip_grad=self.settings.clip_grad,
         )
 
     def _create_evaluator(self, store: ImageStore) -> RunEvaluator:
@@ -302,7 +307,7 @@ class Trainer:
         metrics = {**self.labeled_step.metrics.read(), **self.full_step.metrics.read(), **self.pseudo_labels.read()}
         seconds, steps = self.timer.lap(), self.step - self._last_logged
         self._last_logged = self.step
-        with_unlabeled = self.method.unlabeled_views and self.step > self.batches.loader.supervised_steps
+        with_unlabeled = self.method.unlabeled_views and self.step - 1 in self.batches.loader.full_steps
         images = self.settings.batch_size * (1 + (self.settings.mu if with_unlabeled else 0))
         metrics["images_per_second"] = steps * images / seconds
         metrics["step_seconds"] = seconds / steps
@@ -325,9 +330,10 @@ class Trainer:
         record = self.evaluator.evaluate(self.step, keep)
         best_before = max((e["val_top1"] for e in self.evaluations() if "val_top1" in e), default=-1.0)
         if record.get("val_top1", -1.0) > best_before:
-            save_best(self.folder.checkpoints, self.step, self.train_state.evaluated.state_dict())
+            save_best(self.folder.checkpoints, self.step, self.train_state.evaluated_weights())
         self._write_record(record)
-        self.display.log_evaluation(record, self.settings.iterations)
+        images = {split.name.lower(): len(self.catalog.rows(split)) for split in (Split.VAL, Split.TEST)}
+        self.display.log_evaluation(record, self.settings.iterations, images)
         self.train_state.train_mode()
 
     def _write_record(self, record: dict[str, Any]) -> None:

@@ -11,9 +11,10 @@ import torch
 from semifine.data.catalog import Catalog, Split
 from semifine.data.dataset import Dataset
 from semifine.features.probe import stratified_folds
+from semifine.inference.calibration import MIN_IMAGES
 
 SHARE = 4
-"""A trial holds out one in so many labels."""
+"""A trial holds out one in so many labels, or more of them if a quarter is too few to calibrate the network."""
 MIN_HELD_OUT = 10
 """With fewer held-out labels, a comparison says nothing."""
 
@@ -21,17 +22,19 @@ MIN_HELD_OUT = 10
 def hold_out_labels(dataset: Dataset, seed: int) -> Dataset | None:
     """Returns the data set with a part of the labeled images as validation images; None if there are too few.
 
-    The images of a class are spread evenly. A class with one image keeps it. Copies of an image stay together.
+    The images of a class are spread evenly. A class with one image keeps it. Copies of an image stay together. At most
+    half of the labels are held out.
 
     Example:
         >>> dataset = Dataset.open("synthetic", {"genera": 4, "species": 3, "val_per_class": 0})
         >>> held_out = hold_out_labels(Dataset.from_catalog(dataset.catalog, None), seed=0)
         >>> [len(held_out.catalog.rows(split)) for split in (Split.LABELED, Split.VAL)]
-        [45, 15]
+        [40, 20]
     """
     catalog = dataset.catalog
     labeled = catalog.rows(Split.LABELED)
-    folds = stratified_folds(torch.from_numpy(catalog.label[labeled]), seed, max_folds=SHARE).numpy()
+    share = int(np.clip(len(labeled) // MIN_IMAGES, 2, SHARE))
+    folds = stratified_folds(torch.from_numpy(catalog.label[labeled]), seed, max_folds=share).numpy()
     held_out = labeled[folds == 0]
     if dataset.is_decoded:
         digests = [row.tobytes() for row in dataset.store.digest]

@@ -23,10 +23,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_names() -> None:
-    assert source_names() == sorted([*PUBLISHED, "folder", "synthetic", "table"])
+    assert source_names() == sorted([*PUBLISHED, "cifar10", "cifar100", "folder", "synthetic", "table"])
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, "folder", "table"])
+@pytest.mark.parametrize("name", [*PUBLISHED, "cifar10", "cifar100", "folder", "table"])
 def test_every_source_has_frozen_settings_with_help(name: str) -> None:
     settings = get_source(name).settings_class()
     for field in dataclasses.fields(settings):
@@ -85,7 +85,7 @@ def test_mistakes_are_named(here: Path, spec: str, message: str) -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(UserError, match=r"Unknown data source 'cub'\. Valid ones: folder, "):
+    with pytest.raises(UserError, match=r"Unknown data source 'cub'\. Valid ones: cifar10, cifar100, folder, "):
         get_source("cub")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +84,28 @@ def test_nothing_is_written_if_too_many_images_are_unreadable(
     with pytest.raises(UserError, match=message):
         write_folder(broken, out)
     assert list(out.iterdir()) == [] if was_there else not out.exists()
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_folder_of_an_interrupted_process_is_not_read_as_complete(
+    broken: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_there: bool
+) -> None:
+    """The process is killed after each rename. The folder is either absent, refused, or complete."""
+    out, states = tmp_path / "out", []
+    if was_there:
+        out.mkdir()
+    rename = Path.rename
+
+    def rename_and_copy(path: Path, target: Path) -> Path:
+        states.append(Path(shutil.copytree(out, tmp_path / f"state-{len(states)}")) if out.exists() else None)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_and_copy)
+    write_folder(broken, out)
+    assert len(folder.load(out, folder.Settings())) == 5
+    if not was_there:
+        assert states == [None]
+    for state in filter(None, states):
+        with pytest.raises(UserError, match=f"{state} is incomplete, .* remove it and repeat"):
+            folder.load(state, folder.Settings())
+    assert not was_there or len(states) == 2

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.contour import ContourSet
 from PIL import Image
 
 from semifine import UserError
@@ -21,6 +24,7 @@ from semifine.report.figures.soft_labels import (
 )
 from semifine.report.figures.style import paper_style
 from semifine.report.scores import group_runs
+from semifine.report.style import HUES
 from semifine.runs.run import Run, Series
 from tests.runs.fake_runs import changed_run, make_groups, planted_counts, write_run
 
@@ -130,6 +134,36 @@ def test_cost_of_a_single_run_has_no_error_bar(runs: list[Run]) -> None:
     assert figure is not None
     assert len(figure.axes[0].patches) == 2
     assert len(figure.axes[0].containers) == 3, "two bars, and the interval over seeds of one"
+
+
+def drawn_lines(axes: Axes) -> list[tuple[str, str]]:
+    """Returns the color and the line style of each set of contour lines, in the order of drawing."""
+    contours = [part for part in axes.collections if isinstance(part, ContourSet) and not part.filled]
+    return [(to_hex(part.get_edgecolor()[0]), str(part.linestyles)) for part in contours]
+
+
+def test_objectives_of_variants_differ_in_color_and_line_and_are_compared_with_plain_soc(tmp_path: Path) -> None:
+    variants = [{"alpha": 2.0}, {"map": "fixed", "k": 3}, {}, {"similarity": "labeled_features"}]
+    made = [
+        Run(write_run(tmp_path / f"soc {place}", settings={"method": {"name": "soc", **more}}, unlabeled=60))
+        for place, more in enumerate(variants)
+    ]
+    made.append(Run(write_run(tmp_path / "fixmatch", "fixmatch", unlabeled=60)))
+    groups = group_runs(made)
+    with paper_style():
+        figure = draw_objectives(groups)
+    assert figure is not None
+    plain = groups[2].label
+    others = [group.label for group in groups if group.label != plain]
+    assert [axes.get_title().replace("\n", " ") for axes in figure.axes] == [f"{plain} and {other}" for other in others]
+    pairs = [drawn_lines(axes) for axes in figure.axes]
+    assert len({pair[0] for pair in pairs}) == 1, "plain SoC looks the same in each panel"
+    drawn = [pairs[0][0], *(pair[1] for pair in pairs)]
+    assert len({color for color, _ in drawn}) == len(groups)
+    assert len({line for _, line in drawn[:4]}) == 4, "four runs of SoC"
+    assert drawn[0][0] == HUES["blue"][0]
+    legend = [(to_hex(line.get_color()), line.get_linestyle()) for line in figure.legends[0].get_lines()]
+    assert legend == drawn
 
 
 def test_color_scales_of_the_matrices(runs: list[Run]) -> None:

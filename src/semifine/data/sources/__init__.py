@@ -33,8 +33,8 @@ class Source:
     name: str
     summary: str
     """One line for ``semifine list datasets``."""
-    path_kind: Literal["folder", "file", "nothing"]
-    """``folder`` or ``file`` for a source written as ``name:PATH``, ``nothing`` for a source written as ``name``."""
+    path_kind: Literal["folder", "file", "folder or file", "nothing"]
+    """What ``PATH`` is in ``name:PATH``; ``nothing`` for a source written as ``name``."""
     settings_class: type[Any]
     """A frozen dataclass with the settings of the source, see :func:`semifine.fields.setting`."""
     load: Callable[[Any, Any], Catalog]
@@ -63,7 +63,7 @@ def source_names() -> list[str]:
 
     Example:
         >>> source_names()[:2]
-        ['folder', 'semi_aves']
+        ['cifar10', 'cifar100']
     """
     return list(all_sources())
 
@@ -145,7 +145,7 @@ def describe_sources() -> str:
 
     Example:
         >>> describe_sources().split(", ")[:2]
-        ['folder:PATH', 'semi_aves:PATH']
+        ['cifar10:PATH', 'cifar100:PATH']
     """
     return ", ".join(
         name if source.path_kind == "nothing" else f"{name}:PATH" for name, source in all_sources().items()
@@ -161,7 +161,7 @@ def _path_of(source: Source, path: str | None) -> Path | None:
     if not path:
         raise UserError(f"The data source '{name}' needs the {kind} of its data: write {name}:PATH.")
     root = _absolute(path)
-    if not (root.is_dir() if kind == "folder" else root.is_file()):
+    if not ((root.is_dir() and "folder" in kind) or (root.is_file() and "file" in kind)):
         raise UserError(f"{path}, given as {name}:PATH, is not an existing {kind}; if it was moved, give the new path.")
     return root
 

@@ -32,6 +32,7 @@ from semifine.data.left_out import LeftOut
 from semifine.data.sources import Source
 from semifine.data.splits import BURST, FOLDER, SplitSettings, make_splits
 from semifine.errors import UserError, first_few
+from semifine.files import PARTIAL, create_folder, errors_name, sync_to_disk, sync_tree
 
 FOLDERS = {
     Split.LABELED: ("labeled", "labelled"),  # codespell:ignore labelled
@@ -62,6 +63,11 @@ def load(root: Path, settings: Settings) -> Catalog:
 
     Empty class folders are left out, together with the val and test images of these classes.
     """
+    if (root / PARTIAL).is_dir():
+        raise UserError(
+            f"{root} is incomplete, because 'semifine prepare --write-folder' was interrupted: remove it and repeat "
+            "the command."
+        )
     folder_of = _split_folders(root)
     labeled = folder_of.get(Split.LABELED, ".")
     all_names = _class_names(root, labeled)
@@ -200,14 +206,11 @@ def _without_class(path: str, name: str, split: Split) -> LeftOut:
     return LeftOut(path, split.name.lower(), "no_class", f"class '{name}' has no labeled image")
 
 
-PARTIAL = ".partial"
-"""Folder for incomplete data; it is hidden, so that ``load`` ignores it."""
-
-
 def write_folder(catalog: Catalog, folder: Path) -> list[tuple[str, str]]:
     """Writes all images as PNG files in the layout that ``load`` reads; hidden classes are not written.
 
-    If it fails, the folder stays as it was.
+    If it fails, the folder stays as it was. A new folder appears complete, by one rename. In an existing folder, which
+    may be a disk, the images are collected in a hidden folder first; ``load`` refuses the folder while it is there.
 
     Args:
         catalog: The images.
@@ -225,18 +228,37 @@ def write_folder(catalog: Catalog, folder: Path) -> list[tuple[str, str]]:
     for name in catalog.class_names:
         if "/" in name or name.startswith(".") or "\0" in name:
             raise UserError(f"The class name '{name}' is not a valid folder name: rename the class.")
-    existed, partial = folder.exists(), folder / PARTIAL  # inside the folder, because renaming requires the same disk
-    partial.mkdir(parents=True)
+    existed = folder.exists()
+    partial = folder / PARTIAL if existed else folder.with_name(f".{folder.name}{PARTIAL}")
+    create_folder(folder.parent)
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    partial.mkdir()
+    sync_to_disk(partial.parent)
     try:
-        reasons = _write_images(catalog, partial)
-        _check_readable(catalog, reasons)
-        for part in list(partial.iterdir()):
-            part.rename(folder / part.name)
-        partial.rmdir()
+        with errors_name(folder):
+            reasons = _write_images(catalog, partial)
+            _check_readable(catalog, reasons)
+            sync_tree(partial)
+        if existed:
+            _move_into(partial, folder)
+        else:
+            partial.rename(folder)
+            sync_to_disk(folder.parent)
     except BaseException:
-        shutil.rmtree(partial if existed else folder, ignore_errors=True)
+        parts = [folder / names[0] for names in FOLDERS.values()] if existed else []
+        for path in (partial, *parts):
+            shutil.rmtree(path, ignore_errors=True)
         raise
     return [(catalog.paths[row], reason) for row, reason in reasons.items()]
+
+
+def _move_into(partial: Path, folder: Path) -> None:
+    """Moves the content of the partial folder into ``folder``, and then removes the partial folder."""
+    for part in list(partial.iterdir()):
+        part.rename(folder / part.name)
+    sync_to_disk(folder)
+    partial.rmdir()
+    sync_to_disk(folder)
 
 
 def _write_images(catalog: Catalog, folder: Path) -> dict[int, str]:

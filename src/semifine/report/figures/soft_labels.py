@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from semifine.report.figures.statistics import entropy_by_k, fraction_below_diag
 from semifine.report.figures.style import COLUMN, DARK, FULL, GRAY, add_legend, color, panels, wrap
 from semifine.report.formatting import percent, shorten
 from semifine.report.names import is_reference, is_soc
+from semifine.report.run_settings import changed_method_settings
 from semifine.report.scores import RunGroup
-from semifine.report.style import COLOR_NOTE, half_color_value
+from semifine.report.style import COLOR_NOTE, SPARE_HUES, half_color_value
 from semifine.runs.analysis import Interval
 from semifine.runs.run import Run
 
@@ -35,12 +37,17 @@ MAX_NAMED = 24
 
 
 def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
-    """Draws the densities of both objectives for SoC, or else the first run, and each other run."""
+    """Draws the densities of both objectives for plain SoC, or else the first run, and each other run.
+
+    Plain SoC is the run of SoC whose method settings differ least from the defaults. Runs of one method, such as
+    variants of SoC, differ in color and in line style.
+    """
     with_truth = [group for group in groups if len(known_samples(group.runs[0])["z_obj1"])]
     if not with_truth:
         return None
-    first = next((group for group in with_truth if is_soc(group.method)), with_truth[0])
-    others = [group for group in with_truth if group is not first]
+    variants = [group for group in with_truth if is_soc(group.method)]
+    reference = min(variants, key=lambda group: len(changed_method_settings(group.runs[0])), default=with_truth[0])
+    first, *others = _with_own_hues([reference, *(group for group in with_truth if group is not reference)])
     pairs = [[first, other] for other in others] or [[first]]
     width = None if len(pairs) == 1 else min(FULL, 1.72 * max(len(pairs), 2))
     figure, axes = panels(len(pairs), 2.5, width, PAIRS_PER_ROW, sharey=True)
@@ -55,6 +62,19 @@ def draw_objectives(groups: Sequence[RunGroup]) -> Figure | None:
     figure.supxlabel("Probability of the true class (0: no candidate)", fontsize=8)
     _add_hue_legend(figure, [first, *others])
     return figure
+
+
+def _with_own_hues(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    """Returns the groups with a free hue for each whose hue an earlier one has, as long as there are free hues."""
+    given = {group.hue for group in groups}
+    taken: set[str] = set()
+    chosen = []
+    for group in groups:
+        if group.hue in taken:
+            group = replace(group, hue=next((hue for hue in SPARE_HUES if hue not in given | taken), group.hue))
+        taken.add(group.hue)
+        chosen.append(group)
+    return chosen
 
 
 def known_samples(run: Run) -> dict[str, Any]:
@@ -73,13 +93,15 @@ def _draw_density(axes: Axes, group: RunGroup) -> None:
     hue = color(group.hue)
     top = max(levels[-1] * 1.001, float(density.values.max()) * 1.001)
     axes.contourf(density.x, density.y, density.values, levels=[levels[0], top], colors=[hue], alpha=0.12)
-    axes.contour(density.x, density.y, density.values, levels=levels, colors=[hue], linewidths=0.9)
+    axes.contour(
+        density.x, density.y, density.values, levels=levels, colors=[hue], linewidths=0.9, linestyles=group.dash
+    )
 
 
 def _add_hue_legend(figure: Figure, groups: Sequence[RunGroup]) -> None:
     from matplotlib.lines import Line2D  # slow, and only figures need it
 
-    handles = [Line2D([], [], color=color(group.hue), label=group.label) for group in groups]
+    handles = [Line2D([], [], color=color(group.hue), ls=group.dash, label=group.label) for group in groups]
     add_legend(figure, handles, "upper")
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from semifine.files import atomic_file
+from semifine.files import atomic_file, create_folder
 from semifine.report import style
 from semifine.report.style import HUES
 
@@ -111,7 +111,7 @@ def figure_files(folder: Path, name: str) -> list[Path]:
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Writes ``name.png`` and ``name.pdf`` atomically and returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
+    create_folder(folder)
     written = figure_files(folder, name)
     for path, kind in zip(written, FORMATS, strict=True):
         # Without a date: the same runs give the same bytes.

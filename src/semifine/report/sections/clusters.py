@@ -36,9 +36,10 @@ TEMPLATE = """
 <span class="half">{% if view.photos %}<img src="{{ view.photos[0] }}" alt="">{% endif %}
 <span>{{ view.name }}</span></span>
 {% endmacro %}
+{% if clusters and (shown.kind == "clusters" or clusters.pairs) %}
 <section id="clusters">
-<h2>Learned clusters</h2>
-{% if shown and shown.kind == "clusters" %}
+<h2>{{ "Learned clusters" if shown.kind == "clusters" else "Most confused pairs" }}</h2>
+{% if shown.kind == "clusters" %}
 <div class="prose">
 <p>The run <strong>{{ shown.label }}</strong> counted how often its prediction for an image changed from one class to
 another. These counts form {{ shown.k }} clusters ({{ shown.reason }}) of classes that the model confuses.
@@ -85,11 +86,9 @@ Each cluster starts with its central class.</p>
 </div>
 </details>
 {% endif %}
-{% else %}
-<p class="empty">There are no learned clusters, because no run counted class transitions.</p>
 {% endif %}
-{% if clusters and clusters.pairs %}
-<h3>Most confused pairs</h3>
+{% if clusters.pairs %}
+{% if shown.kind == "clusters" %}<h3>Most confused pairs</h3>{% endif %}
 <div class="scroll" tabindex="0" role="region" aria-label="Most confused pairs">
 <table class="pairs">
 <thead>
@@ -98,8 +97,8 @@ Each cluster starts with its central class.</p>
 {% if shown.kind == "clusters" %}
 <th scope="col" class="number">Changes in training<small>there + back</small></th>
 {% endif %}
-{% if shown.run.confusion is not none %}
-<th scope="col" class="number">Test errors<small>there + back</small></th>
+{% if shown.confusion is not none %}
+<th scope="col" class="number">Errors<small>{{ shown.confusion_images }}, there + back</small></th>
 {% endif %}
 {% if groups %}
 <th scope="col">Same group</th>
@@ -116,7 +115,7 @@ Each cluster starts with its central class.</p>
 <td class="number" data-title="Changes in training">{{ pair.transitions }}</td>
 {% endif %}
 {% if pair.errors is not none %}
-<td class="number" data-title="Test errors">{{ pair.errors }}</td>
+<td class="number" data-title="Errors">{{ pair.errors }}</td>
 {% endif %}
 {% if pair.same_group is not none %}
 <td data-title="Same group">{{ "yes" if pair.same_group else "no" }}</td>
@@ -128,6 +127,7 @@ Each cluster starts with its central class.</p>
 </div>
 {% endif %}
 </section>
+{% endif %}
 """
 
 
@@ -236,13 +236,13 @@ def _card(number: int, classes: list[ClassView]) -> ClusterCard:
 
 
 def _pairs(shown: ClassOrder) -> Sequence[ConfusedPair]:
-    counts = shown.run.transitions if shown.kind == "clusters" else shown.run.confusion
+    counts = shown.run.transitions if shown.kind == "clusters" else shown.confusion
     return [] if counts is None else most_confused_pairs(counts, MAX_PAIRS)
 
 
 def _pair(pair: ConfusedPair, views: Sequence[ClassView], shown: ClassOrder) -> PairView:
     first, second = views[pair.first], views[pair.second]
-    confusion = shown.run.confusion
+    confusion = shown.confusion
     errors = None
     if confusion is not None:
         errors = f"{confusion[pair.first, pair.second]} + {confusion[pair.second, pair.first]}"

@@ -26,9 +26,9 @@ from semifine.runs.run import Run
 MAX_POINTS = 300
 
 TEMPLATE = """
+{% if curves %}
 <section id="curves">
 <h2>Training curves</h2>
-{% if curves %}
 <ul class="legend" aria-label="Lines">
 {% for entry in legend %}
   <li><button type="button" aria-pressed="true" data-run="{{ loop.index0 }}" disabled>
@@ -48,11 +48,9 @@ hide its lines.</p>
   </figure>
 {% endfor %}
 </div>
-{% else %}
-<p class="empty">No run recorded metrics during training.</p>
+</section>
 {% endif %}
 <script type="application/json" id="page-data">{{ data|safe }}</script>
-</section>
 """
 
 

@@ -17,6 +17,7 @@ MAX_LEFT_OUT = 100
 SPLIT_NAMES = {"val": "validation"}
 
 TEMPLATE = """
+{% if data_sets %}
 <section id="data">
 <h2>Data set</h2>
 {% for data in data_sets %}
@@ -44,10 +45,9 @@ TEMPLATE = """
 </ul></details>
 {% endif %}
 </div>
-{% else %}
-<p class="empty">No run recorded checks of its data set.</p>
 {% endfor %}
 </section>
+{% endif %}
 """
 
 

@@ -48,11 +48,11 @@ TEMPLATE = """
 </figcaption>
 </figure>
 {% endmacro %}
+{% if samples.galleries %}
 <section id="images">
 <h2>Images to review</h2>
-{% if samples.galleries %}
 <div class="prose">
-<p>Unlabeled images of <strong>{{ shown.label }}</strong> at the end of training, with the prediction and its confidence
+<p>Unlabeled images with the final prediction of <strong>{{ shown.label }}</strong> and its confidence
 {%- if samples.galleries|selectattr("key", "equalto", "wrong")|list %}, and the hidden true class{% endif %}.
 {% if samples.no_photos %}<em>No photos: {{ samples.no_photos }}</em>{% endif %}</p>
 </div>
@@ -62,23 +62,19 @@ TEMPLATE = """
 <div class="samples">{% for card in gallery.cards %}{{ sample_card(card) }}{% endfor %}</div>
 </details>
 {% endfor %}
-{% else %}
-<p class="empty">No run recorded statistics of unlabeled images.</p>
-{% endif %}
 </section>
+{% endif %}
+{% if samples.next %}
 <section id="next">
 <h2>Label these next</h2>
-{% if samples.next %}
 <div class="prose">
 <p>{{ samples.next.explanation }}
 <a download="label-next.csv" href="{{ samples.csv_uri }}">Download the first {{ samples.in_file }} as a CSV file</a>,
 fill in its column <em>label</em>, and continue training with <code>--labels label-next.csv</code>.</p>
 </div>
 <div class="samples ranked">{% for card in samples.next.cards %}{{ sample_card(card, loop.index) }}{% endfor %}</div>
-{% else %}
-<p class="empty">There are no unlabeled images to choose from.</p>
-{% endif %}
 </section>
+{% endif %}
 """
 
 
@@ -139,7 +135,9 @@ def view_samples(shown: ClassOrder, photos: RunPhotos) -> SamplesView:
         return SamplesView()
     samples = run.samples(*COLUMNS, *({"changes"} & set(columns)))
     chosen = _choose_samples(samples, run)
-    ranked = rank_for_labeling(samples["entropy_after"], samples["prediction"], _cluster_of_class(shown), MAX_IN_FILE)
+    # A hard label has no entropy, so methods that make hard labels rank by the entropy of the prediction.
+    column = "entropy_after" if (samples["entropy_after"] > 0).any() else "entropy_before"
+    ranked = rank_for_labeling(samples[column], samples["prediction"], _cluster_of_class(shown), MAX_IN_FILE)
     shown_samples = [index for indices in chosen.values() for index in indices] + ranked[:MAX_NEXT].tolist()
     encoded = photos.of_samples(dict.fromkeys(str(samples["path"][index]) for index in shown_samples))
     maker = _CardMaker(run, samples, encoded)
@@ -148,10 +146,11 @@ def view_samples(shown: ClassOrder, photos: RunPhotos) -> SamplesView:
         for key, title, text, note in GALLERIES
         if len(chosen[key])
     ]
-    cards = [maker.card(index, "entropy") for index in ranked[:MAX_NEXT]]
+    note, entropy = ("entropy", "label") if column == "entropy_after" else ("uncertainty", "prediction")
+    cards = [maker.card(index, note) for index in ranked[:MAX_NEXT]]
     text = (
-        "Images with the highest label entropy. Each listed image lowers the rank of other images of its cluster, so "
-        "that the list is diverse."
+        f"Images with the highest {entropy} entropy. Each listed image lowers the rank of other images of its cluster, "
+        "so that the list is diverse."
     )
     return SamplesView(
         galleries,

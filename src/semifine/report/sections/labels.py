@@ -24,9 +24,9 @@ FONT_SIZE = 9.0
 """Points, in a figure 4.2 inches wide, which a phone shows at about this size."""
 
 TEMPLATE = """
+{% if class_labels %}
 <section id="labels">
 <h2>Pseudo-labels per class</h2>
-{% if class_labels %}
 <div class="prose">
 <p>Accepted pseudo-labels of <strong>{{ shown.label }}</strong> by predicted class, compared with the labeled images of
 the class. A class with a much larger share of pseudo-labels absorbs images of similar classes. A class without
@@ -67,10 +67,8 @@ pseudo-labels no longer learns from unlabeled images.</p>
 {% if class_labels.never %}
 <p class="small">No pseudo-label between the last two evaluations: {{ class_labels.never|join(", ") }}.</p>
 {% endif %}
-{% else %}
-<p class="empty">No run counted pseudo-labels per class.</p>
-{% endif %}
 </section>
+{% endif %}
 """
 
 

@@ -33,9 +33,9 @@ NAME_LENGTH = 26
 DIAGONAL_RGBA = (128, 128, 128, 50)
 
 TEMPLATE = """
+{% if matrices %}
 <section id="matrices">
 <h2>Confused classes</h2>
-{% if matrices %}
 <div class="prose">
 <p>Classes of the run <strong>{{ shown.label }}</strong>
 {%- if shown.kind == "clusters" %}, ordered by its learned clusters. A frame marks a cluster.
@@ -45,9 +45,6 @@ on test images.{% endif %}
 {%- else %}, in the order of the class list.
 {%- endif %}
 {% if not named %} {{ shown.run.num_classes }} class names do not fit here; see the clusters below.{% endif %}</p>
-{% if shown.kind != "clusters" %}
-<p class="empty">There is no transition matrix, because no run counted class transitions. SoC counts them.</p>
-{% endif %}
 </div>
 <div class="figures matrices{{ ' wide' if wide }}">
 {% for matrix in matrices %}
@@ -64,10 +61,8 @@ on test images.{% endif %}
   </figure>
 {% endfor %}
 </div>
-{% else %}
-<p class="empty">There is no matrix, because no run has test images or counted class transitions.</p>
-{% endif %}
 </section>
+{% endif %}
 """
 
 
@@ -123,16 +118,17 @@ def _transitions_figure(shown: ClassOrder) -> MatrixFigure | None:
 
 
 def _confusion_figure(shown: ClassOrder) -> MatrixFigure | None:
-    if shown.run.confusion is None:
+    if shown.confusion is None:
         return None
-    images = np.maximum(shown.run.confusion.sum(axis=1, keepdims=True), 1)
-    values = _off_diagonal(100 * shown.run.confusion / images)
+    images = np.maximum(shown.confusion.sum(axis=1, keepdims=True), 1)
+    values = _off_diagonal(100 * shown.confusion / images)
     top = float(values.max())
+    rows = "true" if shown.run.confusion is not None else "labeled"
     return MatrixFigure(
-        title="Errors on test images",
-        caption="Share of the test images of the row\u2019s class that are predicted as the column\u2019s class. "
-        f"Correct predictions, on the diagonal, are left out. {COLOR_NOTE}.",
-        svg=_draw(values, RED, shown, "Test confusion matrix", ("predicted", "true")),
+        title=f"Errors on {shown.confusion_images}",
+        caption=f"Share of the {shown.confusion_images} of the row\u2019s class that are predicted as the "
+        f"column\u2019s class. Correct predictions, on the diagonal, are left out. {COLOR_NOTE}.",
+        svg=_draw(values, RED, shown, "Confusion matrix", ("predicted", rows)),
         color=_css(RED),
         ticks=("0", percent(top / 4), percent(top)),
     )

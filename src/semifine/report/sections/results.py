@@ -36,7 +36,8 @@ TEMPLATE = """
 {% for column in columns %}
 {% set cell = row.cells[column.key] %}
 <td class="number{{ ' quiet' if column.key == 'best_on_test' }}" data-column="{{ column.key }}">
-{%- if cell.value is none %}{{ cell.text }}{% else %}<data value="{{ cell.value }}">{{ cell.text }}</data>{% endif -%}
+{%- if cell.value is none %}{{ cell.text }}{% else %}<data value="{{ cell.value }}">{{ cell.text }}</data>{% endif %}
+{% if cell.interval %}<small>{{ cell.interval }}</small>{% endif %}
 </td>
 {% endfor %}
 </tr>
@@ -48,9 +49,10 @@ TEMPLATE = """
 {% set filled = columns|map(attribute="key")|list %}
 <p>
 {% if "top1" in filled %}
-Top-1 and top-5 accuracy of the last evaluation. No result on test images influenced this choice.
+Top-1 and top-5 accuracy of the resulting network. No result on test images influenced this choice. Below each accuracy
+is its 95 % interval for new photos like the test images.
 {% elif "val" in filled %}
-There are no test images. The accuracy is measured on validation images in the last evaluation.
+There are no test images. The accuracy is measured on validation images, with its 95 % interval.
 {% endif %}
 {% if "best_on_test" in filled %}
 <em>Best on test</em> is the evaluation with the highest test accuracy, as in the paper. Use it only to compare with
@@ -110,9 +112,9 @@ class Column:
 
 
 COLUMNS = (
-    Column("top1", "Top-1", "test, last evaluation"),
-    Column("top5", "Top-5", "test, last evaluation"),
-    Column("val", "Validation", "top-1, last evaluation"),
+    Column("top1", "Top-1", "test images"),
+    Column("top5", "Top-5", "test images"),
+    Column("val", "Validation", "top-1"),
     Column("selected_on_val", "Selected on validation", "test top-1 at the best validation accuracy"),
     Column("best_on_test", "Best on test", "the paper\u2019s protocol; too optimistic"),
     Column("pseudo_label_accuracy", "Pseudo-label accuracy", "unlabeled images, end of training"),
@@ -139,6 +141,8 @@ def filled_columns(rows: Sequence[ResultRow]) -> list[Column]:
     """Returns the columns with at least one number. Validation accuracy is left out if there is test accuracy."""
     filled = {key for row in rows for key, cell in row.cells.items() if cell.value is not None}
     wanted = filled - ({"val"} if "top1" in filled else set())
+    if all(row.cells["candidates"].value in (None, 1.0) for row in rows):
+        wanted -= {"candidates"}  # hard labels
     return [column for column in COLUMNS if column.key in wanted]
 
 
@@ -175,7 +179,13 @@ def outside_rows(runs: Sequence[Run], labels: Sequence[str]) -> list[OutsideRow]
 
 
 # name in result.json -> name in the report
-PARTS = {"steps": "steps", "evaluation": "evaluation", "saving": "checkpoints", "start_up": "start-up"}
+PARTS = {
+    "probe": "probe",
+    "steps": "steps",
+    "evaluation": "evaluation",
+    "saving": "checkpoints",
+    "start_up": "start-up",
+}
 
 
 def time_lines(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
@@ -185,7 +195,7 @@ def time_lines(runs: Sequence[Run], labels: Sequence[str]) -> list[str]:
 
 def _time_line(run: Run, label: str) -> str:
     total = sum(run.time.values())
-    shares = [f"{_share(run.time.get(part, 0) / total)} {name}" for part, name in PARTS.items()]
+    shares = [f"{_share(run.time[part] / total)} {name}" for part, name in PARTS.items() if run.time.get(part)]
     return f"{label}: {duration(total)} in total, {join_words(shares)}{_speed(run)}."
 
 

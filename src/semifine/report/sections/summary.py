@@ -18,8 +18,10 @@ from semifine.report.scores import (
     compare,
     count_images,
     find_baseline,
+    result_rows,
 )
 from semifine.report.section import ReportData, Section
+from semifine.runs.accuracy import final_accuracy
 from semifine.runs.run import Run
 
 TEMPLATE = """
@@ -92,13 +94,18 @@ def summarize(runs: Sequence[Run], rows: Sequence[ResultRow]) -> Summary:
         scores = collect_scores(data_runs, data_rows)
         tiles += _tiles(scores)
         sentences = (
-            [_data_sentence(data_runs, name), _accuracy_sentence(scores, data_runs[0].num_classes)],
+            [_data_sentence(data_runs, name), _accuracy_sentence(scores, data_runs)],
             [_comparison_sentence(comparison) for comparison in compare(scores)],
             _label_sentences(data_runs, data_rows),
         )
         paragraphs += [" ".join(paragraph) for paragraph in sentences if paragraph]
         notes += _notes(scores, data_runs, f" on {name}" if len(data_sets) > 1 else "")
     return Summary(tiles, paragraphs, list(dict.fromkeys(notes)))
+
+
+def describe_comparisons(runs: Sequence[Run]) -> list[str]:
+    """Returns a sentence per method that uses unlabeled images: whether they helped, with the margin of error."""
+    return [_comparison_sentence(comparison) for comparison in compare(collect_scores(runs, result_rows(runs)))]
 
 
 def _tiles(scores: Sequence[Score]) -> list[Tile]:
@@ -108,9 +115,13 @@ def _tiles(scores: Sequence[Score]) -> list[Tile]:
         note = f"top-1 on {score.split} images"
         if len(score.values) > 1:
             note += f", mean of {len(score.values)} runs"
+        if (interval := score.interval) is not None:
+            note += f"; 95 % interval {interval.low:.1f} to {interval.high:.1f}"
         difference = ""
         if baseline is not None and not is_reference(score.method):
             difference = f"{points(score.mean - baseline.mean)} vs. supervised"
+            if Comparison(score, baseline).verdict == "inconclusive":
+                difference += ", within the margin of chance"
         tiles.append(Tile(score.label, percent(score.mean), difference, note, score.hue))
     return tiles
 
@@ -129,16 +140,29 @@ def _data_sentence(runs: Sequence[Run], name: str) -> str:
     return f"The data set \u201c{name}\u201d has {join_words(parts)}."
 
 
-def _accuracy_sentence(scores: Sequence[Score], num_classes: int) -> str:
+MEASURED_WITHOUT_TEST = {
+    "held_out": "On labels that a trial held out",
+    "cross_validation": "In cross-validation of the probe over the labeled images",
+}
+
+
+def _accuracy_sentence(scores: Sequence[Score], runs: Sequence[Run]) -> str:
     if not scores:
-        return "No run has test or validation images, so its accuracy is unknown."
+        measured = [accuracy for run in runs if (accuracy := final_accuracy(run.result)) is not None]
+        if not measured:
+            return "No run has test or validation images, so its accuracy is unknown."
+        title = MEASURED_WITHOUT_TEST[measured[-1].split]
+        return f"There are no test or validation images. {title}, top-1 accuracy is {measured[-1].describe()}."
     accuracies = join_words([f"{_with_spread(score)} with {score.label}" for score in scores])
-    sentence = f"At the end of training, top-1 accuracy on {scores[0].split} images is {accuracies}"
-    return f"{sentence}; random guessing gives {percent(100 / num_classes)}."
+    sentence = f"Top-1 accuracy on {scores[0].split} images is {accuracies}"
+    return f"{sentence}; random guessing gives {percent(100 / runs[0].num_classes)}."
 
 
 def _with_spread(score: Score) -> str:
-    return percent(score.mean) + (f" (±{score.spread:.1f} over runs)" if len(score.values) > 1 else "")
+    if len(score.values) > 1:
+        return percent(score.mean) + f" (±{score.spread:.1f} over runs)"
+    interval = score.interval
+    return percent(score.mean) + (f" (95 % interval {interval.low:.1f} to {interval.high:.1f})" if interval else "")
 
 
 def _comparison_sentence(comparison: Comparison) -> str:
@@ -163,7 +187,7 @@ def _comparison_sentence(comparison: Comparison) -> str:
     }[comparison.verdict]
     return (
         f"{label} is {abs(difference):.{digits}f} points {side} supervised learning, which uses only the labeled "
-        f"images: the unlabeled images {helped}."
+        f"images: the unlabeled images {helped}. The 95 % margin of error is ±{margin:.{digits}f} points."
     )
 
 
@@ -190,7 +214,8 @@ def _label_sentences(runs: Sequence[Run], rows: Sequence[ResultRow]) -> list[str
 
 def _notes(scores: Sequence[Score], runs: Sequence[Run], where: str) -> list[str]:
     notes = []
-    single = [score.label for score in scores if len(score.seeds) == 1]
+    takes_steps = {run.method for run in runs if run.result.get("iterations")}  # a probe hardly depends on its seed
+    single = [score.label for score in scores if len(score.seeds) == 1 and score.method in takes_steps]
     if single:
         notes.append(
             f"{join_words(single)}: one seed. Results vary between seeds; repeat with several seeds before relying on "

@@ -15,9 +15,9 @@ from semifine.report.section import ReportData, Section
 from semifine.runs.analysis import Counts, symmetric_counts
 
 TEMPLATE = """
+{% if tree %}
 <section id="tree">
 <h2>Class tree</h2>
-{% if tree %}
 <div class="prose">
 <p>The more often predictions of <strong>{{ shown.label }}</strong> changed between two groups of classes, the further
 to the right the groups join. Click a branch to see its classes.</p>
@@ -47,10 +47,8 @@ data-step="{{ branch.step }}" data-title="{{ branch.title }}" tabindex="0"><titl
 </div>
 <div class="card" id="tree-panel" aria-live="polite"></div>
 </div>
-{% else %}
-<p class="empty">There is no class tree, because no run counted class transitions.</p>
-{% endif %}
 </section>
+{% endif %}
 """
 
 # Pixels

@@ -16,6 +16,7 @@ from semifine.report.section import ReportData, Section
 from semifine.runs.run import Run
 
 TEMPLATE = """
+{% if box.verdicts or box.advice %}
 <section id="help">
 <h2>Does the unlabeled data help?</h2>
 <div class="verdicts">
@@ -43,6 +44,7 @@ TEMPLATE = """
 {% endfor %}
 </div>
 </section>
+{% endif %}
 """
 
 EXPLANATIONS = {
@@ -114,8 +116,6 @@ def compare_runs(runs: Sequence[Run], rows: Sequence[ResultRow]) -> VerdictBox:
         if different:
             where = f" on {names[indices[0]]}" if len(data_sets) > 1 else ""
             unequal.append(f"the runs{where} differ in {join_words(different)}")
-    if not verdicts and not advice:
-        advice = [Advice("This report has no pair of a supervised run and a run that uses unlabeled images.")]
     return VerdictBox(verdicts, unequal, advice)
 
 

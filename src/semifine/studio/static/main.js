@@ -7,7 +7,7 @@ import { closeOnOutsideClick, find, keepFocus, make, repeatedError, toast } from
 import { listen } from "./keyboard.js";
 import { LabelView, toggleLookAlikes } from "./label_view.js";
 import { showOverview } from "./overview.js";
-import { askName, clearNotices, noticeText, person, showName, showNotice } from "./people.js";
+import { askName, clearNotices, noticeText, person, removeResolved, showName, showNotice } from "./people.js";
 import { Queue } from "./queue.js";
 import { Training } from "./training.js";
 import { Zoom } from "./zoom.js";
@@ -21,6 +21,7 @@ const zoom = new Zoom();
 const filters = find("#filters");
 let classNames = [];
 let lastEvent = null;
+let overviewShows = null; // run and last event of the overview
 
 const training = new Training(async () => {
   await openRun();
@@ -69,22 +70,31 @@ async function showPage() {
     if (link.hash === `#${page}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   scrollTo(0, 0); // the browser would scroll to the element that the hash names
-  if (page === "overview") await showOverview(setFilter).catch((error) => toast(error.message, true));
+  if (page === "overview") await updateOverview().catch((error) => toast(error.message, true));
 }
+
+async function updateOverview() {
+  const overview = await showOverview(setFilter);
+  if (!overview) return; // a newer request has replaced it
+  overviewShows = eventOf(overview);
+  showCounts(overview.counts);
+}
+
+const eventOf = ({ run, last }) => `${last} ${run}`;
 
 const isShown = (page) => !find(`#${page}`).hidden;
 
 async function poll() {
   try {
     const changes = await get("changes", { after: lastEvent });
-    const isNew = changes.last !== lastEvent || changes.run !== shownRun();
     showCounts(changes.counts);
     training.show(changes.training, changes.counts);
     if (changes.run === shownRun()) {
       applyChanges(changes.images);
       lastEvent = changes.last;
     } else await openRun(); // another person has switched to a new model
-    if (isNew && isShown("overview")) await showOverview(setFilter);
+    // Not only after a new event: the last request may have failed, or may have been older than the event.
+    if (isShown("overview") && overviewShows !== eventOf(changes)) await updateOverview();
   } catch (error) {
     repeatedError(error.message);
   }
@@ -100,7 +110,8 @@ function applyChanges(images) {
     } else if (label.state === "waiting") queue.reopen([id]);
     else if (queue.isWaiting) queue.remove([id]);
     const text = noticeText(label, lastEvent);
-    if (text) showNotice(id, text, () => goTo(id));
+    if (text) showNotice(id, text, label.state, () => goTo(id));
+    else removeResolved(id, label.state);
   }
 }
 

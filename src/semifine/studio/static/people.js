@@ -67,17 +67,25 @@ export function noticeText({ verdicts, replaced }, after) {
   return other ? ["Conflict: ", verdictText(other), `, you answered ${answerName(own)}`] : null;
 }
 
+const noticeOf = (id) => find(`#notices [data-id="${id}"]`);
+
 /** Shows a notice about an image until the person dismisses it. */
-export function showNotice(id, text, open) {
-  find(`#notices [data-id="${id}"]`)?.remove(); // a newer notice replaces an older one
+export function showNotice(id, text, state, open) {
+  noticeOf(id)?.remove(); // a newer notice replaces an older one
   const line = make(
     "li",
-    { "data-id": id },
+    { "data-id": id, "data-state": state },
     make("span", {}, text),
     make("button", { type: "button", on: { click: () => (line.remove(), open()) } }, "Show"),
     make("button", { type: "button", "aria-label": "Dismiss", on: { click: () => line.remove() } }, "✕"),
   );
   find("#notices").prepend(line);
+}
+
+/** Removes the notice of a conflict that is resolved. */
+export function removeResolved(id, state) {
+  const notice = noticeOf(id);
+  if (notice?.dataset.state === "conflict" && state !== "conflict") notice.remove();
 }
 
 export const clearNotices = () => find("#notices").replaceChildren();

@@ -44,7 +44,7 @@ export class Training {
     find("#outcome").replaceChildren(...this.#outcome(status));
   }
 
-  #outcome({ state, before, after, run, message, evaluations }) {
+  #outcome({ state, before, after, difference, run, message, evaluations }) {
     if (message) return [make("p", { class: state === "failed" && "failed" }, message)];
     if (state !== "finished") return [];
     const numbers =
@@ -54,7 +54,9 @@ export class Training {
               make("span", {}, make("b", {}, `${before.top1.toFixed(1)} %`), " before"), " → ",
               make("span", { id: "after" }, make("b", {}, `${after.top1.toFixed(1)} %`), " after"),
             ),
-            make("p", { class: "quiet" }, `Top-1 accuracy on ${after.split} images. Run folder: ${run}`),
+            make("p", { id: "difference" }, difference || "The two accuracies were measured on different images."),
+            make("p", { class: "quiet" }, `Top-1 accuracy, before (${before.split}): ${before.text}; ` +
+              `after (${after.split}): ${after.text}. Run folder: ${run}`),
           ]
         : [make("p", {}, `Finished: ${run}. There are no test or validation images to measure accuracy.`)];
     return [...numbers, ...accuracyCurve(evaluations), run === shownRun() ? make("p", {}, "The studio uses this model.") : this.#switchButton()];
@@ -90,7 +92,7 @@ function accuracyCurve(evaluations) {
   const values = points.map(({ top1 }) => top1);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const x = ({ step }) => (2 + (96 * (step - first)) / (last - first || 1)).toFixed(2);
-  const y = ({ top1 }) => (28 - (24 * (top1 - low)) / (high - low || 1)).toFixed(2);
+  const y = ({ top1 }) => (28 - (26 * top1) / 100).toFixed(2); // from 0 to 100 %, so that chance does not look like progress
   const range = `${low.toFixed(1)} to ${high.toFixed(1)} %`;
   const figure = make("figure", { class: "curve" },
     draw("svg", { viewBox: "0 0 100 30", role: "img", "aria-label": `${split} accuracy from ${range}` },
