@@ -157,3 +157,15 @@ def test_an_invalid_calibration_is_an_error(
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
     assert main(["predict", str(copied), str(tmp_path / "a.png"), "--device", "cpu"]) == 2
     assert "calibration.json is damaged, or of a later version: remove it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("image_size", "x"), ("image_size", 0), ("stored_side", 10**9), ("mean", [0.5]), ("std", 1), ("class_names", 3)],
+)
+def test_damaged_metadata_are_refused(key: str, value: object) -> None:
+    sizes = {"image_size": 32, "stored_side": 37, "mean": (0.5, 0.5, 0.5), "std": (1.0, 1.0, 1.0)}
+    values = ModelMetadata(class_names=("a", "b"), backbone="test_resnet", **sizes).as_dict()
+    assert ModelMetadata.from_dict(values).as_dict() == values
+    with pytest.raises((ValueError, TypeError)):
+        ModelMetadata.from_dict(values | {key: value})

@@ -77,3 +77,8 @@ def test_contradicting_lines_are_refused(tmp_path: Path) -> None:
     file.write_text("species,genus\na,A\nb,B\na,B\n")
     with pytest.raises(UserError, match="two different lines for 'a'"):
         read_taxonomy(file, ["a", "b"])
+
+
+def test_an_endless_taxonomy_is_refused() -> None:
+    with pytest.raises(UserError, match=r"The taxonomy /dev/zero is too large"):
+        read_taxonomy(Path("/dev/zero"), ("a", "b"))

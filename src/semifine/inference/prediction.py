@@ -19,6 +19,8 @@ Device = Literal["auto", "cpu", "cuda"]
 Checkpoint = Literal["auto", "last", "best_val", "probe", "interpolated"]
 
 FORMAT_VERSION = 1
+MAX_SIDE = 16_384
+"""Side of the largest images that a model can have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,19 +64,26 @@ class ModelMetadata:
         """Restores the metadata from :meth:`as_dict`."""
         if values["semifine_model"] > FORMAT_VERSION:
             raise UserError("The model was exported by a later version of semifine: use that version.")
-        clusters = values["clusters"]
+        clusters, sizes = values["clusters"], (int(values["image_size"]), int(values["stored_side"]))
+        if not all(0 < size <= MAX_SIDE for size in sizes):
+            raise ValueError(f"images of {sizes[0]} pixels, shrunk to {sizes[1]}, are not possible")
         return cls(
-            class_names=tuple(values["class_names"]),
-            image_size=values["image_size"],
-            stored_side=values["stored_side"],
-            mean=tuple(values["mean"]),
-            std=tuple(values["std"]),
-            backbone=values["backbone"],
+            class_names=tuple(map(str, values["class_names"])),
+            image_size=sizes[0],
+            stored_side=sizes[1],
+            mean=_three_numbers(values["mean"]),
+            std=_three_numbers(values["std"]),
+            backbone=str(values["backbone"]),
             backbone_args=values.get("backbone_args"),
             calibration=Calibration.from_dict(values["calibration"]),
             clusters=clusters
             and ClassClusters(np.array(clusters["assignment"], np.int32), np.array(clusters["confidence"], np.float64)),
         )
+
+
+def _three_numbers(values: Sequence[Any]) -> tuple[float, float, float]:
+    red, green, blue = map(float, values)
+    return red, green, blue
 
 
 @dataclass(frozen=True)

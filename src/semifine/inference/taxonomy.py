@@ -19,6 +19,7 @@ from semifine.errors import UserError
 from semifine.files import read_text
 from semifine.inference.calibration import Probabilities
 
+MAX_BYTES = 64 << 20
 DELIMITERS = (",", ";", "\t")
 """The first of these characters in the header separates the cells."""
 
@@ -129,7 +130,7 @@ def _delimiter(text: str) -> str:
 
 def _read(file: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        text = read_text(file).removeprefix("\ufeff")
+        text = read_text(file, MAX_BYTES).removeprefix("\ufeff")
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
         rows = ([unquote_formula(cell.strip()) for cell in cells] for cells in reader if cells)
         header, *lines = ([normalize_class_name(cell) for cell in cells] for cells in rows)
@@ -138,7 +139,8 @@ def _read(file: Path) -> tuple[list[str], list[list[str]]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"The taxonomy {file} is not a CSV file in UTF-8: save it in that format.") from error
     except ValueError as error:
-        raise UserError(f"The taxonomy {file} is empty: add a header and a line per class.") from error
+        problem = "is empty" if file.is_file() and file.stat().st_size <= MAX_BYTES else "is too large"
+        raise UserError(f"The taxonomy {file} {problem}: write a header and a line per class.") from error
     wrong = next((cells for cells in lines if len(cells) != len(header)), None)
     if wrong:
         raise UserError(
