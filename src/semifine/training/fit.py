@@ -164,9 +164,7 @@ def _fit(
     classifier, report = create_network(settings, folder, class_names, always_load=has_probe)
     if report:
         display.log(f"weights: {report}")
-    environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
-    if is_method_file(settings.method):
-        environment[METHOD_HASH] = method_file_hash(settings.method)
+    environment = _describe_environment(settings, fabric)
 
     # Probe
     probe = None
@@ -204,6 +202,14 @@ def _fit(
     with profile_steps(folder.path / "profile", display.log) if profiled else nullcontext() as after_step:
         trainer.run(started, after_step)
     return _finish(trainer, settings, dataset, environment, probe, trial)
+
+
+def _describe_environment(settings: RunSettings, fabric: Fabric) -> dict[str, Any]:
+    """Returns code version, hardware and libraries, and the hash of the method file if the method is a file."""
+    code: dict[str, Any] = {"semifine": code_version()}
+    if is_method_file(settings.method):
+        code[METHOD_HASH] = method_file_hash(settings.method)
+    return {**code, "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
 
 
 def _prepare_data(
