@@ -25,12 +25,11 @@ from semifine.methods import method_class
 from semifine.methods.registry import is_method_file, method_file_hash
 from semifine.models.classifier import Classifier, check_backbone_name
 from semifine.models.pretrained import LoadReport
-from semifine.processes import children_end_with_this_process, end_with_parent
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
 from semifine.runs.run import Run
 from semifine.training.budget import adopt_plan, plan_training
-from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures
+from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures, launch_processes
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
@@ -90,7 +89,6 @@ def fit(
         >>> fit(settings, Path("runs/soc"))["top1"]  # doctest: +SKIP
         52.5
     """
-    end_with_parent()  # for scripts; the command line has called it already
     dataset = dataset or Dataset.open(settings.data, settings.data_settings)
     is_first = process_rank() == 0
     display = display if display and is_first else Display(quiet=not is_first)
@@ -151,9 +149,7 @@ def _fit(
 ) -> dict[str, Any]:
     logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
-    fabric = create_fabric(settings.train)
-    with children_end_with_this_process():
-        fabric.launch()
+    fabric = launch_processes(create_fabric(settings.train))
 
     # Data
     class_names = _prepare_data(settings, folder, dataset, fabric, display)
