@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from semifine.config import TrainSettings
 from semifine.devices import resolve_device, resolve_precision
 from semifine.errors import UserError
+from semifine.processes import children_end_with_this_process, end_with_parent
 
 try:
     from lightning_fabric import Fabric
@@ -48,6 +49,7 @@ __all__ = [
     "catch_stop_signals",
     "create_fabric",
     "explain_peer_failures",
+    "launch_processes",
     "training_stream",
 ]
 
@@ -92,6 +94,14 @@ def create_fabric(settings: TrainSettings) -> Fabric:
     return Fabric(
         accelerator=device, devices=devices, num_nodes=nodes, strategy=strategy, precision=PRECISIONS[precision]
     )
+
+
+def launch_processes(fabric: Fabric) -> Fabric:
+    """Starts the other processes of a run, which end if this one ends; returns the Fabric."""
+    end_with_parent()  # in a script, the other processes come here, too
+    with children_end_with_this_process():
+        fabric.launch()
+    return fabric
 
 
 def _devices_and_nodes(devices: int) -> tuple[int, int]:

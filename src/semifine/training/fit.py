@@ -26,12 +26,11 @@ from semifine.methods import method_class
 from semifine.methods.registry import is_method_file, method_file_hash
 from semifine.models.classifier import Classifier, check_backbone_name
 from semifine.models.pretrained import LoadReport, check_imagenet_weights
-from semifine.processes import children_end_with_this_process, end_with_parent
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import LOCK, RunFolder, locked
 from semifine.runs.run import Run
 from semifine.training.budget import adopt_plan, plan_training
-from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures
+from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures, launch_processes
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
@@ -92,7 +91,6 @@ def fit(
         >>> fit(settings, Path("runs/soc"))["top1"]  # doctest: +SKIP
         52.5
     """
-    end_with_parent()  # for scripts; the command line has called it already
     dataset = dataset or Dataset.open(settings.data, settings.data_settings)
     is_first = process_rank() == 0
     display = display if display and is_first else Display(quiet=not is_first)
@@ -153,9 +151,7 @@ def _fit(
     logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
     check_optimizer_name(settings.train.optimizer)
-    fabric = create_fabric(settings.train)
-    with children_end_with_this_process():
-        fabric.launch()
+    fabric = launch_processes(create_fabric(settings.train))
 
     # Data
     class_names = _prepare_data(settings, folder, dataset, fabric, display)
@@ -166,9 +162,7 @@ def _fit(
     classifier, report = create_network(settings, folder, class_names, always_load=_keeps_initial_weights(settings))
     if report:
         display.log(f"weights: {report}")
-    environment = {"semifine": code_version(), "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
-    if is_method_file(settings.method):
-        environment[METHOD_HASH] = method_file_hash(settings.method)
+    environment = _describe_environment(settings, fabric)
 
     # Probe
     probe = None
@@ -201,6 +195,14 @@ def _fit(
     with profile_steps(folder.path / "profile", display.log) if profiled else nullcontext() as after_step:
         trainer.run(started, after_step)
     return _finish(trainer, settings, dataset, environment, probe, trial)
+
+
+def _describe_environment(settings: RunSettings, fabric: Fabric) -> dict[str, Any]:
+    """Returns code version, hardware and libraries, and the hash of the method file if the method is a file."""
+    code: dict[str, Any] = {"semifine": code_version()}
+    if is_method_file(settings.method):
+        code[METHOD_HASH] = method_file_hash(settings.method)
+    return {**code, "processes": fabric.world_size, **describe_hardware(fabric.device.type)}
 
 
 def _prepare_data(
