@@ -244,7 +244,7 @@ def test_a_full_disk_is_a_user_error(catalog: Catalog, cache: Path, monkeypatch:
     def full(_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store_module, "sync_to_disk", full)
+    monkeypatch.setattr(store_module, "sync_tree", full)
     with pytest.raises(UserError, match="disk is full"):
         open_store(catalog, 20, cache)
     assert not list(cache.glob("building-*"))
