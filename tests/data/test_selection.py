@@ -132,7 +132,7 @@ def test_unreadable_images_are_left_out(select: SelectRows) -> None:
     selection = select([*BASIS, *rows])
     assert kept(selection) == [path for path, _, _ in BASIS], "half of the images of a split may be unreadable"
     assert [(item.kind, item.copy_of) for item in selection.left_out] == [("unreadable", None)] * 4
-    assert "not an image format" in selection.left_out[0].reason
+    assert "not a supported image format" in selection.left_out[0].reason
     assert selection.errors == ()
 
 

@@ -266,7 +266,7 @@ def test_fixed_settings_are_errors(
 def test_listed_experiments_can_be_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "experiments", "--plain"]) == 0
     listed = capsys.readouterr().out.split("\n")[:-1]
-    assert len(listed) == len(set(listed)) == 178
+    assert len(listed) == len(set(listed)) == 298
     experiments = published_experiments()
     assert [experiment.name for experiment in experiments] == listed
     assert all(find_experiment(experiment.name) == experiment for experiment in experiments)

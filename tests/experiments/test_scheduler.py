@@ -23,6 +23,8 @@ ON_CPU = ("--device", "cpu")
 def settings(method: str, **more: Any) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in tiny_settings("supervised", iterations=4, **more).as_dict().items():
+        if key == "method":
+            continue  # settings of another method
         if isinstance(value, dict):
             flat |= {f"{key}.{name}": inner for name, inner in value.items()}
         else:

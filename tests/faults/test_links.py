@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from semifine.cli.main import main
+from semifine.config import write_settings
 from semifine.errors import UserError
 from semifine.inference.tables import Journal
 from semifine.runs.checkpoint import save_checkpoint
@@ -85,6 +86,8 @@ def test_the_cache_lock_is_not_opened_through_a_link(tmp_path: Path, capsys: pyt
 def test_the_output_of_a_studio_training_does_not_overwrite_the_target_of_a_link(tmp_path: Path) -> None:
     """The target does not exist yet, so the name of the link looks free."""
     (tmp_path / "birds-studio-1.log").symlink_to(tmp_path / "new")
+    (tmp_path / "birds").mkdir()
+    write_settings(tiny_settings(), tmp_path / "birds" / "settings.yaml")
     manager = TrainingManager(tmp_path / "birds", tmp_path / "birds.studio.db")
     with pytest.raises(UserError, match=REFUSED):
         manager.start(tmp_path / "birds", TrainingOptions())

@@ -87,7 +87,8 @@ def test_custom_methods_take_a_free_style() -> None:
         styles = dict(zip(methods, run_styles(methods), strict=True))
         assert styles["simmatch"] == METHOD_STYLES["simmatch"]
         assert styles["aligned"] == ("sky", "-"), "a hue of its own, whatever the order"
-    many = [*METHOD_STYLES, *(f"mine {place}" for place in range(len(SPARE_HUES) * len(DASHES) - 7))]
+    taken = sum(hue in SPARE_HUES for hue, _ in METHOD_STYLES.values())
+    many = [*METHOD_STYLES, *(f"mine {place}" for place in range(len(SPARE_HUES) * len(DASHES) - taken))]
     assert len(set(run_styles(many))) == len(many), "as long as there are pairs of hue and line style"
     assert len(run_styles([*many, "one more"])) == len(many) + 1
     assert run_styles(["self_training", "self_training", "moco"])[1] == ("sky", "-."), "not that of another method"

@@ -51,7 +51,7 @@ def files_in(folder: Path) -> list[str]:
 def test_unreadable_unlabeled_images_are_left_out(broken: Catalog, tmp_path: Path) -> None:
     ((path, reason),) = write_folder(broken, tmp_path / "out")
     assert path == "5.png"
-    assert "not an image format" in reason
+    assert "not a supported image format" in reason
     assert files_in(tmp_path / "out") == [
         *("labeled/class 0/000000.png", "labeled/class 0/000001.png"),
         *("labeled/class 1/000002.png", "labeled/class 1/000003.png", "unlabeled/000004.png"),
