@@ -18,8 +18,6 @@ import timm  # noqa: E402
 import torch  # noqa: E402
 from PIL import Image  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import StandardScaler  # noqa: E402
 from timm.data import create_transform, resolve_data_config  # noqa: E402
 
 
@@ -61,7 +59,7 @@ def main() -> None:
     test = sorted((options.photos / "test").glob("*/*"))
     if options.unlabeled:
         features(sorted(path for path in (options.photos / "unlabeled").rglob("*") if path.is_file()))
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    classifier = LogisticRegression(max_iter=2000)
     classifier.fit(features(labeled), [file.parent.name for file in labeled])
     predicted = classifier.predict(features(test))
     top1 = 100 * float((predicted == [file.parent.name for file in test]).mean())

@@ -102,7 +102,7 @@ class CachedActivations:
                 len(stored), size=len(rows)
             )
             values = stored[torch.from_numpy(version), torch.from_numpy(position)]
-            drawn[view] = values.to(self._device).float().contiguous(memory_format=_memory_format(values))
+            drawn[view] = values.to(self._device).float().contiguous(memory_format=memory_format_of(values))
         return drawn
 
     def _run(self, trunk: nn.Module, images: Tensor) -> Tensor:
@@ -143,5 +143,6 @@ def _step_of(start: int, version: int) -> int:
     return version * 2**32 + start
 
 
-def _memory_format(values: Tensor) -> torch.memory_format:
+def memory_format_of(values: Tensor) -> torch.memory_format:
+    """Returns the memory format in which the tail trains fastest: channels last for images."""
     return torch.channels_last if values.ndim == 4 else torch.contiguous_format

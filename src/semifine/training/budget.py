@@ -13,13 +13,16 @@ from semifine.config import RunSettings, TrainSettings
 from semifine.config.autotune import ema_decay_for
 from semifine.config.train_settings import parse_duration
 from semifine.data.catalog import Catalog, Split
+from semifine.features.activations import memory_format_of
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier
 from semifine.models.ema import create_ema
 from semifine.models.folding import fold_batch_norms
 from semifine.models.forward import micro_batch_size
 from semifine.models.trunk import TailClassifier, split_backbone
+from semifine.training.interpolation import WEIGHTS
 from semifine.training.profiling import benchmark_throughput, format_duration
+from semifine.training.trial import SHARE
 
 MIN_STEPS = 20
 """Fewer steps are not worth a training."""
@@ -29,8 +32,13 @@ VERSIONS = ((6, 3), (4, 2), (2, 1))
 """Versions of labeled and unlabeled views, from the best to the fastest."""
 AUGMENTATION = 1.3
 """Time of an augmented view relative to the pass through the network."""
-EVALUATION = 0.05
-"""Fraction of the remaining time for evaluations and files."""
+MAX_EVALUATIONS = 10
+MAX_EVALUATING = 0.1
+"""Largest fraction of the remaining time for evaluations during the training."""
+EVALUATED_IMAGE = 3.0
+"""Time of an evaluated image relative to a view through the frozen stages, with the other stages and loading."""
+RESERVE = 0.03
+"""Fraction of the remaining time for files."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,7 @@ class Plan:
     """What fits into a time budget."""
 
     steps: int
+    evaluations: int
     labeled_versions: int
     unlabeled_versions: int
     note: str
@@ -50,6 +59,10 @@ class Plan:
             "labeled_versions": self.labeled_versions,
             "unlabeled_versions": self.unlabeled_versions,
         }
+        if settings.train.evaluate_every is None:
+            values["evaluate_every"] = -(-self.steps // self.evaluations)
+        if settings.train.save_every is None:
+            values["save_every"] = -(-self.steps // MAX_EVALUATIONS)
         tunes_ema = method_class(settings.method).evaluates_ema
         if tunes_ema and settings.train.ema == ema_decay_for(settings.train.iterations):
             values["ema"] = ema_decay_for(self.steps)
@@ -74,18 +87,25 @@ def plan_training(
     """
     assert settings.train.time is not None
     budget = parse_duration(settings.train.time)
-    left = (budget - used) * (1 - EVALUATION)
+    left, caching, versions = (budget - used) * (1 - RESERVE), 0.0, VERSIONS[0]
+    view = 0.0
     if settings.train.trained_stages is None:
-        step = _full_step_seconds(settings, classifier, device)
-        caching, versions = 0.0, VERSIONS[0]
+        image, step = _full_seconds(settings, classifier, device)
     else:
         view, step = _tail_seconds(settings, classifier, device)
+        image = view * EVALUATED_IMAGE
+    evaluated = len(catalog.rows(Split.VAL)) + len(catalog.rows(Split.TEST))
+    evaluations = min(max(int(MAX_EVALUATING * left / max(evaluated * image, 1e-9)), 1), MAX_EVALUATIONS)
+    left -= image * (evaluations * evaluated + _count_at_end(catalog, has_trial=trainings > 1))
+    if view:
         found = [(n * view * AUGMENTATION, v) for v in VERSIONS for n in [_count_views(settings, catalog, v)]]
         caching, versions = next((pair for pair in found if pair[0] <= MAX_CACHING * left), found[-1])
     steps = min(int((left - caching) / (step * trainings)), settings.train.iterations)
     if steps < MIN_STEPS:
         return None
-    return Plan(steps, *versions, _describe(settings, steps, caching + steps * step * trainings, trainings > 1))
+    return Plan(
+        steps, evaluations, *versions, _describe(settings, steps, caching + steps * step * trainings, trainings > 1)
+    )
 
 
 def _describe(settings: RunSettings, steps: int, seconds: float, has_trial: bool) -> str:
@@ -100,6 +120,14 @@ def _describe(settings: RunSettings, steps: int, seconds: float, has_trial: bool
     return "; ".join(lines)
 
 
+def _count_at_end(catalog: Catalog, *, has_trial: bool) -> int:
+    """Returns how many images are evaluated after the training and after the trial."""
+    labeled, unlabeled, val, test = (len(catalog.rows(split)) for split in Split)
+    training = val + test + len(WEIGHTS) * val + unlabeled
+    trial = test + len(WEIGHTS) * labeled // SHARE + unlabeled
+    return training + trial * has_trial
+
+
 def _count_views(settings: RunSettings, catalog: Catalog, versions: tuple[int, int]) -> int:
     labeled, unlabeled = (len(catalog.rows(split)) for split in (Split.LABELED, Split.UNLABELED))
     weak_and_strong = max(1, versions[1] - 1) + versions[1]
@@ -107,13 +135,16 @@ def _count_views(settings: RunSettings, catalog: Catalog, versions: tuple[int, i
     return labeled * versions[0] + unlabeled * weak_and_strong * uses_unlabeled
 
 
-def _full_step_seconds(settings: RunSettings, classifier: Classifier, device: torch.device) -> float:
-    """Returns the seconds of a step that trains the whole network; a weak view costs a third of a strong one."""
+def _full_seconds(settings: RunSettings, classifier: Classifier, device: torch.device) -> tuple[float, float]:
+    """Returns the seconds of an evaluated image, and of a step that trains the whole network.
+
+    A view without gradient costs a third of a view with gradient.
+    """
     train = settings.train
     images = train.batch_size * (1 + train.mu * 4 / 3 * bool(method_class(settings.method).unlabeled_views))
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
     seconds = benchmark_throughput(classifier, train.image_size, round(images), device, lambda: autocast)
-    return images * (seconds or 1.0) * AUGMENTATION
+    return (seconds or 1.0) / 3, images * (seconds or 1.0) * AUGMENTATION
 
 
 def _tail_seconds(settings: RunSettings, classifier: Classifier, device: torch.device) -> tuple[float, float]:
@@ -129,7 +160,8 @@ def _tail_seconds(settings: RunSettings, classifier: Classifier, device: torch.d
     activations = split.trunk(images[:1])
     tail = TailClassifier(copied, split.tail).eval().requires_grad_(True)
     unlabeled = train.batch_size * train.mu * bool(method_class(settings.method).unlabeled_views)
-    batch = activations.expand(train.batch_size + unlabeled, *activations.shape[1:]).contiguous()
+    batch = activations.expand(train.batch_size + unlabeled, *activations.shape[1:])
+    batch = batch.contiguous(memory_format=memory_format_of(batch))
 
     def step() -> None:
         if unlabeled:
@@ -152,6 +184,6 @@ def _time(function: Callable[[], object], device: torch.device) -> float:
 
 def adopt_plan(settings: RunSettings, stored: TrainSettings) -> RunSettings:
     """Returns the settings with the plan of a run that is resumed."""
-    names = ("iterations", "labeled_versions", "unlabeled_versions", "ema")
+    names = ("iterations", "evaluate_every", "save_every", "labeled_versions", "unlabeled_versions", "ema")
     values = {name: getattr(stored, name) for name in names}
     return dataclasses.replace(settings, train=dataclasses.replace(settings.train, **values))

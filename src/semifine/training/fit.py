@@ -355,7 +355,9 @@ def _run_trial(
     trial = RunFolder(folder.trial)
     create_folder(trial.path)
     if not trial.result.is_file():
-        without_time = replace(settings, train=replace(settings.train, time=None), notes=())
+        train = settings.train
+        last_only = replace(train, time=None, evaluate_every=train.iterations, save_every=train.save_interval)
+        without_time = replace(settings, train=last_only, notes=())
         number, labels = len(held_out.catalog.rows(Split.VAL)), len(dataset.catalog.rows(Split.LABELED))
         display.log(f"trial: training without {number} of {labels} labels, to compare the result with the probe")
         _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, views)
