@@ -2,7 +2,8 @@
 
     python benchmarks/probe_script.py photos                    # labeled/<class>/ and test/<class>/
 
-Prints one JSON object: the test accuracy on features as they are and on scaled ones, and the seconds until the first. Needs scikit-learn.
+Prints one JSON object: the test accuracy on features as they are and on scaled ones, and the seconds until the first.
+Needs scikit-learn.
 """
 
 from __future__ import annotations
