@@ -51,16 +51,16 @@ def test_a_quarter_of_each_class_is_held_out_and_labels_leave_training() -> None
 
 
 def test_copies_stay_together() -> None:
+    """A held-out image with a copy among the other labels is not held out."""
     dataset = open_dataset(settings_without_validation())
-    labeled = dataset.catalog.rows(Split.LABELED)
-    dataset.store.digest[labeled[1::2]] = dataset.store.digest[labeled[::2]]  # pairs of copies
-    held_out = hold_out_labels(dataset, seed=0)
-    if held_out is not None:
-        kept, out = (
-            {dataset.store.digest[row].tobytes() for row in held_out.catalog.rows(split)}
-            for split in (Split.LABELED, Split.VAL)
-        )
-        assert not kept & out
+    before = hold_out_labels(dataset, seed=0)
+    assert before is not None
+    kept, held_out = (before.catalog.rows(split)[0] for split in (Split.LABELED, Split.VAL))
+    dataset.store.digest[held_out] = dataset.store.digest[kept]
+    after = hold_out_labels(dataset, seed=0)
+    assert after is not None
+    assert held_out not in after.catalog.rows(Split.VAL)
+    assert len(after.catalog.rows(Split.VAL)) == len(before.catalog.rows(Split.VAL)) - 1
 
 
 def test_too_few_labels_have_no_trial() -> None:
@@ -80,12 +80,19 @@ def test_result_is_what_the_trial_chose(finished: tuple[Path, dict[str, Any]]) -
     assert TrainedModel(out, device="cpu").evaluate()["top1"] == pytest.approx(result["top1"])
 
 
-def test_calibration_comes_from_images_that_were_held_out(finished: tuple[Path, dict[str, Any]]) -> None:
-    out, result = finished
-    model = TrainedModel(out, device="cpu")
-    if result["chosen"] != "probe":
-        trial = TrainedModel(out / "trial", device="cpu")
-        assert model.calibration == trial.calibration
+@pytest.mark.parametrize(("weight", "chosen"), [(0.0, "probe"), (0.5, "interpolated"), (1.0, "trained")])
+def test_weight_decides_network_and_calibration(
+    weight: float, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe is calibrated by cross-validation, other networks on the images that the trial held out."""
+    monkeypatch.setattr(Comparison, "best", property(lambda _: weight))
+    result = fit(settings_without_validation(), tmp_path / "run", display=QUIET)
+    assert (result["weight"], result["chosen"]) == (weight, chosen)
+    model = TrainedModel(tmp_path / "run", device="cpu")
+    assert model.checkpoint == CHECKPOINT_OF[chosen]
+    assert model.calibration.images == (96 if chosen == "probe" else 24)
+    if chosen != "probe":
+        assert model.calibration == TrainedModel(tmp_path / "run" / "trial", device="cpu").calibration
 
 
 def test_frozen_stages_keep_their_weights_and_the_others_change(finished: tuple[Path, dict[str, Any]]) -> None:
@@ -109,14 +116,14 @@ def test_trial_sees_no_held_out_label(tmp_path: Path) -> None:
     # Swapping labels within pairs of classes keeps the sizes of the classes, and so the split.
     label[rows] = truth[rows] = label[rows] ^ 1
     poisoned = dataclasses.replace(held_out.catalog, label=label, truth=truth)
-    weights = []
+    weights, chosen = [], []
     for name, catalog in (("clean", held_out.catalog), ("poisoned", poisoned)):
         dataset.catalog = catalog
-        fit(settings, tmp_path / name, dataset=dataset, display=QUIET)
+        probe = fit(settings, tmp_path / name, dataset=dataset, display=QUIET)["probe"]
+        chosen.append((probe["strength"], probe["self_trained"]))
         weights.append(load_file(tmp_path / name / "checkpoints" / "last" / "model.safetensors"))
-    body = [name for name in weights[0] if name.startswith("backbone.")]
-    for name in body:
-        torch.testing.assert_close(weights[0][name], weights[1][name], rtol=0.1, atol=0.02)
+    assert chosen[0] == chosen[1], "the cross-validation, which uses all labels, must choose the same here"
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_no_trial_is_half_way(tmp_path: Path) -> None:
