@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -124,13 +125,15 @@ def test_no_process_remains(files: list[str]) -> None:
 @pytest.mark.parametrize("victim", ["a process", "all processes", "the program"])
 def test_a_killed_worker_is_reported(files: list[str], victim: str) -> None:
     killed: list[int] = []
+    lock = threading.Lock()  # two threads collate at the same time
 
     def kill(packed: PackedImages, reasons: Reasons) -> Taken:
-        if not killed:
-            program, *processes = decoding()
-            killed.extend({"a process": processes[:1], "all processes": processes}.get(victim, [program]))
-            for process in killed:
-                os.kill(process, signal.SIGKILL)
+        with lock:
+            if not killed:
+                program, *processes = decoding()
+                killed.extend({"a process": processes[:1], "all processes": processes}.get(victim, [program]))
+                for process in killed:
+                    os.kill(process, signal.SIGKILL)
         return take(packed, reasons)
 
     results = decode(in_groups(files) * 20, kill)
