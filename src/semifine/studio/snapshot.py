@@ -195,8 +195,8 @@ FAR_DEVIATIONS = 6.0
 def outlier_degree(features: Features, group: NDArray[np.int64]) -> NDArray[np.float32]:
     """Returns how far each image is from the center of its group: 0 for a typical image, 1 for a clear outlier.
 
-    The distance is the Euclidean distance to the direction of the mean of the group. Its excess over the median of the group is measured
-    in robust standard deviations, so that a group without outliers has none.
+    The distance is the Euclidean distance to the direction of the mean of the group. Its excess over the median of the
+    group is measured in robust standard deviations, so that a group without outliers has none.
 
     Args:
         features: Normalized features ``(N, D)``.
@@ -205,7 +205,7 @@ def outlier_degree(features: Features, group: NDArray[np.int64]) -> NDArray[np.f
     Example:
         >>> angles = np.array([0.0, 0.01, -0.01, 0.02, 2.0])
         >>> features = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-        >>> outlier_degree(features, np.zeros(5, np.int64)).round(1).tolist()
+        >>> outlier_degree(features, np.zeros(5, np.int64)).round().tolist()
         [0.0, 0.0, 0.0, 0.0, 1.0]
     """
     degree = np.zeros(len(features), np.float32)
