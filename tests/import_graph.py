@@ -38,12 +38,13 @@ def syntax_tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def imports_of(file: Path, known: frozenset[str] = frozenset()) -> list[Import]:
+@cache
+def imports_of(file: Path, known: frozenset[str] = frozenset()) -> tuple[Import, ...]:
     """Returns the imports of a file except those for type checkers only.
 
     ``from a import b`` is an import of ``a.b`` if ``known`` has a module of that name.
     """
-    return list(_imports(syntax_tree(file), known, in_function=False))
+    return tuple(_imports(syntax_tree(file), known, in_function=False))
 
 
 def _imports(node: ast.AST, known: frozenset[str], *, in_function: bool) -> Iterator[Import]:
