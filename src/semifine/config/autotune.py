@@ -90,8 +90,8 @@ def choose_network(
 ) -> Suggestions:
     """Chooses a pretrained network, the probe, the image size, and the training that suits them.
 
-    Photos that are smaller than ``MIN_PHOTO_SIDE`` get no pretrained network. The backbone is that of the earlier run,
-    otherwise one whose weights are installed, if there is one.
+    Photos that are smaller than ``MIN_PHOTO_SIDE`` get no pretrained network. The backbone is taken from the
+    earlier run (``--weights``), otherwise it is one whose weights are installed, if there is one.
 
     Args:
         catalog: The images to train on.

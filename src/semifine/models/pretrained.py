@@ -65,7 +65,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         UserError: If the file is missing, damaged, or contains no tensors.
     """
     if not path.is_file():
-        raise UserError(f"There is no weights file {path}.")
+        raise UserError(f"The weights file {path} does not exist: check the path.")
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     return _network(_read_pickle(path), path)
@@ -352,7 +352,7 @@ def load_imagenet_weights(
     Args:
         classifier: The network.
         backbone: Name of its timm model.
-        image_size: Image size with which it was created; by default that of the pretraining.
+        image_size: Image size with which it was created; default: as in the pretraining.
         backbone_args: Further arguments with which it was created.
     """
     package, file_class = INSTALLED_WEIGHTS.get(backbone, ("", ""))

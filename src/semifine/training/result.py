@@ -184,7 +184,7 @@ def finish_run(
 def _choose_network(
     trainer: Trainer, dataset: Dataset, probe: RunProbe, trial: Run | None
 ) -> tuple[str, RunEvaluator, dict[str, Any]]:
-    """Chooses the probe, the trained network or weights between them, on validation images or on those of the trial.
+    """Chooses the probe, the trained network or weights between them, on validation images or images of the trial.
 
     Returns:
         The choice, the evaluator of the chosen network, and the accuracies for ``result.json``.
