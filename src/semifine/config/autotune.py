@@ -102,7 +102,7 @@ def choose_network(
     # Slow: imports torch and timm, which a run without own photos loads later.
     from semifine.devices import resolve_device
     from semifine.models.classifier import accepts_drop_path, is_mostly_linear
-    from semifine.models.pretrained import installed_backbone, own_image_size
+    from semifine.models.imagenet import installed_backbone, own_image_size
 
     suggestions = Suggestions()
     values, side = suggestions.values, median_side(catalog)

@@ -24,7 +24,8 @@ from semifine.files import create_folder, write_json
 from semifine.methods import method_class
 from semifine.methods.registry import is_method_file, method_file_hash
 from semifine.models.classifier import Classifier, check_backbone_name
-from semifine.models.pretrained import LoadReport, check_imagenet_weights
+from semifine.models.imagenet import check_imagenet_weights
+from semifine.models.pretrained import LoadReport
 from semifine.runs.checkpoint import newest_checkpoint
 from semifine.runs.folder import RunFolder, locked
 from semifine.runs.run import Run
