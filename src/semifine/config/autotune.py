@@ -92,8 +92,8 @@ def choose_network(
 ) -> Suggestions:
     """Chooses a pretrained network, the probe, the image size, and the training that suits them.
 
-    Photos that are smaller than ``MIN_PHOTO_SIDE`` get no pretrained network. The backbone is that of the earlier run,
-    otherwise one whose weights are installed, if there is one.
+    Photos that are smaller than ``MIN_PHOTO_SIDE`` get no pretrained network. The backbone is taken from the
+    earlier run (``--weights``), otherwise it is one whose weights are installed, if there is one.
 
     Args:
         catalog: The images to train on.
@@ -104,7 +104,7 @@ def choose_network(
     # Slow: imports torch and timm, which a run without own photos loads later.
     from semifine.devices import resolve_device
     from semifine.models.classifier import accepts_drop_path, is_mostly_linear
-    from semifine.models.pretrained import installed_backbone, own_image_size
+    from semifine.models.imagenet import installed_backbone, own_image_size
 
     suggestions = Suggestions()
     values, side = suggestions.values, median_side(catalog)
