@@ -43,8 +43,8 @@ TAIL_TRAINING = {
     "mu": 2,
     "crop_scale": (0.4, 1.0),
 }
-"""Training of the last stages of a pretrained network on a CPU; the first stages are frozen. Crops are larger than in the
-papers, because the few versions of an image that are cached would otherwise miss most of it."""
+"""Training of the last stages of a pretrained network on a CPU; the first stages are frozen. Crops are large, because
+the few cached versions of an image would otherwise miss most of it."""
 EXCLUDE_TAIL_TRAINING = {*TAIL_TRAINING, "train", "cutmix"} - {"crop_scale"}
 """Settings that, if they are given, mean another training."""
 TRANSFORMER_TRAINING = {
