@@ -2,8 +2,10 @@
 
 import { answerName, isVerdict } from "./answers.js";
 import { photo, post } from "./api.js";
+import { createClass } from "./class_search.js";
 import { find, keepFocus, make, percent, plural, toast } from "./dom.js";
-import { askHowToResolve, conflictingVerdicts, person, verdictText } from "./people.js";
+import { askHowToResolve, conflictingVerdicts, person, removeResolved, verdictText } from "./people.js";
+import { classNamed } from "./state.js";
 
 export class LabelView {
   image = null; // the image that the page shows
@@ -37,6 +39,16 @@ export class LabelView {
       await this.#show();
     });
 
+  /** Loads what is not shown yet again; the photo on the page stays. */
+  refresh = () =>
+    this.#enqueue(async () => {
+      const wasEmpty = this.queue.current === undefined;
+      await this.queue.reloadRest();
+      if (wasEmpty) return this.#show();
+      find("#total").textContent = plural(this.queue.length, "image");
+      this.queue.prefetch();
+    });
+
   goTo = (id) =>
     this.#enqueue(async () => {
       this.queue.moveToFront(id);
@@ -49,7 +61,9 @@ export class LabelView {
   answerFrom = (search) =>
     this.#runIfIdle(async () => {
       const name = this.image && (await search());
-      if (name) await this.#answer({ kind: "label", class: name });
+      if (!name) return;
+      if (!classNamed(name)) await createClass(name);
+      await this.#answer({ kind: "label", class: name });
     });
 
   choose(index) {
@@ -68,9 +82,10 @@ export class LabelView {
   /** Waits for the pending answer, which is the one to undo. */
   undo = () =>
     this.#enqueue(async () => {
-      const { ids } = await post("undo", { person: person() });
-      if (!ids.length) return toast("There is nothing to undo.");
+      const { ids, classes } = await post("undo", { person: person() });
+      if (!ids.length && !classes) return toast("There is nothing to undo.");
       toast(`Undone${ids.length > 1 ? ` for ${ids.length} images` : ""}`);
+      if (!ids.length) return; // a change of the classes
       this.queue.reopen(ids);
       this.queue.moveToFront(ids[0]);
       await this.#show();
@@ -93,6 +108,7 @@ export class LabelView {
     const images = [{ id, seen }, ...lookAlikes].map(({ id, seen }) => ({ id, seen }));
     const labels = await this.#send({ images, keep_both: choice === "both", ...answer });
     const conflicts = images.filter((image) => labels[image.id].state === "conflict");
+    for (const image of images) removeResolved(image.id, labels[image.id].state);
     this.queue.remove(lookAlikes.map((other) => other.id));
     if (choice === "replace" && labels[id].state === "conflict") {
       this.update(labels[id]);
@@ -191,9 +207,9 @@ function showEmptyQueue(queue) {
 }
 
 function emptyText(queue) {
-  if (queue.hasStarted) return queue.isWaiting ? "All images of this queue are labeled." : "That was the last image.";
+  if (queue.hasStarted) return queue.isWaiting ? "All images of this queue are labeled. Show all, or open Train to train with the labels." : "That was the last image.";
   if (queue.isFiltered) return `No ${queue.isWaiting ? "waiting " : ""}image matches these filters.`;
-  return queue.isWaiting ? "All images are labeled." : "There are no such images.";
+  return queue.isWaiting ? "All images are labeled. Open Train to train with the labels, or Review to check them." : "There are no such images.";
 }
 
 // Look-alikes: images that are nearly identical to the current one. One answer can apply to all of them.

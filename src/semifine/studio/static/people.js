@@ -1,7 +1,7 @@
 // The person who labels, and the answers of other people.
 
 import { answerName } from "./answers.js";
-import { post } from "./api.js";
+import { get, post, shownRun } from "./api.js";
 import { closeOnOutsideClick, find, make, openDialog } from "./dom.js";
 import { keyOf } from "./keyboard.js";
 
@@ -74,7 +74,7 @@ export function showNotice(id, text, state, open) {
   noticeOf(id)?.remove(); // a newer notice replaces an older one
   const line = make(
     "li",
-    { "data-id": id, "data-state": state },
+    { "data-id": id, "data-state": state, "data-run": shownRun() },
     make("span", {}, text),
     make("button", { type: "button", on: { click: () => (line.remove(), open()) } }, "Show"),
     make("button", { type: "button", "aria-label": "Dismiss", on: { click: () => line.remove() } }, "✕"),
@@ -86,6 +86,16 @@ export function showNotice(id, text, state, open) {
 export function removeResolved(id, state) {
   const notice = noticeOf(id);
   if (notice?.dataset.state === "conflict" && state !== "conflict") notice.remove();
+}
+
+/** Removes the notices of conflicts that were settled in another way: by another model, or by merged classes. */
+export async function checkNotices() {
+  const notices = [...document.querySelectorAll("#notices [data-state=conflict]")];
+  await Promise.all(notices.map(async (notice) => {
+    const isSame = notice.dataset.run === shownRun(); // another model may number the images differently
+    const isOpen = isSame && (await get(`image/${notice.dataset.id}`).then(({ state }) => state === "conflict", () => true));
+    if (!isOpen) notice.remove();
+  }));
 }
 
 export const clearNotices = () => find("#notices").replaceChildren();
