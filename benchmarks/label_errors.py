@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from provenance import provenance
 from semifine.config import RunSettings
 from semifine.config.loading import open_and_resolve
 from semifine.data.catalog import Split
@@ -95,7 +96,12 @@ def main() -> None:
         for seed in range(options.seeds)
     ]
     train, catalog = settings.train, dataset.catalog
-    facts = {"backbone": train.backbone, "image_size": train.image_size, "classes": catalog.num_classes}
+    facts = {
+        **provenance(resolve_device(train.device)),
+        "backbone": train.backbone,
+        "image_size": train.image_size,
+        "classes": catalog.num_classes,
+    }
     options.out.write_text(json.dumps({**facts, "photos": len(catalog), "draws": draws}, indent=2) + "\n")
 
 
