@@ -27,7 +27,8 @@ export class GridView {
   constructor(zoom) {
     this.zoom = zoom;
     this.filters = new Filters(find("#grid-filters"), "grid", { order: "confidence" });
-    this.list = new TileList(this.#fetch, () => this.grid.changed(), (error) => toast(error.message, true));
+    const onError = (error) => toast(error.message, true);
+    this.list = new TileList(this.#fetch, () => this.grid.visible, () => this.grid.changed(), onError);
     this.grid = new TileGrid(find("#grid-scroll"), this.list, {
       describe: (tile) => this.#describe(tile),
       onSelect: () => this.#showSelection(),
@@ -44,12 +45,7 @@ export class GridView {
   }
 
   #fetch = async (offset, count, signal) => {
-    if (this.#like === null) {
-      const page = await get("grid", { ...apiQuery(this.filters.values), person: person(), offset, count }, { signal });
-      const isNewModel = this.list.model !== null && page.model !== this.list.model;
-      if (isNewModel && offset > 0) this.list.keepOnly(...this.grid.visible);
-      return page;
-    }
+    if (this.#like === null) return get("grid", { ...apiQuery(this.filters.values), person: person(), offset, count }, { signal });
     const { tiles } = await get(`neighbors/${this.#like}`, { count: NUM_NEIGHBORS, person: person() }, { signal });
     return { total: tiles.length, model: this.list.model, tiles };
   };

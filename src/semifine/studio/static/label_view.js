@@ -1,7 +1,7 @@
 // The label page: one image, its candidates and its look-alikes.
 
 import { answerName, isVerdict } from "./answers.js";
-import { photo, post } from "./api.js";
+import { get, photo, post } from "./api.js";
 import { createClass } from "./class_search.js";
 import { find, keepFocus, make, percent, plural, toast } from "./dom.js";
 import { askHowToResolve, conflictingVerdicts, person, removeResolved, verdictText } from "./people.js";
@@ -157,12 +157,35 @@ export class LabelView {
     const missing = ({ target }) => target.replaceWith(make("span", { class: "quiet" }, "This photo cannot be shown."));
     const shown = make("img", { src: photo(image.row, "large"), alt: "The image to label", on: { error: missing } });
     find("#photo").replaceChildren(shown);
-    find("#path").textContent = image.path;
+    this.#renderPath();
     const list = find("#candidates");
     list.style.setProperty("--count", image.candidates.length);
     keepFocus(list, () => list.replaceChildren(...image.candidates.map((candidate, index) => this.#candidate(candidate, index))));
     showLookAlikes(image.look_alikes);
+    find("#siblings").replaceChildren(...this.#siblings());
     this.#renderBanner();
+  }
+
+  /** The path of the image; its date and its place follow as soon as they are known. */
+  async #renderPath() {
+    const { id, path } = this.image;
+    find("#path").textContent = path;
+    find("#facts").textContent = "";
+    const { date, place } = await get(`metadata/${id}`).catch(() => ({}));
+    const facts = [date && date.slice(0, 16).replace("T", " "), place && place.map((degrees) => degrees.toFixed(4)).join(", ")].filter(Boolean);
+    if (facts.length && this.image?.id === id) find("#facts").textContent = facts.join(" · ");
+  }
+
+  /** The other boxes of a photo with several animals. Each box is answered on its own. */
+  #siblings() {
+    const siblings = this.image.siblings ?? [];
+    if (!siblings.length) return [];
+    const button = (sibling, number) => {
+      const { id, row } = typeof sibling === "object" ? sibling : { id: sibling, row: null };
+      const face = row === null ? String(number + 1) : make("img", { src: photo(row), alt: "" });
+      return make("button", { type: "button", "aria-label": `Other box ${number + 1} of this photo`, on: { click: () => this.goTo(id) } }, face);
+    };
+    return [make("span", {}, "Other boxes of this photo"), ...siblings.map(button)];
   }
 
   #candidate(candidate, index) {

@@ -37,6 +37,13 @@ export function showName() {
   find("#person").textContent = person();
 }
 
+/** Uses the name that a link of a shared studio belongs to. */
+export function fixName(name) {
+  sessionStorage.setItem(STORAGE_KEY, name);
+  showName();
+  Object.assign(find("#person"), { disabled: true, title: "This link belongs to one person." });
+}
+
 /** The verdicts of other people that differ from an answer. */
 export const conflictingVerdicts = (answer, verdicts) =>
   verdicts.filter((other) => other.person !== person() && (other.kind !== answer.kind || other.class !== answer.class));

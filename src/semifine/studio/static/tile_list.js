@@ -11,11 +11,13 @@ export class TileList {
 
   /**
    * @param fetchPage Fetches {total, model, tiles} for (offset, count, signal).
+   * @param visible Returns the range of the tiles in view.
    * @param onChange Is called after tiles have arrived.
    * @param onError Is called with the error of a request.
    */
-  constructor(fetchPage, onChange, onError) {
+  constructor(fetchPage, visible, onChange, onError) {
     this.fetchPage = fetchPage;
+    this.visible = visible;
     this.onChange = onChange;
     this.onError = onError;
   }
@@ -52,7 +54,9 @@ export class TileList {
     await Promise.all(missing.map(async ([offset, count]) => {
       if (this.#requests.has(offset)) return;
       const page = await this.#request(offset, count);
-      if (page) this.#add(offset, page, count);
+      if (!page) return;
+      if ((page.model ?? null) !== this.model) this.#keepOnly(...this.visible());
+      this.#add(offset, page, count);
     }));
   }
 
@@ -77,7 +81,6 @@ export class TileList {
   }
 
   #add(offset, { total, model = null, tiles }, expected = 0) {
-    // Another model sorts differently: its tiles replace all others, except the ones that the page shows.
     this.model = model;
     this.total = tiles.length < expected && total > offset + tiles.length ? offset + tiles.length : total;
     this.#tiles.length = Math.min(this.#tiles.length, this.total);
@@ -86,8 +89,8 @@ export class TileList {
     this.onChange();
   }
 
-  /** Forgets the tiles outside of a range, because a new model would sort them differently. */
-  keepOnly(first, last) {
+  /** Forgets the tiles outside of a range, because a new model sorts them differently. */
+  #keepOnly(first, last) {
     this.#cancel();
     const kept = this.#tiles.slice(first, last);
     this.#tiles = [];
