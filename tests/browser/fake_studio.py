@@ -1,7 +1,7 @@
 """A studio in memory with any number of made-up photos, for tests of the page alone.
 
-It answers like the studio's API, knows nothing of models and files, and starts in milliseconds. Every request passes the
-studio's own security middleware, so the page runs under the same content security policy.
+It answers like the studio's API, knows nothing of models and files, and starts in milliseconds. Every request passes
+the studio's own security middleware, so the page runs under the same content security policy.
 """
 
 from __future__ import annotations
@@ -277,6 +277,7 @@ def create_fake_app(studio: FakeStudio, port: int) -> Any:
         respond("neighbors/{index:int}", neighbors),
         respond("image/{index:int}", lambda request: studio.image(request.path_params["index"])),
         respond("changes", lambda request: studio.changes(int(request.query_params.get("after", 0)))),
+        respond("metadata/{index:int}", lambda _: {"date": TIME, "place": [51.5, -0.12]}),
         respond("review", lambda _: studio.review),
         respond("log", log),
         submit("person", lambda body: {"person": body["person"]}),

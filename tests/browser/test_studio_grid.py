@@ -35,7 +35,7 @@ def open_grid(page: Page, query: str = "") -> None:
     page.wait_for_selector(".tile img.loaded")
 
 
-def tile(page: Page, number: int) -> str:
+def tile(number: int) -> str:
     return f"#tile-{number}"
 
 
@@ -59,17 +59,17 @@ def columns(page: Page) -> int:
 
 
 def test_mouse_selects_and_one_key_names(page: Page, studio: FakeStudio) -> None:
-    page.click(tile(page, 2))
+    page.click(tile(2))
     wait_for_selected(page, [2])
-    page.click(tile(page, 5), modifiers=["Shift"])
+    page.click(tile(5), modifiers=["Shift"])
     wait_for_selected(page, [2, 3, 4, 5])
-    page.click(tile(page, 3), modifiers=["Control"])
-    page.click(tile(page, 9), modifiers=["Control"])
+    page.click(tile(3), modifiers=["Control"])
+    page.click(tile(9), modifiers=["Control"])
     wait_for_selected(page, [2, 4, 5, 9])
-    page.click(tile(page, 7))
+    page.click(tile(7))
     wait_for_selected(page, [7])
-    page.click(tile(page, 0))
-    page.click(tile(page, 1), modifiers=["Control"])
+    page.click(tile(0))
+    page.click(tile(1), modifiers=["Control"])
     wait_for_text(page, "#grid-selected", "2 photos selected")
     name = page.locator("#grid-names .name").nth(1).inner_text()
     page.keyboard.press("2")
@@ -86,7 +86,7 @@ def test_mouse_selects_and_one_key_names(page: Page, studio: FakeStudio) -> None
 
 def test_drag_selects_a_rectangle(page: Page) -> None:
     count = columns(page)
-    first, last = (page.locator(tile(page, n)).bounding_box() for n in (0, count + 1))
+    first, last = (page.locator(tile(n)).bounding_box() for n in (0, count + 1))
     assert first is not None
     assert last is not None
     page.mouse.move(first["x"] + 20, first["y"] + 20)
@@ -112,9 +112,9 @@ def test_keyboard_moves_selects_and_names(page: Page, studio: FakeStudio) -> Non
     wait_for_selected(page, [])
     page.keyboard.press("Home")
     page.keyboard.press("End")
-    page.wait_for_selector(tile(page, 599))
+    page.wait_for_selector(tile(599))
     page.keyboard.press("Home")
-    page.wait_for_selector(tile(page, 0))
+    page.wait_for_selector(tile(0))
     page.keyboard.press("Enter")
     wait_for_text(page, "#toast.shown", "1 photo")
     assert list(studio.labels) == [0]
@@ -129,8 +129,8 @@ def test_confirm_names_the_rest_in_view(page: Page, studio: FakeStudio) -> None:
     """The selected tiles stay selected, tiles out of view stay as they are."""
     open_grid(page, "?class=Wren")
     wait_for_text(page, "#grid-total", "100 photos")
-    page.click(tile(page, 1))
-    page.click(tile(page, 2), modifiers=["Control"])
+    page.click(tile(1))
+    page.click(tile(2), modifiers=["Control"])
     text = page.locator("#grid [data-action=confirm]").inner_text()
     count = int(text.split()[-1])
     page.keyboard.press("c")
@@ -152,8 +152,8 @@ def test_confirm_names_the_rest_in_view(page: Page, studio: FakeStudio) -> None:
 def test_labeled_photos_are_replaced_only_on_request(page: Page, studio: FakeStudio) -> None:
     studio.answer({"person": "Bo", "kind": "label", "class": "Linnet", "images": [{"id": 0, "seen": 0}]})
     wait_for_text(page, "#tile-0 .chip", "Linnet")  # arrives with the next poll
-    page.click(tile(page, 0))
-    page.click(tile(page, 1), modifiers=["Control"])
+    page.click(tile(0))
+    page.click(tile(1), modifiers=["Control"])
     page.keyboard.press("1")
     wait_for_text(page, "#labeled-dialog[open] p", "1 of 2 photos has another answer.")
     page.keyboard.press("Enter")  # leaves it
@@ -170,7 +170,7 @@ def test_outliers_and_neighbors(page: Page) -> None:
     page.keyboard.press("o")
     page.wait_for_function("() => location.hash === '#grid'")
     page.wait_for_function("() => document.querySelector('#tile-3')?.ariaLabel.endsWith('000003.jpg')")
-    page.click(tile(page, 3))
+    page.click(tile(3))
     page.keyboard.press("l")
     wait_for_text(page, "#grid-like", "look like photos/000003.jpg")
     wait_for_text(page, "#grid-total", "30 photos")

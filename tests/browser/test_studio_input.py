@@ -161,7 +161,7 @@ def test_class_search(chromium: Browser, own_run: Path) -> None:
         assert options.nth(1).get_attribute("aria-selected") == "true"
         for typed in ("zolto", "ŻÓŁTO"):
             box.fill(typed)
-            assert options.all_inner_texts() == names[-1:]
+            assert options.all_inner_texts() == [names[-1], f"Create class {typed}"]
         box.fill("dodo")
         wait_for_text(page, "#class-rest", "No matching class.")
 

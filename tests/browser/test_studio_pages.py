@@ -22,7 +22,10 @@ TAXONOMY = {
     "children": [
         {
             "name": "Finches",
-            "children": [{"name": "Linnet", "class": 3, "children": []}, {"name": "Siskin", "class": 4, "children": []}],
+            "children": [
+                {"name": "Linnet", "class": 3, "children": []},
+                {"name": "Siskin", "class": 4, "children": []},
+            ],
         },
         {"name": "Robin", "class": 0, "children": []},
     ],
@@ -67,7 +70,7 @@ def test_the_page_follows_the_live_model(chromium: Browser) -> None:
         wait_for_text(page, "#live-state", "learning …")
         path = page.inner_text("#path")
         asked = len([request for request in studio.requests if request.startswith("queue?")])
-        studio.matching = lambda query: list(range(99, -1, -1))  # type: ignore[method-assign]
+        studio.matching = lambda _: list(range(99, -1, -1))  # type: ignore[method-assign]
         studio.live = live_state(2, 120)
         wait_for_text(page, "#live", "estimated accuracy 74\u00a0% (73 to 75\u00a0%) from 120 labels")
         assert page.inner_text("#live-state") == ""
@@ -80,7 +83,7 @@ def test_the_page_follows_the_live_model(chromium: Browser) -> None:
         chart.wait_for()
         assert chart.locator("polyline").get_attribute("points").count(",") == 12
         assert chart.locator("polygon").count() == 1, "the interval"
-        assert {"labels", "accuracy in %", "0", "100"} <= set(chart.locator("text").all_inner_texts())
+        assert {"labels", "accuracy in %", "0", "100"} <= set(chart.locator("text").all_text_contents())
 
 
 def test_classes_are_created_renamed_merged_and_retired(chromium: Browser) -> None:
@@ -154,7 +157,9 @@ def test_review_lists_conflicts_agreement_suspects_and_the_log(chromium: Browser
     studio = reviewed_studio()
     with opened(chromium, studio) as page:
         show(page, "review")
-        wait_for_text(page, "#review-parts", "0.74 Krippendorff's alpha of 2 people on 8 photos: good enough for tentative")
+        wait_for_text(
+            page, "#review-parts", "0.74 Krippendorff's alpha of 2 people on 8 photos: good enough for tentative"
+        )
         wait_for_text(page, "#review-parts", "With 8 photos, the value is uncertain.")
         assert page.locator("#review-parts td").all_inner_texts() == ["Ada", "Bo", "0.71", "8"]
         wait_for_text(page, ".suspect", "labeled Robin (2.0\u00a0%)")
@@ -218,7 +223,7 @@ def test_training_shows_intervals_and_time(chromium: Browser) -> None:
         wait_for_text(page, "#after", "36 to 80 %, 15 test images")
         wait_for_text(page, "#difference", "within the 95 % margin of chance")
         wait_for_text(page, "#outcome figcaption", "15 images are few")
-        texts = page.locator("#outcome .chart text").all_inner_texts()
+        texts = page.locator("#outcome .chart text").all_text_contents()
         assert {"training steps", "accuracy in %", "100", "200", "300"} <= set(texts)
         assert page.locator("#outcome .chart .interval").count() == 3
 
@@ -286,7 +291,9 @@ def violations(page: Page) -> list[str]:
     """What axe-core finds, with the first element of each finding."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
     found: list[dict[str, Any]] = axe.Axe().run(page).response["violations"]
-    return [f"{entry['id']}: {entry['nodes'][0]['html'][:120]} ({entry['nodes'][0]['failureSummary']})" for entry in found]
+    return [
+        f"{entry['id']}: {entry['nodes'][0]['html'][:120]} ({entry['nodes'][0]['failureSummary']})" for entry in found
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -297,7 +304,9 @@ def test_axe_finds_no_violation(chromium: Browser, scheme: Any) -> None:
     studio.taxonomy = TAXONOMY
     studio.training = FINISHED
     with serving_fake(studio) as url:
-        context = chromium.new_context(color_scheme=scheme, reduced_motion="reduce", viewport={"width": 1280, "height": 800})
+        context = chromium.new_context(
+            color_scheme=scheme, reduced_motion="reduce", viewport={"width": 1280, "height": 800}
+        )
         page = context.new_page()
         page.goto(url)
         page.wait_for_selector("#name-dialog[open]")
