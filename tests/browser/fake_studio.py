@@ -1,7 +1,7 @@
 """A studio in memory with any number of made-up photos, for tests of the page alone.
 
-It answers like the studio's API, knows nothing of models and files, and starts in milliseconds. Every request passes
-the studio's own security middleware, so the page runs under the same content security policy.
+It answers like the studio's API, knows nothing of models and files, and starts in milliseconds. Its responses have the
+studio's security headers, so the page runs under the same content security policy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Any
 import uvicorn
 from PIL import Image, ImageDraw
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from semifine.studio.app import index_page, static_file
-from semifine.studio.security import SecurityMiddleware, allowed_hosts
+from semifine.studio.security import HEADERS
 
 TOKEN = "token"
 RUN = "birds"
@@ -233,7 +234,7 @@ def _photo(request: Request) -> Response:
     return Response(drawn_photo(request.path_params["row"] % 30, side), media_type="image/jpeg", headers=headers)
 
 
-def create_fake_app(studio: FakeStudio, port: int) -> Any:
+def create_fake_app(studio: FakeStudio) -> Any:
     def respond(name: str, action: Any) -> Route:
         def endpoint(request: Request) -> Response:
             studio.requests.append(f"{name}?{request.url.query}")
@@ -286,7 +287,18 @@ def create_fake_app(studio: FakeStudio, port: int) -> Any:
         submit("classes", studio.change_classes),
     ]
     app = Starlette(routes=[Mount(f"/{TOKEN}", routes=routes)])
-    return SecurityMiddleware(app, TOKEN, allowed_hosts(port))
+
+    async def with_headers(scope: Any, receive: Any, send: Any) -> None:
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await app(scope, receive, send_with_headers)
+
+    return with_headers
 
 
 @contextmanager
@@ -294,7 +306,7 @@ def serving_fake(studio: FakeStudio) -> Iterator[str]:
     """Serves the studio from a thread. Yields the URL of its page."""
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(create_fake_app(studio, port), log_level="error", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(create_fake_app(studio), log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:

@@ -40,7 +40,6 @@ export class GridView {
     find("#grid-size").value = this.grid.size;
     find("#grid-size").oninput = ({ target }) => {
       this.grid.size = Number(target.value);
-      this.grid.schedule();
     };
   }
 

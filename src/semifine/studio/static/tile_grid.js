@@ -13,7 +13,12 @@ const EDGE = 40; // a drag this close to the edge scrolls
 export class TileGrid {
   selected = new Set(); // ids
   focused = 0; // index
-  size = 132; // the least width of a tile
+  columns = 1;
+  height = 0; // of the window
+  #size = 132; // the least width of a tile
+  #tileSize = 132;
+  #rowHeight = 132;
+  #total = ""; // height of all rows
   #anchor = 0;
   #elements = new Map(); // from index to element
   #spare = [];
@@ -30,27 +35,36 @@ export class TileGrid {
     element.addEventListener("scroll", () => this.schedule(), { passive: true });
     element.addEventListener("keydown", (event) => this.#key(event));
     element.addEventListener("pointerdown", (event) => this.#pointerDown(event));
-    new ResizeObserver(() => this.schedule()).observe(element);
+    new ResizeObserver(() => this.#measure()).observe(element);
   }
 
-  get columns() {
-    return Math.max(1, Math.floor((this.canvas.clientWidth + GAP) / (this.size + GAP)));
+  /** Measures the window. The result is kept, because reading sizes while scrolling would force layouts. */
+  #measure() {
+    const width = this.canvas.clientWidth;
+    this.height = this.element.clientHeight;
+    if (!width) return;
+    this.columns = Math.max(1, Math.floor((width + GAP) / (this.#size + GAP)));
+    this.#tileSize = (width - GAP * (this.columns - 1)) / this.columns;
+    this.#rowHeight = this.#tileSize + CAPTION + GAP;
+    this.canvas.style.setProperty("--tile", `${this.#tileSize}px`);
+    this.schedule();
   }
 
-  get #tileSize() {
-    return (this.canvas.clientWidth - GAP * (this.columns - 1)) / this.columns;
+  get size() {
+    return this.#size;
   }
 
-  get #rowHeight() {
-    return this.#tileSize + CAPTION + GAP;
+  set size(size) {
+    this.#size = size;
+    this.#measure();
   }
 
   /** The indices from the first to behind the last tile of which at least half is in view. */
   get visible() {
-    const { scrollTop, clientHeight } = this.element;
+    const { scrollTop } = this.element;
     const height = this.#rowHeight;
     const first = Math.ceil(scrollTop / height - 0.5) * this.columns;
-    const last = Math.floor((scrollTop + clientHeight) / height + 0.5) * this.columns;
+    const last = Math.floor((scrollTop + this.height) / height + 0.5) * this.columns;
     return [Math.max(0, first), Math.min(this.list.total, last)];
   }
 
@@ -71,17 +85,19 @@ export class TileGrid {
   }
 
   draw() {
-    if (!this.element.clientWidth) return; // the page is hidden
+    if (!this.height) this.#measure();
+    if (!this.height) return; // the page is hidden
     const { columns, list } = this;
     const [size, height] = [this.#tileSize, this.#rowHeight];
-    const { scrollTop, clientHeight } = this.element;
-    this.canvas.style.height = `${Math.ceil(list.total / columns) * height}px`;
-    this.canvas.style.setProperty("--tile", `${size}px`);
+    const { scrollTop } = this.element;
+    const total = `${Math.ceil(list.total / columns) * height}px`;
+    if (total !== this.#total) this.canvas.style.height = this.#total = total;
     const first = Math.max(0, (Math.floor(scrollTop / height) - MARGIN_ROWS) * columns);
-    const last = Math.min(list.total, (Math.ceil((scrollTop + clientHeight) / height) + MARGIN_ROWS) * columns);
+    const last = Math.min(list.total, (Math.ceil((scrollTop + this.height) / height) + MARGIN_ROWS) * columns);
     for (const [index, element] of this.#elements) if (index < first || index >= last) this.#release(index, element);
     for (let index = first; index < last; index++) this.#drawTile(index, (index % columns) * (size + GAP), Math.floor(index / columns) * height);
-    this.element.setAttribute("aria-activedescendant", this.#elements.has(this.focused) ? `tile-${this.focused}` : "");
+    const active = this.#elements.has(this.focused) ? `tile-${this.focused}` : "";
+    if (active !== this.element.getAttribute("aria-activedescendant")) this.element.setAttribute("aria-activedescendant", active);
     list.need(first, last);
   }
 
@@ -101,8 +117,9 @@ export class TileGrid {
       this.#elements.set(index, element);
       this.canvas.append(element);
     }
-    const place = `translate(${x}px, ${y}px)`;
-    if (element.place !== place) element.style.transform = element.place = place;
+    const place = `${x} ${y}`;
+    if (element.place !== place) Object.assign(element.style, { left: `${x}px`, top: `${y}px` });
+    element.place = place;
     const tile = this.list.at(index);
     const isSelected = Boolean(tile && this.selected.has(tile.id));
     const look = `${isSelected} ${index === this.focused} ${tile?.state} ${tile?.label}`;
@@ -175,7 +192,7 @@ export class TileGrid {
 
   #key(event) {
     const { columns } = this;
-    const page = Math.max(1, Math.floor(this.element.clientHeight / this.#rowHeight)) * columns;
+    const page = Math.max(1, Math.floor(this.height / this.#rowHeight)) * columns;
     const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     const step = steps[event.key];
     if (step) this.#moveTo(this.focused + step, event.shiftKey);
@@ -197,9 +214,9 @@ export class TileGrid {
 
   #reveal() {
     const top = Math.floor(this.focused / this.columns) * this.#rowHeight;
-    const { scrollTop, clientHeight } = this.element;
+    const { scrollTop } = this.element;
     if (top < scrollTop) this.element.scrollTop = top;
-    else if (top + this.#rowHeight > scrollTop + clientHeight) this.element.scrollTop = top + this.#rowHeight - clientHeight;
+    else if (top + this.#rowHeight > scrollTop + this.height) this.element.scrollTop = top + this.#rowHeight - this.height;
   }
 
   // Mouse and touch
