@@ -27,9 +27,10 @@ from typing import Any, TextIO
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from semifine.version import code_version
 from tests.faults import bad_inputs
 
-CHUNK = 200
+CHUNK = 1000
 """Number of cases of one process."""
 GRACE = 30
 """Seconds after the time limit of a case in which it may react; then its process ends."""
@@ -137,7 +138,8 @@ def main() -> None:
         run_chunk(options.kinds, options.chunk, options.seed)
         return
     started = time.perf_counter()
-    result = {"seed": options.seed, **summarize(run_all(options))}
+    version = code_version()
+    result = {"semifine": version, "seed": options.seed, **summarize(run_all(options))}
     for kind, outcomes in result["counts"].items():
         print(f"{kind:<20}" + "   ".join(f"{outcome}: {count}" for outcome, count in sorted(outcomes.items())))
     print(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in result.items() if name != "counts"))
