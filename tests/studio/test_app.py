@@ -154,6 +154,8 @@ def test_requests_without_the_token_are_rejected(client: TestClient, path: str) 
         "photo/-1/large",
         "photo/0/../../labels.csv%00",
         "photo/99999999/large",
+        f"photo/{'9' * 5000}/large",
+        f"api/image/{'9' * 5000}",
         "photo/0/original",
         "photo/file:%2f%2f%2fetc%2fpasswd/large",
         "etc/passwd",

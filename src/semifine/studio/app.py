@@ -18,6 +18,7 @@ from urllib.parse import quote
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -267,6 +268,20 @@ def _current_queue(request: Request) -> LabelQueue:
     return label_queue
 
 
+class IndexConvertor(Convertor[int]):
+    """Part of a URL with an index. Python does not convert thousands of digits, as in a URL without this limit."""
+
+    regex = "[0-9]{1,15}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("index", IndexConvertor())
+
 ACTIONS: dict[str, Action] = {
     "person": check_person,
     "answer": submit_answer,
@@ -279,11 +294,11 @@ ACTIONS: dict[str, Action] = {
 ROUTES = [
     Route("/", index_page),
     Route("/static/{name}", static_file),
-    Route("/photo/{row:int}/{size}", photo),
+    Route("/photo/{row:index}/{size}", photo),
     Route("/labels.csv", labels_csv),
     Route("/api/overview", get_overview),
     Route("/api/queue", get_queue),
-    Route("/api/image/{index:int}", get_image),
+    Route("/api/image/{index:index}", get_image),
     Route("/api/changes", get_changes),
     *(Route(f"/api/{name}", json_endpoint(action), methods=["POST"]) for name, action in ACTIONS.items()),
 ]

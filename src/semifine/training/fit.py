@@ -98,6 +98,7 @@ def fit(
         _check_folder(out, resume)
     with locked(out, display.log) if is_first else nullcontext():
         folder = RunFolder(out)
+        _check_folders(out)
         if folder.settings.exists():
             settings = _check_same_settings(settings, folder)
         if resume and folder.result.exists():
@@ -475,6 +476,13 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
     if not resume:
         raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
+
+
+def _check_folders(out: Path) -> None:
+    """Raises ``UserError`` if a folder in ``out`` is a link: checkpoints of another run could be overwritten there."""
+    for path in sorted(out.iterdir()):
+        if path.is_symlink() and path.is_dir():
+            raise UserError(f"{path} is a link, and a training writes to no other folder: replace it by the folder.")
 
 
 def _check_weights(settings: RunSettings, folder: RunFolder) -> None:
