@@ -171,10 +171,13 @@ def test_a_prediction_table_is_complete_or_can_be_resumed(suffix: str, tmp_path:
         assert (again / table).read_bytes() == (folder / table).read_bytes()
 
 
-def test_an_exported_model_is_whole_or_absent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", [".safetensors", ".onnx", ".pt2"])
+def test_an_exported_model_is_whole_or_absent(suffix: str, tmp_path: Path) -> None:
+    if suffix == ".onnx":
+        pytest.importorskip("onnxscript")
     finished_run()
     with Recorder(tmp_path) as recorder:
-        assert main(["export", str(finished_run()), "--out", str(tmp_path / "model.safetensors")]) == 0
+        assert main(["export", str(finished_run()), "--out", str(tmp_path / f"model{suffix}")]) == 0
         recorder.promise("finished")
     for state in recorder.states():
         assert_whole(recorder, state)
