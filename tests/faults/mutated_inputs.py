@@ -17,7 +17,7 @@ from tests.faults.cases import FEW_IMAGES, NAMES, VALUES, Case, encode, prepare
 
 def mutated_yaml(rng: random.Random, folder: Path) -> Case:
     """The settings of a run with a few changed values, tags, anchors and levels."""
-    settings = mutations.mutate_yaml(rng, (finished_run() / "settings.yaml").readencode())
+    settings = mutations.mutate_yaml(rng, (finished_run() / "settings.yaml").read_bytes())
     keys = ["method.name", "data.source", "setting", *field_names(TrainSettings), "data", "method", "synthetic"]
     if rng.random() < 0.5:
         (folder / "settings.yaml").write_bytes(settings)
@@ -33,7 +33,7 @@ def mutated_json(rng: random.Random, folder: Path) -> Case:
     out = _copy_run(folder)
     files = sorted([*out.glob("*.json"), *out.glob("*.jsonl"), *out.glob("checkpoints/last/*.json")])
     file = rng.choice(files)
-    file.write_bytes(mutations.mutate_json(rng, file.readencode()))
+    file.write_bytes(mutations.mutate_json(rng, file.read_bytes()))
     if file.name != "result.json" and rng.random() < 0.3:
         (out / "result.json").unlink()
     return Case(_read_run(rng, out), [str(out)])
@@ -54,7 +54,7 @@ def mutated_safetensors(rng: random.Random, folder: Path) -> Case:
     out = _copy_run(folder)
     (out / "checkpoints" / "last" / "checksums.json").unlink()
     name = rng.choice(["classes.safetensors", "checkpoints/last/model.safetensors"])
-    content = mutations.mutate_safetensors(rng, (out / name).readencode())
+    content = mutations.mutate_safetensors(rng, (out / name).read_bytes())
     (out / name).write_bytes(content)
     if name == "classes.safetensors":
         return Case(["report", str(out)], [str(out)])
