@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from semifine.config.autotune import SOC_LEVERS, autotune, choose_network, ema_decay_for
+from semifine.config.autotune import autotune, choose_network, ema_decay_for
 from semifine.config.train_settings import RunSettings, TrainSettings, may_change_on_resume
 from semifine.data import sources
 from semifine.data.catalog import without_hold_out
@@ -28,6 +28,8 @@ MAX_YAML_TEXT = 4096
 """Length of the longest path."""
 PRESETS = Path(__file__).parent / "presets"
 DEFAULTS = {"data.source": "synthetic", "method.name": "soc"}
+RECIPE = "best"
+"""Preset with the method that `benchmarks/recipe_search.py` chose on validation images."""
 OF_THE_DATA = frozenset({"iterations", "horizon", "evaluate_every", "image_size", "ema"})
 """Training settings of a preset that suit the data set for which it was made; own photos get values of their own."""
 
@@ -103,9 +105,9 @@ def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset
         notes += network.notes
         train = dataclasses.replace(train, **network.values)
         chosen |= network.values.keys()
-        if train.train_stages and settings.method == "soc" and given["method"].isdisjoint(SOC_LEVERS):
+        if train.train_stages and given["method"].isdisjoint(levers := _recipe_levers(settings.method)):
             settings = dataclasses.replace(
-                settings, method_settings=dataclasses.replace(settings.method_settings, **SOC_LEVERS)
+                settings, method_settings=dataclasses.replace(settings.method_settings, **levers)
             )
     if train.probe and dataset.catalog.held_out and given["data"].isdisjoint({"val_share", "group_by"}):
         dataset.catalog = without_hold_out(dataset.catalog)
@@ -117,14 +119,27 @@ def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset
     return dataclasses.replace(settings, train=dataclasses.replace(train, **tuned.values), notes=tuple(notes))
 
 
+def _recipe_levers(method: str) -> dict[str, Any]:
+    """Returns the method settings of the preset ``best``, with which own photos are trained if they suit the method."""
+    recipe = read_preset(RECIPE)
+    values = {key.removeprefix("method."): value for key, value in recipe.items() if key.startswith("method.")}
+    return values if values.pop("name") == method else {}
+
+
 def _settings_of_run(weights: str | None) -> TrainSettings | None:
     """Returns the training settings of the run folder ``weights``; None if it is none."""
     path = Path(weights) / "settings.yaml" if weights else None
     return read_train_settings(path) if path is not None and path.is_file() else None
 
 
-def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, Dataset]:
+def open_and_resolve(
+    layers: Sequence[Mapping[str, Any]], open_dataset: Callable[[str, Mapping[str, Any]], Dataset] | None = None
+) -> tuple[RunSettings, Dataset]:
     """Opens the data set and resolves the settings of one run; the catalog is read only if a setting depends on it.
+
+    Args:
+        layers: Flat keys; later layers override earlier ones.
+        open_dataset: Opens a data source with the values of its settings; default: ``Dataset.open``.
 
     Example:
         >>> settings, dataset = open_and_resolve([{"data.source": "synthetic", "data.genera": 2}])
@@ -136,7 +151,7 @@ def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, 
     merged = _merge(layers)
     values = {key.removeprefix("data."): value for key, value in merged.items() if key.startswith("data.")}
     del values["source"]
-    dataset = Dataset.open(str(merged["data.source"]), values)
+    dataset = (open_dataset or Dataset.open)(str(merged["data.source"]), values)
     return resolve(layers, dataset), dataset
 
 
