@@ -234,3 +234,25 @@ def test_switch_and_stop_without_a_training(client: TestClient) -> None:
     assert client.post(f"/{TOKEN}/api/switch", json={}).status_code == 400
     assert client.post(f"/{TOKEN}/api/stop", json={}).json() == {"state": "none"}
     assert client.post(f"/{TOKEN}/api/train", json={"iterations": 0}).status_code == 400
+
+
+def test_the_live_state_is_in_overview_and_changes(client: TestClient) -> None:
+    overview, changes = (client.get(f"/{TOKEN}/api/{name}").json() for name in ("overview", "changes"))
+    assert overview["live"] == changes["live"]
+    assert set(overview["live"]) == {"model", "fitting", "labels", "seconds", "accuracy", "history"}
+    assert [entry["id"] for entry in overview["classes"]] == list(range(6))
+
+
+def test_grid_and_neighbors_are_served(client: TestClient) -> None:
+    grid = client.get(f"/{TOKEN}/api/grid?order=outliers&offset=10&count=5").json()
+    assert grid["total"] == 60
+    assert len(grid["tiles"]) == 5
+    assert len(client.get(f"/{TOKEN}/api/neighbors/3?count=4").json()["tiles"]) == 4
+    for query in ("grid?order=size", "grid?state=unknown", "grid?offset=-1", "neighbors/600"):
+        assert client.get(f"/{TOKEN}/api/{query}").json()["error"].endswith(".")
+
+
+def test_one_answer_names_a_thousand_images(client: TestClient) -> None:
+    images = [{"id": index, "seen": 10_000_000} for index in range(1000)]
+    error = submit(client, kind="skip", images=images)["error"]
+    assert error == "There is no image 60.", "the request is not too large"

@@ -34,15 +34,18 @@ from semifine.studio.queue import LabelQueue, normalize_name
 from semifine.studio.schemas import (
     parse_answer,
     parse_filter,
+    parse_grid_filter,
     parse_integer,
     parse_text,
     parse_training_options,
     serialize_image,
     serialize_label,
+    serialize_live,
     serialize_overview,
 )
 from semifine.studio.security import SecurityMiddleware, allowed_hosts
 from semifine.studio.snapshot import ModelSnapshot, take_snapshot
+from semifine.studio.tiles import GRID_ORDERS, GridPage, serialize_grid, serialize_neighbors
 
 
 class Studio:
@@ -171,6 +174,18 @@ def get_queue(request: Request) -> Response:
     return JSONResponse({"total": len(indices), "ids": indices[:count].tolist()})
 
 
+def get_grid(request: Request) -> Response:
+    query = request.query_params
+    offset, count = (parse_integer(query.get(name, value), name) for name, value in (("offset", "0"), ("count", "200")))
+    page = GridPage(parse_grid_filter(query), query.get("order", GRID_ORDERS[0]), offset, count)
+    return JSONResponse(serialize_grid(_current_queue(request), page))
+
+
+def get_neighbors(request: Request) -> Response:
+    count = parse_integer(request.query_params.get("count", str(QUEUE_LENGTH)), "count")
+    return JSONResponse(serialize_neighbors(_current_queue(request), request.path_params["index"], count))
+
+
 def get_image(request: Request) -> Response:
     label_queue, index = _current_queue(request), request.path_params["index"]
     label_queue.check_index(index)
@@ -193,6 +208,8 @@ def get_changes(request: Request) -> Response:
                 index: serialize_label(label_queue.current_label(index)) for index in changed if index is not None
             },
             "training": studio.training.status(),
+            "live": serialize_live(label_queue.snapshot),
+            "classes": 0,
         }
     )
 
@@ -284,6 +301,8 @@ ROUTES = [
     Route("/api/overview", get_overview),
     Route("/api/queue", get_queue),
     Route("/api/image/{index:int}", get_image),
+    Route("/api/grid", get_grid),
+    Route("/api/neighbors/{index:int}", get_neighbors),
     Route("/api/changes", get_changes),
     *(Route(f"/api/{name}", json_endpoint(action), methods=["POST"]) for name, action in ACTIONS.items()),
 ]

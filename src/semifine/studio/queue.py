@@ -53,6 +53,8 @@ def casefold(text: str) -> str:
 
 # The state of an image is "labeled" for agreed labels, else the kind of the agreed verdict.
 STATES = ("waiting", "labeled", "conflict", UNSURE, *(kind for kind in VERDICTS if kind != LABEL))
+ALL_STATES = "all"
+"""The state of a filter that matches every image."""
 MAX_NAME_LENGTH = 40
 JOINERS = "\u200c\u200d"
 """Invisible characters that are part of Persian and Indian names."""
@@ -122,27 +124,42 @@ class LabelQueue:
 
     def select(self, queue_filter: QueueFilter) -> Indices:
         """Returns the indices of the matching images in order. Images that the person skipped come last."""
-        with self._lock:
-            matches = self._state == STATES.index(queue_filter.state)
-            passed = {
-                index: event.kind
-                for index, label in self._current.items()
-                for event in label.passed
-                if event.person == queue_filter.person
-            }
-        if queue_filter.state == "waiting":
-            matches[[index for index, kind in passed.items() if kind == UNSURE]] = False
-        prediction = self.snapshot.prediction
-        if queue_filter.class_id is not None:
-            matches &= prediction == queue_filter.class_id
-        if queue_filter.cluster is not None:
-            matches &= self.snapshot.confusion_map.cluster_of[prediction] == queue_filter.cluster
-        if queue_filter.text:
-            matches &= self._matches_text(casefold(queue_filter.text), prediction)
-        order = self.snapshot.orders[queue_filter.order]
+        snapshot = self.snapshot
+        passed = self._passed_by(queue_filter.person)
+        matches = self._matches(snapshot, queue_filter, passed)
+        order = snapshot.orders[queue_filter.order]
         order = order[matches[order]]
         skipped = np.isin(order, [index for index, kind in passed.items() if kind == SKIP])
         return np.concatenate([order[~skipped], order[skipped]])
+
+    def matching(self, queue_filter: QueueFilter) -> Indices:
+        """Returns the indices of the matching images, sorted by index."""
+        return np.flatnonzero(self._matches(self.snapshot, queue_filter, self._passed_by(queue_filter.person)))
+
+    def _passed_by(self, person: str) -> dict[int, str]:
+        """Returns the images that a person skipped or was unsure about, with the kind of the answer."""
+        with self._lock:
+            return {
+                index: event.kind
+                for index, label in self._current.items()
+                for event in label.passed
+                if event.person == person
+            }
+
+    def _matches(self, snapshot: ModelSnapshot, queue_filter: QueueFilter, passed: dict[int, str]) -> NDArray[np.bool_]:
+        if queue_filter.state == ALL_STATES:
+            matches = np.ones(len(self._state), np.bool_)
+        else:
+            matches = self._state == STATES.index(queue_filter.state)
+        if queue_filter.state == "waiting":
+            matches[[index for index, kind in passed.items() if kind == UNSURE]] = False
+        if queue_filter.class_id is not None:
+            matches &= snapshot.prediction == queue_filter.class_id
+        if queue_filter.cluster is not None:
+            matches &= snapshot.group == queue_filter.cluster
+        if queue_filter.text:
+            matches &= self._matches_text(casefold(queue_filter.text), snapshot.prediction)
+        return matches
 
     def _matches_text(self, text: str, prediction: NDArray[np.int64]) -> NDArray[np.bool_]:
         in_class_name = np.array([text in casefold(name) for name in self.snapshot.class_names])

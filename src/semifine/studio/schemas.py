@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,26 @@ from semifine.data.label_log import CurrentLabel, Event
 from semifine.errors import UserError
 from semifine.inference.tables import printable
 from semifine.studio.jobs import TrainingOptions, final_accuracy
-from semifine.studio.queue import STATES, Answer, LabelQueue, QueueFilter, state_of
+from semifine.studio.queue import ALL_STATES, STATES, Answer, LabelQueue, QueueFilter, state_of
 from semifine.studio.snapshot import ModelSnapshot, SuspectLabel, nearest_neighbors
 
 
 def parse_filter(query: Mapping[str, str], snapshot: ModelSnapshot) -> QueueFilter:
     """Parses a query string. Raises ``UserError`` for unknown states and orders."""
-    state, order = query.get("state", "waiting"), query.get("order", "informative")
-    if state not in STATES or order not in snapshot.orders:
-        raise UserError(f"The state '{state}' or the order '{order}' is unknown.")
+    order = query.get("order", "informative")
+    if order not in snapshot.orders:
+        raise UserError(f"The order '{order}' is unknown.")
+    return replace(parse_grid_filter(query), order=order)
+
+
+def parse_grid_filter(query: Mapping[str, str]) -> QueueFilter:
+    """Parses the filter of a query string, without its order. Raises ``UserError`` for unknown states."""
+    state = query.get("state", "waiting")
+    if state not in (*STATES, ALL_STATES):
+        raise UserError(f"The state '{state}' is unknown.")
     return QueueFilter(
         person=query.get("person", ""),
         state=state,
-        order=order,
         class_id=parse_integer(query["class"], "class") if query.get("class") else None,
         cluster=parse_integer(query["cluster"], "cluster") if query.get("cluster") else None,
         text=query.get("text", ""),
@@ -97,7 +105,7 @@ def serialize_image(label_queue: LabelQueue, index: int) -> dict[str, Any]:
         "row": int(snapshot.rows[index]),
         "path": label_queue.path(index),
         "uncertainty": round(float(snapshot.uncertainty[index]), 4),
-        "cluster": int(snapshot.confusion_map.cluster_of[snapshot.prediction[index]]),
+        "cluster": int(snapshot.group[index]),
         "candidates": [
             {
                 "name": snapshot.class_names[c],
@@ -169,6 +177,21 @@ def serialize_overview(label_queue: LabelQueue) -> dict[str, Any]:
         "pairs": [[pair.first, pair.second, pair.total] for pair in confusion_map.pairs],
         "suspects": [_serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
         "num_suspects": len(snapshot.suspects),
+        "live": serialize_live(snapshot),
+        "taxonomy": None,
+        "role": "train",
+    }
+
+
+def serialize_live(snapshot: ModelSnapshot) -> dict[str, Any]:
+    """Returns the state of the model that is fitted while people label."""
+    return {
+        "model": snapshot.version,
+        "fitting": False,
+        "labels": 0,
+        "seconds": 0.0,
+        "accuracy": None,
+        "history": [],
     }
 
 
@@ -197,7 +220,9 @@ def _serialize_classes(label_queue: LabelQueue) -> list[dict[str, Any]]:
     groups = snapshot.catalog.class_groups
     return [
         {
+            "id": c,
             "name": name,
+            "retired": False,
             "group": groups[c] if groups else None,
             "cluster": int(snapshot.confusion_map.cluster_of[c]),
             "position": [round(float(x), 4) for x in snapshot.confusion_map.position[c]],

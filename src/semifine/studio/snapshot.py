@@ -186,6 +186,42 @@ def class_positions(probs: NDArray[Any], features: Features) -> NDArray[np.float
     return np.asarray((plane - low) / np.maximum(high - low, 1e-12))
 
 
+MAD_TO_DEVIATION = 1.4826
+"""Standard deviation of a normal distribution whose median absolute deviation is 1."""
+FAR_DEVIATIONS = 6.0
+"""Standard deviations from the center of a class at which an image is an outlier of degree 1."""
+
+
+def outlier_degree(features: Features, group: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Returns how far each image is from the center of its group: 0 for a typical image, 1 for a clear outlier.
+
+    The distance is the Euclidean distance to the direction of the mean of the group. Its excess over the median of the
+    group is measured in robust standard deviations, so that a group without outliers has none.
+
+    Args:
+        features: Normalized features ``(N, D)``.
+        group: Group of each image ``(N,)``.
+
+    Example:
+        >>> angles = np.array([0.0, 0.01, -0.01, 0.02, 2.0])
+        >>> features = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+        >>> outlier_degree(features, np.zeros(5, np.int64)).round().tolist()
+        [0.0, 0.0, 0.0, 0.0, 1.0]
+    """
+    degree = np.zeros(len(features), np.float32)
+    order = np.argsort(group, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        if len(members) < 3:
+            continue
+        center = features[members].mean(axis=0)
+        cosine = features[members] @ (center / max(float(np.linalg.norm(center)), 1e-12))
+        distance = np.sqrt(np.maximum(2 - 2 * cosine, 0))
+        excess = distance - np.median(distance)
+        deviation = max(MAD_TO_DEVIATION * float(np.median(np.abs(excess))), 1e-3)
+        degree[members] = np.clip(excess / deviation / FAR_DEVIATIONS, 0, 1)
+    return degree
+
+
 MAX_CANDIDATES = 9  # one per digit key
 MIN_CANDIDATES = 3
 LABELED = (Split.LABELED, Split.VAL)
@@ -254,6 +290,8 @@ class ModelSnapshot:
     """All indices in each order that the queue offers."""
     suspects: tuple[SuspectLabel, ...] = ()
     """Labeled images to check."""
+    version: int = 0
+    """Rises with every refit of the live model."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -263,6 +301,21 @@ class ModelSnapshot:
     def prediction(self) -> NDArray[np.int64]:
         """Predicted class ``(U,)``."""
         return np.asarray(self.probs.argmax(axis=1), np.int64)
+
+    @cached_property
+    def confidence(self) -> NDArray[np.float32]:
+        """Highest probability ``(U,)``; 0 without classes."""
+        return np.asarray(self.probs.max(axis=1, initial=0.0), np.float32)
+
+    @cached_property
+    def group(self) -> NDArray[np.int64]:
+        """Cluster of the predicted class ``(U,)``."""
+        return self.confusion_map.cluster_of[self.prediction]
+
+    @cached_property
+    def outlier(self) -> NDArray[np.float32]:
+        """How untypical each image is for its predicted class ``(U,)``, from 0 to 1."""
+        return outlier_degree(self.features, self.prediction)
 
     def candidates(self, index: int) -> list[int]:
         """Returns the class ids to choose from, most probable first.
