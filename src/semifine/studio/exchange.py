@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -241,9 +241,7 @@ def read_entries(format_name: str, name: str, text: str) -> Iterable[Entry]:
     return read_camtrap(name, text) if check_format(format_name) == CAMTRAP else READERS[format_name](name, text)
 
 
-def import_text(
-    format_name: str, name: str, text: str, photos: PhotoTable, class_names: Sequence[str]
-) -> ImportResult:
+def import_text(format_name: str, name: str, text: str, photos: PhotoTable, class_names: Sequence[str]) -> ImportResult:
     """Reads the labels of a file that fit the data set."""
     # FiftyOne identifies photos by their path without its suffix.
     return match_labels(read_entries(format_name, name, text), photos, class_names, format_name == "fiftyone")
@@ -272,15 +270,3 @@ def record_labels(log: LabelLog, person: str, labels: Iterable[tuple[str, str]],
     if new:
         log.append(new)
     return len(new)
-
-
-SkippedPrinter = Callable[[str], object]
-MAX_SKIPPED_LINES = 20
-
-
-def print_skipped(skipped: Sequence[Skipped], print_line: SkippedPrinter) -> None:
-    """Prints the first labels that were not imported, and their number."""
-    for item in skipped[:MAX_SKIPPED_LINES]:
-        print_line(f"not imported: {item.path}: {item.reason}")
-    if len(skipped) > MAX_SKIPPED_LINES:
-        print_line(f"not imported: {len(skipped) - MAX_SKIPPED_LINES} more")

@@ -388,4 +388,3 @@ WRITERS: dict[str, Callable[[Sequence[Label], Sequence[str]], str]] = {
     "coco": write_coco,
     "fiftyone": write_fiftyone,
 }
-
