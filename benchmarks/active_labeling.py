@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from accuracy import format_mean
+from provenance import provenance
 from semifine.cli.main import main as semifine
 from semifine.data.label_log import LabelLog
+from semifine.devices import resolve_device
 from semifine.studio.jobs import TrainingOptions, training_command
 from semifine.studio.queue import Answer, LabelQueue
 from semifine.studio.snapshot import ModelSnapshot, take_snapshot
@@ -131,7 +133,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     trained = json.loads((options.runs / f"first-{options.seeds[0]}" / "result.json").read_text())
     first_runs = {key: trained[key] for key in ("method", "iterations", "images", "environment")}
-    record = {"command": " ".join(sys.argv), "results": results, "first_runs": first_runs}
+    record = {**provenance(resolve_device("auto")), "results": results, "first_runs": first_runs}
     options.out.write_text(json.dumps(record, indent=1) + "\n")
     print(format_table(results))
 

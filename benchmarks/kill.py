@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from provenance import provenance
 from semifine.config import resolve
 from semifine.runs.folder import RunFolder
 from semifine.training.fit import fit
@@ -119,7 +120,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rng = random.Random(options.seed)
-    counts = {"kills": 0, "in_mid_writing": 0, "runs": 0, "runs_equal_to_the_undisturbed": 0}
+    counts: dict[str, int] = {"kills": 0, "in_mid_writing": 0, "runs": 0, "runs_equal_to_the_undisturbed": 0}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         started = time.monotonic()
@@ -137,7 +138,8 @@ def main() -> None:
             counts["runs_equal_to_the_undisturbed"] += are_equal(out, folder / "whole")
     print(json.dumps(counts))
     if options.json:
-        options.json.write_text(json.dumps(counts) + "\n", encoding="utf-8")
+        record = {**provenance(), "method": options.method, **counts}
+        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     sys.exit(counts["runs_equal_to_the_undisturbed"] != counts["runs"])
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from provenance import provenance
 from semifine.config import RunSettings
 from semifine.config.loading import open_and_resolve
 from semifine.data.catalog import Split
@@ -30,7 +31,7 @@ from semifine.data.label_check import LabelCheck
 from semifine.devices import resolve_device
 from semifine.runs.folder import RunFolder
 from semifine.training.init_weights import create_network
-from semifine.training.probe import fit_run_probe
+from semifine.training.probe import RunProbeFitter
 from semifine.training.progress import Display
 
 
@@ -70,7 +71,7 @@ def run(dataset: Dataset, settings: RunSettings, labels: int, share: float, seed
     drawn, flipped = draw_labels(dataset, labels, share, seed)
     with tempfile.TemporaryDirectory() as folder:
         network, _ = create_network(settings, RunFolder(Path(folder)), drawn.catalog.class_names)
-    probe = fit_run_probe(settings, drawn, network, torch.device(device), Display(quiet=True))
+    probe = RunProbeFitter(settings, drawn, network, torch.device(device), Display(quiet=True)).fit()
     check = probe.check_labels(drawn.catalog)
     assert check is not None
     result = {"labels_per_class": labels, "share": share, "seed": seed, **measure(check, flipped)}
@@ -95,7 +96,12 @@ def main() -> None:
         for seed in range(options.seeds)
     ]
     train, catalog = settings.train, dataset.catalog
-    facts = {"backbone": train.backbone, "image_size": train.image_size, "classes": catalog.num_classes}
+    facts = {
+        **provenance(resolve_device(train.device)),
+        "backbone": train.backbone,
+        "image_size": train.image_size,
+        "classes": catalog.num_classes,
+    }
     options.out.write_text(json.dumps({**facts, "photos": len(catalog), "draws": draws}, indent=2) + "\n")
 
 

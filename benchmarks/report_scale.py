@@ -24,6 +24,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from PIL import Image
 
+from provenance import provenance
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -138,6 +140,7 @@ def main() -> None:
         runs = make_runs(folder / "runs", folder / "photos", options.classes, options.images)
         page = folder / "report.html"
         measured: dict[str, Any] = {
+            **provenance(),
             "images": options.images,
             "classes": options.classes,
             "runs": len(runs),

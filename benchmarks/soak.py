@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from provenance import provenance
 from semifine.config import resolve
 from semifine.errors import Interrupted
 from semifine.training.fit import fit
@@ -89,8 +90,7 @@ def main() -> None:
     if options.json:
         parts = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else []
         samples = [[step, round(memory, 1)] for step, memory in recorder.samples]
-        environment = json.loads((options.out / "environment.json").read_text(encoding="utf-8"))
-        part = {"method": options.method, "growth_megabytes": round(growth, 1), "environment": environment}
+        part = {**provenance(), "method": options.method, "growth_megabytes": round(growth, 1)}
         parts.append({**part, "megabytes": samples})
         options.json.write_text(json.dumps(parts) + "\n", encoding="utf-8")
     sys.exit(growth > ALLOWED_GROWTH)

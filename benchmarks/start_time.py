@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from provenance import provenance
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -23,7 +25,7 @@ def main() -> None:
     result = {"median": round(statistics.median(seconds), 3), "slowest": round(max(seconds), 3)}
     print(f"semifine --help: {result['median']} s (median of {options.repeats}), slowest {result['slowest']} s")
     if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps({**provenance(), **result}, indent=2) + "\n", encoding="utf-8")
 
 
 def _seconds(command: list[str]) -> float:
