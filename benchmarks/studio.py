@@ -3,8 +3,8 @@
     python benchmarks/studio.py --photos 10000 100000 --out benchmarks/results/studio.json
 
 The photos are JPEG files of 48 x 36 pixels, each with other bytes, in a plain folder. Their features are random, around
-one center per class, and are in the cache before the start, as after a first start; no network runs. The program runs as
-``semifine studio PHOTOS``, and this script is its only visitor, over HTTP on the same machine.
+one center per class, and are in the cache before the start, as after a first start; no network runs. The program runs
+as ``semifine studio PHOTOS``, and this script is its only visitor, over HTTP on the same machine.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 from PIL import Image
-from provenance import provenance
 
+from provenance import provenance
 from semifine.features.extract import FeatureEvaluator
 from semifine.studio.plain import open_photos, take_plain_snapshot
 
