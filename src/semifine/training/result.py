@@ -184,7 +184,10 @@ def finish_run(
     probe: RunProbe | None,
     trial: Run | None,
 ) -> dict[str, Any]:
-    """Chooses the resulting network, writes its statistics and its calibration, and returns ``result.json``."""
+    """Chooses the resulting network, writes its statistics, its calibration and ``result.json``, and returns the last.
+
+    Only the first process calls this.
+    """
     with trainer.timer.measure("evaluation"):
         choice: dict[str, Any] = {}
         chosen, evaluator = "trained", trainer.evaluator
@@ -195,13 +198,15 @@ def finish_run(
         else:
             unlabeled = evaluator.write_stats()
             _calibrate(settings, trainer, dataset, CHECKPOINT_OF[chosen], trial)
-    return {**summarize_run(settings, dataset, trainer, unlabeled, environment), **choice}
+    result = {**summarize_run(settings, dataset, trainer, unlabeled, environment), **choice}
+    write_json(trainer.folder.result, result)
+    return result
 
 
 def _choose_network(
     trainer: Trainer, dataset: Dataset, probe: RunProbe, trial: Run | None
 ) -> tuple[str, RunEvaluator, dict[str, Any]]:
-    """Chooses the probe, the trained network or weights between them, on validation images or on those of the trial.
+    """Chooses the probe, the trained network or weights between them, on validation images or images of the trial.
 
     Returns:
         The choice, the evaluator of the chosen network, and the accuracies for ``result.json``.
