@@ -370,7 +370,8 @@ def serve(
         sharing: People, address and certificate; None for one link with all roles on this machine.
     """
     sharing = sharing or local_sharing()
-    address = Address(sharing.host, listening.getsockname()[1], sharing.certificate is not None)
+    certificate = sharing.certificate
+    address = Address(sharing.host, listening.getsockname()[1], certificate is not None)
     config = uvicorn.Config(
         create_app(studio, Access(sharing.visitors), address),
         log_level="error",  # any program could fill the terminal with warnings of invalid requests
@@ -379,7 +380,8 @@ def serve(
         lifespan="on",
         http=LimitedProtocol,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        **(sharing.certificate.options() if sharing.certificate else {}),
+        ssl_certfile=certificate.file if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
     )
     listening.listen()  # queues connections until the server accepts them
     ready([Link(visitor, address.url(token)) for token, visitor in sharing.visitors.items()])

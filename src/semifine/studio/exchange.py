@@ -206,10 +206,9 @@ def _overlap(box: Box, other: Box | None) -> float:
     """Intersection over union; 1 if the other is a whole photo, which any box of it labels."""
     if other is None:
         return 1.0
-    sides = [
-        min(box[axis] + box[axis + 2], other[axis] + other[axis + 2]) - max(box[axis], other[axis]) for axis in (0, 1)
-    ]
-    common = max(sides[0], 0) * max(sides[1], 0)
+    width = min(box.x + box.width, other.x + other.width) - max(box.x, other.x)
+    height = min(box.y + box.height, other.y + other.height) - max(box.y, other.y)
+    common = max(width, 0.0) * max(height, 0.0)
     return common / (box.width * box.height + other.width * other.height - common)
 
 

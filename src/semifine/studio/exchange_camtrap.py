@@ -47,7 +47,7 @@ def write_camtrap(labels: Sequence[Label], file_of: Callable[[str], str | None],
 
 
 def _record(label: Label, file: str) -> dict[str, Any]:
-    record = {"path": file, "name": label.class_name, "person": label.person, "time": label.time}
+    record: dict[str, Any] = {"path": file, "name": label.class_name, "person": label.person, "time": label.time}
     if label.box is not None:
         x, y, width, height = label.box[:4]
         record |= {"box_x": x, "box_y": y, "box_width": width, "box_height": height}

@@ -178,10 +178,6 @@ class Certificate:
     file: Path
     key: Path | None = None
 
-    def options(self) -> dict[str, str]:
-        """The options of uvicorn."""
-        return {"ssl_certfile": str(self.file), **({"ssl_keyfile": str(self.key)} if self.key else {})}
-
     def check(self) -> None:
         """Raises ``UserError`` if the files are not a certificate and its unencrypted key."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
