@@ -117,6 +117,13 @@ def test_only_reviewers_settle_conflicts(client: TestClient, snapshot: ModelSnap
     assert answer(client, REVIEW, finch, images=seen).json()["images"]["0"]["label"] == finch
 
 
+def test_labelers_who_have_not_seen_a_conflict_add_their_opinion(client: TestClient, snapshot: ModelSnapshot) -> None:
+    for role, name in zip((REVIEW, TRAIN), snapshot.class_names[:2], strict=True):
+        answer(client, role, name)
+    image = answer(client, LABEL, snapshot.class_names[2]).json()["images"]["0"]
+    assert len(image["verdicts"]) == 3
+
+
 def test_labelers_can_take_their_part_of_a_conflict_back(client: TestClient, snapshot: ModelSnapshot) -> None:
     answer(client, TRAIN, snapshot.class_names[0])
     assert answer(client, LABEL, snapshot.class_names[1]).json()["images"]["0"]["state"] == "conflict"

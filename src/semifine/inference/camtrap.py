@@ -132,22 +132,13 @@ def write_package(
             relative = _relative_to(folder if root is None else Path(root), path)
             num_outside += relative is None
             media.writerow(_quoted({**row, **_media(path, relative or _file_url(path), metadata)}))
-            time = _format_time(metadata.time)
             for record in photo_records:  # several if the photo was cropped to several boxes
                 observation = _observation(record, bool(ranks))
                 rank_of.setdefault(observation["scientificName"], observation.pop("rank"))
-                cells = {
-                    **row,
-                    **observation,
-                    **_bounding_box(record),
-                    "observationID": f"o{next(observation_number)}",
-                    "eventID": row["mediaID"],
-                    "eventStart": time,
-                    "eventEnd": time,
-                    "observationLevel": "media",
-                    **_classification(record, classified_by, now),
-                }
-                observations.writerow(_quoted(cells))
+                number_cell = {"observationID": f"o{next(observation_number)}"}
+                classification = _classification(record, classified_by, now)
+                cells = {**row, **observation, **_event(row, metadata), **number_cell, **classification}
+                observations.writerow(_quoted({**cells, **_bounding_box(record)}))
         _writer(files, partial["deployments.csv"], DEPLOYMENTS).writerows(map(_quoted, _deployments(deployments)))
         description = _description(folder, deployments, list(_taxa(rank_of, ranks)), now)
         partial["datapackage.json"].write_text(format_json(description), encoding="utf-8")
@@ -229,6 +220,12 @@ def _observation(record: Record, has_taxonomy: bool) -> Record:
         "classificationProbability": probability,
         "observationComments": "candidates: " + " | ".join(record["candidates"][:10]),
     }
+
+
+def _event(media: Record, metadata: PhotoMetadata) -> Record:
+    """Each photo is an event."""
+    time = _format_time(metadata.time)
+    return {"eventID": media["mediaID"], "eventStart": time, "eventEnd": time, "observationLevel": "media"}
 
 
 def _classification(record: Record, model: str, now: datetime) -> Record:

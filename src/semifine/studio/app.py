@@ -234,7 +234,7 @@ def submit_answer(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
     if parse_text(body, "run") != label_queue.snapshot.run.name:  # another model may number the images differently
         raise UserError("Another person has just switched to a new model. Answer again.")
     answer = parse_answer(body)
-    if body.get("role") == LABEL and answer.is_verdict and label_queue.any_in_conflict(answer.indices):
+    if body.get("role") == LABEL and label_queue.settles_conflict(answer):
         raise Forbidden(f"Settling a conflict {NEEDS_ROLE.format(REVIEW)}")
     label_queue.submit(answer)
     return {"images": {index: serialize_label(label_queue.current_label(index)) for index in answer.indices}}

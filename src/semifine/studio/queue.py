@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -186,10 +186,22 @@ class LabelQueue:
         with self._lock:
             return self._current.get(index, NO_LABEL)
 
-    def any_in_conflict(self, indices: Iterable[int]) -> bool:
-        """Whether people disagree on one of the images."""
+    def settles_conflict(self, answer: Answer) -> bool:
+        """Whether the answer would replace verdicts of other people who disagree.
+
+        An answer that has not seen their verdicts replaces none: it is one more opinion.
+        """
         self.refresh()
-        return any(self.current_label(index).in_conflict for index in indices)
+        person, pairs = normalize_name(answer.person), zip(answer.indices, answer.seen, strict=True)
+        states = [(self.current_label(index), seen) for index, seen in pairs]
+        return (
+            answer.is_verdict
+            and not answer.keep_both
+            and any(
+                state.in_conflict and any(old.person != person and old.number <= seen for old in state.verdicts)
+                for state, seen in states
+            )
+        )
 
     def conflicts(self) -> list[int]:
         """Returns the images on which people disagree."""
