@@ -142,7 +142,7 @@ def read_label_studio(name: str, text: str) -> Iterator[Entry]:
             continue
         path = label_studio_path(image)
         for annotation in _entries(_get(task, "annotations") or _get(task, "completions")):
-            if not _get(annotation, "was_cancelled"):
+            if not _get(annotation, "was_cancelled"):  # codespell:ignore cancelled
                 for result in _entries(_get(annotation, "result")):
                     yield from _read_label_studio_result(path, result)
 
