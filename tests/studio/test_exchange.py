@@ -143,10 +143,8 @@ def test_label_studio_as_it_exports() -> None:
         {"from_name": "c", "to_name": "img", "type": "choices", "value": {"choices": ["robin", "wren"]}},
         {"from_name": "t", "to_name": "img", "type": "textarea", "value": {"text": ["note"]}},
     ]
-    canceled = {
-        "was_cancelled": True,
-        "result": [{"type": "choices", "value": {"choices": ["wren"]}}],
-    }  # codespell:ignore cancelled
+    choice = {"type": "choices", "value": {"choices": ["wren"]}}
+    canceled = {"was_cancelled": True, "result": [choice]}  # codespell:ignore cancelled
     task = {
         "id": 1,
         "data": {"note": "x", "photo": "https://example.com/opensource/1%20a.jpg"},
