@@ -25,7 +25,7 @@ from semifine.files import PARTIAL, write_atomically
 from semifine.inference.camtrap import FILES
 from semifine.runs.checkpoint import load_training_state, load_weights, newest_checkpoint
 from semifine.runs.folder import RunFolder
-from semifine.studio.queue import export_labels
+from semifine.studio.exchange_files import export_labels
 from semifine.training.fit import fit
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
@@ -234,7 +234,7 @@ def test_exported_labels_are_whole_or_absent(tmp_path: Path) -> None:
     log.close()
     (tmp_path / "out").mkdir()
     with Recorder(tmp_path / "out") as recorder:
-        export_labels(tmp_path / "labels.db", tmp_path / "out" / "labels.csv")
+        export_labels(tmp_path, tmp_path / "labels.db", tmp_path / "out" / "labels.csv")
         recorder.promise("finished")
     for state in recorder.states():
         assert_whole(recorder, state)

@@ -55,15 +55,29 @@ def read_csv(file: Path) -> CsvTable:
     try:
         # utf-8-sig: spreadsheets write a byte order mark before the header
         with open(file, encoding="utf-8-sig", newline="") as opened:
-            text = _bounded_lines(opened, file)
-            first = next(text, "")
-            reader = csv.reader(chain([first], text), delimiter=_delimiter(file, first), strict=True)
-            header, lines = next(reader, []), []
-            for cells in reader:
-                if any(text.strip() for text in cells):
-                    lines.append((reader.line_num, cells))
+            return parse_csv(opened, file)
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: save it as CSV in UTF-8.") from error
+
+
+def parse_csv(stream: TextIO, file: Path) -> CsvTable:
+    """Reads a table from text; ``file`` is its name in messages.
+
+    Raises:
+        UserError: If the text is not a valid table.
+
+    Example:
+        >>> parse_csv(io.StringIO("path,label\\na.jpg,robin\\n"), Path("labels.csv")).lines
+        [(2, ['a.jpg', 'robin'])]
+    """
+    text = _bounded_lines(stream, file)
+    first = next(text, "")
+    reader = csv.reader(chain([first], text), delimiter=_delimiter(file, first), strict=True)
+    try:
+        header, lines = next(reader, []), []
+        for cells in reader:
+            if any(text.strip() for text in cells):
+                lines.append((reader.line_num, cells))
     except csv.Error as error:
         raise UserError(f"{file}, line {reader.line_num}, is not valid CSV ({error}): correct the line.") from error
     return CsvTable(file, header, lines)
