@@ -12,6 +12,7 @@ from semifine.data.label_log import CurrentLabel, Event
 from semifine.errors import UserError
 from semifine.inference.tables import printable
 from semifine.studio.jobs import TrainingOptions, final_accuracy
+from semifine.studio.metadata import parse_date
 from semifine.studio.queue import ALL_STATES, STATES, Answer, LabelQueue, QueueFilter, state_of
 from semifine.studio.snapshot import Indices, ModelSnapshot, SuspectLabel, nearest_neighbors
 
@@ -35,6 +36,8 @@ def parse_grid_filter(query: Mapping[str, str]) -> QueueFilter:
         class_id=parse_integer(query["class"], "class") if query.get("class") else None,
         cluster=parse_integer(query["cluster"], "cluster") if query.get("cluster") else None,
         text=query.get("text", ""),
+        after=parse_date(query.get("after", ""), "after"),
+        before=parse_date(query.get("before", ""), "before"),
     )
 
 
@@ -193,7 +196,7 @@ def serialize_overview(label_queue: LabelQueue) -> dict[str, Any]:
         "classes": _serialize_classes(label_queue),
         "clusters": confusion_map.clusters,
         "pairs": [[pair.first, pair.second, pair.total] for pair in confusion_map.pairs],
-        "suspects": [_serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
+        "suspects": [serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
         "num_suspects": len(snapshot.suspects),
         "live": serialize_live(snapshot),
         "taxonomy": None,
@@ -213,7 +216,8 @@ def serialize_live(snapshot: ModelSnapshot) -> dict[str, Any]:
     }
 
 
-def _serialize_suspect(snapshot: ModelSnapshot, suspect: SuspectLabel) -> dict[str, Any]:
+def serialize_suspect(snapshot: ModelSnapshot, suspect: SuspectLabel) -> dict[str, Any]:
+    """Returns a labeled image to check."""
     return {
         "row": suspect.row,
         "path": printable(suspect.path),
