@@ -41,9 +41,11 @@ TAIL_TRAINING = {
     "warmup": 0.05,
     "mixup": 0.3,
     "mu": 2,
+    "crop_scale": (0.4, 1.0),
 }
-"""Training of the last stages of a pretrained network on a CPU; the first stages are frozen."""
-EXCLUDE_TAIL_TRAINING = {*TAIL_TRAINING, "train", "cutmix"}
+"""Training of the last stages of a pretrained network on a CPU; the first stages are frozen. Crops are large, because
+the few cached versions of an image would otherwise miss most of it."""
+EXCLUDE_TAIL_TRAINING = {*TAIL_TRAINING, "train", "cutmix"} - {"crop_scale"}
 """Settings that, if they are given, mean another training."""
 TRANSFORMER_TRAINING = {
     "optimizer": "adamw",
@@ -57,8 +59,6 @@ TRANSFORMER_TRAINING = {
     "drop_path": 0.1,
 }
 """Training of all weights of a pretrained transformer or ConvNeXt."""
-SOC_LEVERS = {"labels_from": "ema", "align": 0.5, "sharpen": 1.5}
-"""Settings of SoC for the training of the last stages."""
 SAMPLED_IMAGES = 64
 """Number of images whose size is read."""
 MAX_SIDE, MIN_SIDE = 224, 32
@@ -124,7 +124,7 @@ def choose_network(
         values["probe"] = True
     device = resolve_device(settings.device)
     if device == "cpu" and EXCLUDE_TAIL_TRAINING.isdisjoint(given):
-        values |= TAIL_TRAINING
+        values |= {name: value for name, value in TAIL_TRAINING.items() if name not in given}
     elif {"optimizer", "lr"}.isdisjoint(given) and is_mostly_linear(backbone):
         unsuitable = set() if accepts_drop_path(backbone) else {"drop_path"}
         chosen = {name: value for name, value in TRANSFORMER_TRAINING.items() if name not in unsuitable.union(given)}
