@@ -109,9 +109,8 @@ def show(page: Page, address: str) -> None:
 def shoot_grid(page: Page, file: Path) -> None:
     """The photos of the most frequent class, with three of them selected."""
     show(page, "classes")
-    rows = page.locator("#classes-list li").evaluate_all(
-        "rows => rows.map(r => [r.querySelector('.name').textContent, Number(/(\\d+) predicted/.exec(r.textContent)[1])])"
-    )
+    row = "r => [r.querySelector('.name').textContent, Number(/(\\d+) predicted/.exec(r.textContent)[1])]"
+    rows = page.locator("#classes-list li").evaluate_all(f"rows => rows.map({row})")
     name, _ = max(rows, key=lambda row: row[1])
     show(page, f"grid?class={name}&order=outliers")
     page.wait_for_selector(".tile img.loaded")
