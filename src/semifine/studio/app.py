@@ -6,7 +6,7 @@ import json
 import secrets
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -30,17 +30,19 @@ from semifine.errors import UserError
 from semifine.studio.connections import LimitedProtocol
 from semifine.studio.images import SIZES, PhotoEncoder
 from semifine.studio.jobs import TrainingManager
+from semifine.studio.live import LiveModel
 from semifine.studio.queue import LabelQueue, normalize_name
 from semifine.studio.schemas import (
     parse_answer,
+    parse_class_change,
     parse_filter,
     parse_grid_filter,
     parse_integer,
     parse_text,
     parse_training_options,
+    serialize_classes,
     serialize_image,
     serialize_label,
-    serialize_live,
     serialize_overview,
 )
 from semifine.studio.security import SecurityMiddleware, allowed_hosts
@@ -56,6 +58,7 @@ class Studio:
         log: The label log. ``create_app`` closes it at shutdown.
         device: Device for the predictions of new models.
         method_file: The method file for trainings, if the method of the run is a file.
+        photo_options: Settings of the data source for trainings of photos without a run.
     """
 
     def __init__(
@@ -64,15 +67,20 @@ class Studio:
         log: LabelLog,
         device: Literal["auto", "cpu", "cuda"],
         method_file: Path | None = None,
+        photo_options: Sequence[str] = (),
     ) -> None:
         self._device: Literal["auto", "cpu", "cuda"] = device
         self._switch_lock = threading.Lock()
         self.log = log
-        self.training = TrainingManager(snapshot.run, log.file, method_file)
+        self.training = TrainingManager(snapshot.run, log.file, method_file, photo_options)
         self._use(snapshot)
 
     def _use(self, snapshot: ModelSnapshot) -> None:
+        if hasattr(self, "live"):
+            self.live.close()
         self.label_queue = LabelQueue(snapshot, self.log)
+        self.live = LiveModel(self.label_queue)
+        self.live.start()
         self.photos = PhotoEncoder(snapshot.catalog, snapshot.store)
 
     def switch_model(self) -> None:
@@ -92,6 +100,7 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
         yield
         studio.training.close()
+        studio.live.close()
         studio.log.close()
 
     app = Starlette(
@@ -164,7 +173,8 @@ QUEUE_LENGTH = 60
 
 
 def get_overview(request: Request) -> Response:
-    return JSONResponse(serialize_overview(_current_queue(request)))
+    studio = _studio(request)
+    return JSONResponse({**serialize_overview(_current_queue(request)), "live": studio.live.state(), "role": "train"})
 
 
 def get_queue(request: Request) -> Response:
@@ -208,8 +218,8 @@ def get_changes(request: Request) -> Response:
                 index: serialize_label(label_queue.current_label(index)) for index in changed if index is not None
             },
             "training": studio.training.status(),
-            "live": serialize_live(label_queue.snapshot),
-            "classes": 0,
+            "live": studio.live.state(),
+            "classes": label_queue.classes_version,
         }
     )
 
@@ -231,7 +241,16 @@ def submit_answer(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def undo_answer(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
-    return {"ids": studio.label_queue.undo(parse_text(body, "person"))}
+    label_queue = studio.label_queue
+    before = label_queue.classes_version
+    indices = label_queue.undo(parse_text(body, "person"))
+    version = label_queue.classes_version
+    return {"ids": indices, "classes": None if version == before else version}
+
+
+def change_class(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
+    version = studio.label_queue.change_class(parse_class_change(body))
+    return {"classes": serialize_classes(studio.label_queue), "version": version}
 
 
 def start_training(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
@@ -288,6 +307,7 @@ ACTIONS: dict[str, Action] = {
     "person": check_person,
     "answer": submit_answer,
     "undo": undo_answer,
+    "classes": change_class,
     "train": start_training,
     "stop": stop_training,
     "switch": switch_model,
