@@ -31,7 +31,7 @@ from semifine.data.label_check import LabelCheck
 from semifine.devices import resolve_device
 from semifine.runs.folder import RunFolder
 from semifine.training.init_weights import create_network
-from semifine.training.probe import fit_run_probe
+from semifine.training.probe import RunProbeFitter
 from semifine.training.progress import Display
 
 
@@ -71,7 +71,7 @@ def run(dataset: Dataset, settings: RunSettings, labels: int, share: float, seed
     drawn, flipped = draw_labels(dataset, labels, share, seed)
     with tempfile.TemporaryDirectory() as folder:
         network, _ = create_network(settings, RunFolder(Path(folder)), drawn.catalog.class_names)
-    probe = fit_run_probe(settings, drawn, network, torch.device(device), Display(quiet=True))
+    probe = RunProbeFitter(settings, drawn, network, torch.device(device), Display(quiet=True)).fit()
     check = probe.check_labels(drawn.catalog)
     assert check is not None
     result = {"labels_per_class": labels, "share": share, "seed": seed, **measure(check, flipped)}

@@ -24,7 +24,34 @@ from typing import Any
 
 from safetensors.numpy import load_file
 
-METHODS = ("supervised", "fixmatch", "flexmatch", "moco", "oracle", "pseudo_label", "self_training", "simmatch", "soc")
+METHODS = (
+    "supervised",
+    "abc",
+    "debiaspl",
+    "dst",
+    "fixmatch",
+    "flexmatch",
+    "freematch",
+    "mean_teacher",
+    "moco",
+    "oracle",
+    "probe",
+    "pseudo_label",
+    "remixmatch",
+    "self_training",
+    "simmatch",
+    "softmatch",
+    "uda",
+    "vote",
+    "soc",
+)
+"""The first one is the teacher or voter of others. The last one predicts."""
+ARGUMENTS = {
+    "probe": ("--pretrained", "--backbone", "tf_efficientnet_lite0"),
+    "self_training": ("--method.teacher", "supervised"),
+    "vote": ("--method.voters", "supervised,fixmatch"),
+}
+"""Additional arguments of methods."""
 DATA = ("synthetic", "--data.genera", "3")
 TRAINING = ("--iterations", "60", "--evaluate-every", "60", "--seed", "3", "--batch-size", "8", "--mu", "2")
 
@@ -41,8 +68,8 @@ def train_all(source: Path, folder: Path, methods: tuple[str, ...]) -> None:
     """Trains every method, predicts with the last run, and writes a report of two runs."""
     semifine(source, "prepare", *DATA, "--write-folder", "photos", folder=folder)
     for method in methods:
-        more = ("--method.teacher", "supervised") if method == "self_training" else ()
-        semifine(source, "train", *DATA, "--method", method, *TRAINING, *more, "--out", method, folder=folder)
+        arguments = ("--method", method, *TRAINING, *ARGUMENTS.get(method, ()))
+        semifine(source, "train", *DATA, *arguments, "--out", method, folder=folder)
         print(f"{source}: trained {method}", flush=True)
     semifine(source, "predict", methods[-1], "photos/unlabeled", "--out", "predictions.csv", folder=folder)
     semifine(source, "report", "supervised", methods[-1], "--out", "report.html", folder=folder)

@@ -251,7 +251,7 @@ def measure_reference(num_classes: int, window: dict[str, Tensor], options: argp
     slow.bank = selector.tracker.bank.tolist()
     ring = selector.tracker.ring.roll(-int(selector.tracker.cursor), dims=0)
     slow.batches = [[divmod(code, num_classes) for code in row if code >= 0] for row in ring.tolist()]
-    slow.medoids = {k: selector.cluster_medoids(k).tolist() for k in slow.k_values}
+    slow.medoids = {k: selector.medoids[k - selector.k_min, :k].tolist() for k in slow.k_values}
     times = []
     for _ in range(options.reference_steps):
         probs, index = next(batches)

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import statistics
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -38,12 +40,13 @@ def syntax_tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def imports_of(file: Path, known: frozenset[str] = frozenset()) -> list[Import]:
+@cache
+def imports_of(file: Path, known: frozenset[str] = frozenset()) -> tuple[Import, ...]:
     """Returns the imports of a file except those for type checkers only.
 
     ``from a import b`` is an import of ``a.b`` if ``known`` has a module of that name.
     """
-    return list(_imports(syntax_tree(file), known, in_function=False))
+    return tuple(_imports(syntax_tree(file), known, in_function=False))
 
 
 def _imports(node: ast.AST, known: frozenset[str], *, in_function: bool) -> Iterator[Import]:
@@ -109,6 +112,23 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
+def count_code_lines(file: Path) -> int:
+    """Returns the number of lines without docstrings, comments and blank lines."""
+    text, docstrings, code = file.read_text(encoding="utf-8"), set[int](), set[int]()
+    for node in ast.walk(syntax_tree(file)):
+        for child in ast.iter_child_nodes(node):
+            if (
+                isinstance(child, ast.Expr)
+                and isinstance(child.value, ast.Constant)
+                and isinstance(child.value.value, str)
+            ):
+                docstrings |= set(range(child.lineno, (child.end_lineno or child.lineno) + 1))
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT):
+            code |= set(range(token.start[0], token.end[0] + 1)) if token.string else set()
+    return len(code - docstrings)
+
+
 def print_figures() -> None:
     """Prints the size of the source code and the number of import cycles."""
     files = module_files()
@@ -117,6 +137,7 @@ def print_figures() -> None:
     importers = {name: sum(name in targets for targets in graph.values()) for name in files}
     print(f"files: {len(files)}")
     print(f"lines: {sum(lines)}")
+    print(f"lines of code: {sum(count_code_lines(file) for file in files.values())}")
     print(f"median lines per file: {statistics.median(lines):g}")
     print(f"modules with one importer: {sum(count == 1 for count in importers.values())}")
     print(f"import cycles at module level: {len(cycles(import_graph(functions=False)))}")

@@ -264,7 +264,7 @@ def damage_as_user_error(path: Path) -> Iterator[None]:
     except MemoryError as error:
         raise OutOfMemory("host", f"{path} is too large to be read here") from error
     except Exception as error:  # JSON, safetensors and Parquet have their own error classes
-        raise UserError(f"{path} is damaged: {short_reason(error)}.") from error
+        raise UserError(f"{path} is damaged: {short_reason(error)}; restore the file.") from error
 
 
 def lock_file(file: IO[Any], *, tries: int | None = 1) -> bool | None:

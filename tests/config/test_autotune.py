@@ -20,7 +20,7 @@ from semifine.config import (
 )
 from semifine.config.autotune import ema_decay_for
 from semifine.config.loading import OF_THE_DATA
-from semifine.models import pretrained
+from semifine.models import imagenet
 
 
 def tuned(layers: list[dict[str, Any]]) -> RunSettings:
@@ -65,7 +65,7 @@ def test_larger_photos_start_from_installed_weights_at_their_image_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int, size: int
 ) -> None:
     root = str(photos(tmp_path, side, 10, 30))
-    monkeypatch.setattr(pretrained, "installed_backbone", lambda: "tf_efficientnet_lite0")
+    monkeypatch.setattr(imagenet, "installed_backbone", lambda: "tf_efficientnet_lite0")
     settings = tuned([{"data.source": root, "device": "cpu"}])
     train = settings.train
     assert (train.backbone, train.pretrained, train.probe, train.image_size, train.time) == (

@@ -24,7 +24,7 @@ from semifine.data.store import (
     StoreFolder,
     default_cache_dir,
     open_store,
-    unreadable_images,
+    unreadable_reasons,
 )
 from semifine.errors import UserError
 
@@ -140,7 +140,7 @@ def test_a_file_that_can_be_read_again_is_detected(
     with monkeypatch.context() as patch:
         patch.setattr(FileReader, "decode", no_permission)
         store = open_store(catalog, 20, cache)
-        assert unreadable_images(catalog, store) == [("big.png", "not allowed")]
+        assert unreadable_reasons(store) == {2: "not allowed"}
         assert "taken from" in open_store(catalog, 20, cache).note
     assert "1 image readable now (big.png)" in open_store(catalog, 20, cache).note
 
@@ -306,7 +306,7 @@ def test_images_in_memory_need_no_cache(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
     assert [tuple(store.image(row).shape) for row in range(3)] == [(4, 4, 3), (4, 4, 3), (4, 5, 3)]
     assert store.image(2).unique().tolist() == [2]
-    assert unreadable_images(catalog, store) == [("d", "not drawn")]
+    assert unreadable_reasons(store) == {3: "not drawn"}
     smaller = catalog.take(np.arange(3))
     assert len(open_store(smaller, 4, tmp_path / "cache")) == 3  # a subset is also in memory
     assert not (tmp_path / "cache").exists()

@@ -11,6 +11,7 @@ import yaml
 from PIL import Image
 
 from semifine.config import resolve, write_settings
+from semifine.data.sources import all_sources
 from semifine.errors import UserError
 from semifine.experiments.recipes import Conditions
 from semifine.experiments.scheduler import Job, State, check_same_settings, mark_finished
@@ -92,6 +93,27 @@ def test_published_data_sets_may_move_and_own_photos_may_not(tmp_path: Path) -> 
         else:
             with pytest.raises(UserError, match=problem):
                 check_same_settings(stage, tmp_path / source)
+
+
+def test_photos_of_many_finished_runs_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "photos" / "labeled" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "labeled" / name / f"{name}.png")
+    source, opened = all_sources()["folder"], []
+
+    def load(*args: Any) -> Any:
+        opened.append(args)
+        return source.load(*args)
+
+    monkeypatch.setitem(all_sources(), "folder", replace(source, load=load))
+    jobs = []
+    for recipe in ("supervised", "fixmatch", "soc"):
+        (stage,) = plan_stages(recipe, replace(SMALL, data=f"folder:{tmp_path / 'photos'}"))
+        write_run(stage, tmp_path)
+        jobs.append(Job(stage, tmp_path))
+    mark_finished(jobs)
+    mark_finished(jobs)
+    assert len(opened) == 1
 
 
 def test_output_folder_may_move(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from semifine.features.activations import CachedActivations, bytes_per_image
+from semifine.features.activations import CachedActivations
 
 ROWS = np.array([2, 5, 7], np.int64)
 
@@ -58,4 +58,3 @@ def test_a_step_draws_the_same_versions_again_and_all_versions_occur(cached: Cac
 
 def test_memory_is_two_bytes_per_value(cached: CachedActivations) -> None:
     assert cached.nbytes == len(ROWS) * (1 + 3) * 3 * 4 * 4 * 2
-    assert bytes_per_image(Doubled(), 4, torch.device("cpu")) == 3 * 4 * 4 * 2

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 import semifine
-from semifine.cli.main import main
-from semifine.config import loading
-from semifine.data.catalog import Catalog
-from semifine.experiments import scheduler
 from semifine.inference.calibration import (
     Calibration,
     calibrate,
@@ -154,43 +146,6 @@ TRAINING = {"backbone": "test_resnet", "image_size": 32, "batch_size": 4, "mu": 
 def fit_in_python(out: Path) -> None:
     data = {key.removeprefix("data."): value for key, value in DATA.items()}
     semifine.fit({"source": "synthetic", **data}, "fixmatch", out=out, quiet=True, device="cpu", **TRAINING)
-
-
-class ProcessInPlace:
-    """Runs a command of the scheduler in this process."""
-
-    def __init__(self, command: list[str], **_: Any) -> None:
-        self._code = main(command[3:])
-
-    def poll(self) -> int:
-        return self._code
-
-
-@pytest.mark.parametrize("started_by", ["python", "command line", "resume", "experiment"])
-def test_every_training_ends_with_its_calibration(
-    started_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "run"
-    if started_by == "command line":
-        settings = {**DATA, **TRAINING, "method.name": "fixmatch", "device": "cpu"}
-        config = tmp_path / "settings.json"  # JSON is valid YAML
-        config.write_text(json.dumps({key: value for key, value in settings.items() if key != "method.name"}))
-        assert main(["train", "synthetic", "--config", str(config), "--method", "fixmatch", "--out", str(out)]) == 0
-    elif started_by == "experiment":
-        monkeypatch.setattr(loading, "source_defaults", lambda _: {**DATA, **TRAINING})
-        monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(Popen=ProcessInPlace, STDOUT=subprocess.STDOUT))
-        monkeypatch.setattr(scheduler, "POLL_SECONDS", 0.0)
-        assert main(["experiment", "supervised", "--out", str(tmp_path), "--budget", "1", "--device", "cpu"]) == 0
-        out = tmp_path / "supervised"
-    else:
-        fit_in_python(out)
-    if started_by == "resume":
-        (out / "result.json").unlink()
-        (out / "calibration.json").unlink()
-        assert main(["train", "--out", str(out), "--resume", "--quiet"]) == 0
-    monkeypatch.setattr(Catalog, "rows", lambda *_: pytest.fail("the calibration must be in the folder"))
-    model = semifine.load(out, device="cpu")
-    assert model.calibration.images == 36
 
 
 def test_stored_images_and_files_give_the_same_calibration(tmp_path: Path) -> None:

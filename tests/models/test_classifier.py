@@ -13,7 +13,8 @@ from torch import nn
 
 from semifine.errors import UserError
 from semifine.models.classifier import create_classifier, is_mostly_linear, normalization, parse_backbone_args
-from semifine.models.pretrained import load_imagenet_weights, load_weights_file
+from semifine.models.imagenet import load_imagenet_weights
+from semifine.models.pretrained import load_weights_file
 
 
 def test_backbone_arguments_reach_timm() -> None:

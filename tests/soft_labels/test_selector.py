@@ -97,7 +97,6 @@ def test_select_and_clusters_do_not_change_the_state():
     before = copy.deepcopy(selector.state_dict())
     selector.select(probs)
     selector.clusters(3).fill_(0)
-    selector.cluster_medoids(3).fill_(0)
     for name, value in selector.state_dict().items():
         assert torch.equal(value, before[name]), name
 

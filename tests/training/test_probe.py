@@ -23,6 +23,7 @@ from semifine.models.classifier import Classifier
 from semifine.runs.folder import RunFolder
 from semifine.runs.run import Run
 from semifine.training.fit import fit
+from semifine.training.probe import RunProbeFitter
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
 from tests.conftest import open_dataset, tiny_settings, tiny_teacher
@@ -55,6 +56,27 @@ def stopped_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
+@pytest.fixture
+def early_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that is stopped when only the labeled images have been used."""
+
+    def stop(*_: object) -> None:
+        raise Interrupted(15)
+
+    monkeypatch.setattr(RunProbeFitter, "fit", stop)
+    with pytest.raises(Interrupted):
+        fit(settings_with_probe(), tmp_path / "run", display=QUIET)
+    monkeypatch.undo()
+    return tmp_path / "run"
+
+
+def test_early_probe_needs_no_features_of_unlabeled_images(early_run: Path, probe_run: Path) -> None:
+    early, final = (json.loads((run / "probe.json").read_text()) for run in (early_run, probe_run))
+    assert not (early_run / "samples.parquet").exists()
+    assert not early["probe"]["self_trained"]
+    assert early["probe"]["cross_validation"]["images"] == final["probe"]["cross_validation"]["images"]
+
+
 def test_method_probe_takes_no_steps(probe_run: Path) -> None:
     result = json.loads((probe_run / "result.json").read_text())
     assert result["chosen"] == "probe"
@@ -65,7 +87,7 @@ def test_method_probe_takes_no_steps(probe_run: Path) -> None:
     assert found["images"] == 6 * (3 + 2), "labeled and validation images"
 
 
-@pytest.mark.parametrize("folder", ["probe_run", "stopped_run"])
+@pytest.mark.parametrize("folder", ["probe_run", "stopped_run", "early_run"])
 def test_commands_work_before_training_has_finished(
     folder: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,7 +141,7 @@ def check_data(jobs: Sequence[Job]) -> None:
     """
     # Slow, and --help does not need them.
     from semifine.config import resolve
-    from semifine.data.dataset import Dataset
+    from semifine.experiments.recipes import open_dataset
     from semifine.experiments.scheduler import State, mark_finished
     from semifine.training.progress import Display
 
@@ -153,7 +153,7 @@ def check_data(jobs: Sequence[Job]) -> None:
         if job.state is State.DONE or images in checked:
             continue
         checked.add(images)
-        dataset = Dataset.open(settings.data, settings.data_settings)
+        dataset = open_dataset(settings.data, settings.data_settings)
         if getattr(dataset.catalog.reader, "in_memory", False):
             continue  # drawn images are always valid, and each run draws them again
         with display.bar("decoding images", len(dataset.catalog)):

@@ -63,11 +63,14 @@ def _presets() -> Iterator[Entry]:
         yield name, preset_summary(name), None
 
 
+UNLABELED = {"in": "unlabeled images of the known classes", "inout": "unlabeled images of known and other classes"}
+
+
 def _experiments() -> Iterator[Entry]:
     from semifine.experiments.tables import published_experiments  # slow: imports torch
 
     for experiment in published_experiments():
-        yield experiment.name, f"{experiment.row.title}, {experiment.table.unlabeled}", None
+        yield experiment.name, f"{experiment.row.title}, {UNLABELED[experiment.table.unlabeled]}", None
 
 
 KINDS: dict[str, Callable[[], Iterator[Entry]]] = {

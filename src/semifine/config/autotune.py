@@ -41,9 +41,11 @@ TAIL_TRAINING = {
     "warmup": 0.05,
     "mixup": 0.3,
     "mu": 2,
+    "crop_scale": (0.4, 1.0),
 }
-"""Training of the last stages of a pretrained network on a CPU; the first stages are frozen."""
-EXCLUDE_TAIL_TRAINING = {*TAIL_TRAINING, "train", "cutmix"}
+"""Training of the last stages of a pretrained network on a CPU; the first stages are frozen. Crops are large, because
+the few cached versions of an image would otherwise miss most of it."""
+EXCLUDE_TAIL_TRAINING = {*TAIL_TRAINING, "train", "cutmix"} - {"crop_scale"}
 """Settings that, if they are given, mean another training."""
 TRANSFORMER_TRAINING = {
     "optimizer": "adamw",
@@ -90,8 +92,8 @@ def choose_network(
 ) -> Suggestions:
     """Chooses a pretrained network, the probe, the image size, and the training that suits them.
 
-    Photos that are smaller than ``MIN_PHOTO_SIDE`` get no pretrained network. The backbone is that of the earlier run,
-    otherwise one whose weights are installed, if there is one.
+    Photos that are smaller than ``MIN_PHOTO_SIDE`` get no pretrained network. The backbone is taken from the
+    earlier run (``--weights``), otherwise it is one whose weights are installed, if there is one.
 
     Args:
         catalog: The images to train on.
@@ -102,7 +104,7 @@ def choose_network(
     # Slow: imports torch and timm, which a run without own photos loads later.
     from semifine.devices import resolve_device
     from semifine.models.classifier import accepts_drop_path, is_mostly_linear
-    from semifine.models.pretrained import installed_backbone, own_image_size
+    from semifine.models.imagenet import installed_backbone, own_image_size
 
     suggestions = Suggestions()
     values, side = suggestions.values, median_side(catalog)
@@ -124,7 +126,7 @@ def choose_network(
         values["probe"] = True
     device = resolve_device(settings.device)
     if device == "cpu" and EXCLUDE_TAIL_TRAINING.isdisjoint(given):
-        values |= TAIL_TRAINING
+        values |= {name: value for name, value in TAIL_TRAINING.items() if name not in given}
     elif {"optimizer", "lr"}.isdisjoint(given) and is_mostly_linear(backbone):
         unsuitable = set() if accepts_drop_path(backbone) else {"drop_path"}
         chosen = {name: value for name, value in TRANSFORMER_TRAINING.items() if name not in unsuitable.union(given)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -123,8 +123,14 @@ def _settings_of_run(weights: str | None) -> TrainSettings | None:
     return read_train_settings(path) if path is not None and path.is_file() else None
 
 
-def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, Dataset]:
+def open_and_resolve(
+    layers: Sequence[Mapping[str, Any]], open_dataset: Callable[[str, Mapping[str, Any]], Dataset] | None = None
+) -> tuple[RunSettings, Dataset]:
     """Opens the data set and resolves the settings of one run; the catalog is read only if a setting depends on it.
+
+    Args:
+        layers: Flat keys; later layers override earlier ones.
+        open_dataset: Opens a data source with the values of its settings; default: ``Dataset.open``.
 
     Example:
         >>> settings, dataset = open_and_resolve([{"data.source": "synthetic", "data.genera": 2}])
@@ -136,7 +142,7 @@ def open_and_resolve(layers: Sequence[Mapping[str, Any]]) -> tuple[RunSettings, 
     merged = _merge(layers)
     values = {key.removeprefix("data."): value for key, value in merged.items() if key.startswith("data.")}
     del values["source"]
-    dataset = Dataset.open(str(merged["data.source"]), values)
+    dataset = (open_dataset or Dataset.open)(str(merged["data.source"]), values)
     return resolve(layers, dataset), dataset
 
 

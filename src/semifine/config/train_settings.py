@@ -57,12 +57,12 @@ class TrainSettings(AugmentOptions):
     )
     weights_head: Literal["auto", "keep", "fresh"] = setting(
         "auto",
-        "the classifier in --weights: auto keeps the classes that the run with these weights knows, keep all of it, "
-        "fresh none",
+        "part of the classifier in --weights to keep; auto: the classes that the earlier run knows; keep: all; "
+        "fresh: nothing",
     )
     zero_init_last: bool = setting(
         True,
-        "random initialization: scale the last normalization of each residual block by 0, where timm does so",
+        "random initialization: the last normalization of each residual block starts at 0, as in timm",
     )
     labels: str | None = setting(
         None,
@@ -75,7 +75,7 @@ class TrainSettings(AugmentOptions):
         "better of both is the result",
     )
     head_init: Literal["probe", "random"] = setting(
-        "probe", "first weights of the classifier in a run with --probe and without a classifier in --weights"
+        "probe", "with --probe: initial weights of the classifier, unless --weights contains a classifier"
     )
     trial: bool = setting(
         True,
@@ -119,8 +119,8 @@ class TrainSettings(AugmentOptions):
     )
     ema: float = setting(
         0.999,
-        "decay of the exponential moving average that is evaluated, over a tenth of the steps if it is not given; 0 "
-        "evaluates the raw model",
+        "decay of the exponential moving average of the weights, which is evaluated; 0: the raw weights are evaluated; "
+        "if not given, the average covers a tenth of the steps",
         low=0,
         high=1,
     )
@@ -137,8 +137,8 @@ class TrainSettings(AugmentOptions):
     )
     train: Literal["all", "head", "norm", "lora"] = setting(
         "all",
-        "what is trained: all weights; the classifier alone; or with it the norms, or low-rank updates of the linear "
-        "layers of a transformer (LoRA)",
+        "weights to train; head: the classifier; norm: the classifier and the norms; lora: the classifier and low-rank "
+        "updates of the linear layers of a transformer",
     )
     lora_rank: int = setting(8, "with --train lora: rank of the updates", low=1)
     train_stages: int | None = setting(
@@ -149,11 +149,14 @@ class TrainSettings(AugmentOptions):
     )
     labeled_versions: int = setting(6, "with --train-stages: versions of the view of each labeled image", low=1)
     unlabeled_versions: int = setting(
-        3, "with --train-stages: versions of the strong view of each unlabeled image; of the weak view one less", low=1
+        3,
+        "with --train-stages: versions of the strong view of each unlabeled image; the weak view has one version less",
+        low=1,
     )
     forward: Literal["split", "joint", "dp2"] = setting(
         "split",
-        "how views pass the network: each alone, label-making ones without gradient; all in one batch; in two halves",
+        "forward passes of a step; split: one for each view, without gradient for views that only make labels; joint: "
+        "one for all views; dp2: one for each half of the joint batch",
     )
     store: Literal["auto", "gpu", "host", "disk"] = setting(
         "auto",

@@ -43,7 +43,7 @@ class Spread:
 class DataReport:
     """Findings of the checks. ``errors`` make results meaningless, ``warnings`` should be looked at.
 
-    All numbers are those of the images that are used, without ``left_out``.
+    All numbers count the images that are used, without ``left_out``.
     """
 
     name: str

@@ -65,7 +65,7 @@ def read_csv(file: Path) -> CsvTable:
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: save it as CSV in UTF-8.") from error
     except csv.Error as error:
-        raise UserError(f"{file}, line {reader.line_num}: {error}.") from error
+        raise UserError(f"{file}, line {reader.line_num}, is not valid CSV ({error}): correct the line.") from error
     return CsvTable(file, header, lines)
 
 

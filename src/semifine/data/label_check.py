@@ -52,8 +52,8 @@ def find_suspects(probs: Probabilities, label: Integers) -> Integers:
     """Returns the indices of images whose label looks wrong, the most suspicious first.
 
     These are the images off the diagonal of the confident joint, see :func:`confident_classes`, whose confident class
-    is also their prediction. They are ordered by the probability of their label minus that of the prediction. There are
-    none if fewer than half of the images that confidently show a class have its label: models that contradict most
+    is also their prediction, ordered by the probability of their label minus the probability of the prediction. There
+    are none if fewer than half of the images that confidently show a class have its label: models that contradict most
     labels say nothing about a single one.
 
     Args:

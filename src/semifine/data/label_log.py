@@ -149,7 +149,9 @@ class LabelLog:
             with self._lock, _time_limit(self._connection), self._transaction():
                 return [self._insert(replace(event, time=now)) for event in events]
         except (sqlite3.OperationalError, sqlite3.DataError) as error:
-            raise UserError(f"The label could not be written to {self.file}: {error}.") from error
+            raise UserError(
+                f"The label could not be written to {self.file} ({error}): check the disk and answer again."
+            ) from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

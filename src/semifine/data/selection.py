@@ -13,7 +13,7 @@ from semifine.data.store import ImageStore, unreadable_reasons
 
 MIN_CLASSES = 2
 PRECEDENCE = (Split.TEST, Split.VAL, Split.LABELED)
-"""Of copies in several splits, those of the first of these splits are kept."""
+"""If several splits have copies of a photo, the copies in the first of these splits are kept."""
 
 
 @dataclass(frozen=True, eq=False)

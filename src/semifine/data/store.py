@@ -167,11 +167,6 @@ def open_store(
     return _create_store(size, *opened, note=f"decoded images taken from {folder.path}")
 
 
-def unreadable_images(catalog: Catalog, store: ImageStore) -> list[tuple[str, str]]:
-    """Path and reason of each unreadable image."""
-    return [(catalog.paths[row], reason) for row, reason in unreadable_reasons(store).items()]
-
-
 def unreadable_reasons(store: ImageStore) -> dict[int, str]:
     """Why images are unreadable, by row."""
     return {row: store.reasons.get(row, "unreadable") for row in np.flatnonzero(~store.readable).tolist()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import yaml
 from semifine.config.autotune import ema_decay_for
 from semifine.config.loading import PRESETS
 from semifine.data.catalog import Catalog, Split
-from semifine.data.sources import build_settings, load_catalog
+from semifine.data.dataset import Dataset
+from semifine.data.sources import build_settings, load_catalog, resolve
 from semifine.errors import UserError
 
 FOLDER = PRESETS.parent / "experiments"
@@ -173,12 +175,17 @@ def count_unlabeled(conditions: Conditions) -> int:
 
 def read_catalog(conditions: Conditions) -> Catalog:
     """Returns the catalog of the data set. Repeated calls return the same catalog."""
-    return _read_catalog(conditions.data, tuple(_data_choices(conditions).items()))
+    return open_dataset(conditions.data, _data_choices(conditions)).catalog
 
 
-@functools.cache
-def _read_catalog(data: str, chosen: tuple[tuple[str, str], ...]) -> Catalog:
-    return load_catalog(data, build_settings(data, dict(chosen)))
+def open_dataset(data: str, values: Any) -> Dataset:
+    """Opens a data set like ``Dataset.open``, but reads its catalog once for all runs of this process."""
+    name, root = resolve(data)
+    settings = build_settings(data, values) if isinstance(values, Mapping) else values
+    return Dataset(lambda: _read_catalog(f"{name}:{root}" if root else name, settings))
+
+
+_read_catalog = functools.cache(load_catalog)
 
 
 def _data_choices(conditions: Conditions) -> dict[str, str]:

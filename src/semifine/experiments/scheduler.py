@@ -22,6 +22,7 @@ from semifine.config.loading import Difference, first_difference, read_run_value
 from semifine.data.parallel import usable_cores
 from semifine.data.sources import is_own_photos
 from semifine.errors import Interrupted, OutOfMemory, UserError
+from semifine.experiments.recipes import open_dataset
 from semifine.experiments.stages import LABELS, Stage, stage_settings
 from semifine.files import create_folder, open_regular, write_atomically
 from semifine.processes import child_environment
@@ -65,7 +66,8 @@ def _difference(file: Path, wanted: Mapping[str, Any]) -> Difference | None:
     moved = {
         key: wanted[key] for key in PATH_SETTINGS if key in wanted and _name(written.get(key)) == _name(wanted[key])
     }
-    return first_difference(read_run_settings(file, {"data.source": now, **moved}), open_and_resolve([wanted])[0])
+    settings, _ = open_and_resolve([wanted], open_dataset)
+    return first_difference(read_run_settings(file, {"data.source": now, **moved}), settings)
 
 
 def _data_identity(source: str) -> str:

@@ -125,12 +125,6 @@ class CachedActivations:
         self._activations[stream, view][version, start : start + len(activations)] = activations.cpu()
 
 
-def bytes_per_image(trunk: nn.Module, image_size: int, device: torch.device) -> int:
-    """Returns the memory of the activations of one view."""
-    activations: Tensor = trunk(torch.zeros(1, 3, image_size, image_size, device=device))
-    return 2 * activations.numel()
-
-
 def _positions(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns an array that maps each row of the catalog to its position among the images of a stream."""
     positions = np.full(int(rows.max(initial=-1)) + 1, -1, np.int64)

@@ -119,6 +119,10 @@ class FeatureEvaluator(Evaluator):
             position = {key: index for index, key in enumerate(known.tolist())}
         return features[[position[key] for key in keys.tolist()]]
 
+    def restart_progress(self) -> None:
+        """Counts the images of ``progress`` from zero."""
+        self._num_computed = 0
+
     def outputs(self, network: Classifier, rows: Rows, *, flip: bool = False) -> Iterator[Output]:
         """Yields the logits of the network's head, and the features, batch by batch."""
         device = next(network.head.parameters()).device

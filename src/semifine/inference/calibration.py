@@ -1,6 +1,6 @@
 """Calibration on held-out images: temperature scaling, conformal sets and out-of-distribution flags.
 
-The images are those of the validation split, labels that a trial held out, or the labels in the cross-validation of a
+The images come from the validation split, from the labels that a trial held out, or from the cross-validation of a
 probe.
 
 Needs NumPy only.

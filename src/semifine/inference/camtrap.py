@@ -195,7 +195,7 @@ def _media(path: str, location: str, metadata: PhotoMetadata) -> Record:
 
 
 def _media_type(path: str) -> str:
-    """Returns the media type for the suffix, or for the content if the suffix is not that of an image."""
+    """Returns the media type for the suffix, or for the content if no image has this suffix."""
     guessed, _ = mimetypes.guess_type(path)
     if guessed is not None and guessed.startswith("image/"):
         return guessed

@@ -34,7 +34,8 @@ MIN_FILES_FOR_PROCESSES = 500
 class GpuPreprocessor:
     """The evaluation transform on a GPU.
 
-    The pixels are those of ``CpuPreprocessor`` up to rounding: a test allows a difference of 1 of 255 in few pixels.
+    The pixels equal the pixels of ``CpuPreprocessor`` up to rounding: a test allows a difference of 1 of 255 in few
+    pixels.
 
     Args:
         image_size: Side of the square that the network sees.
@@ -98,7 +99,7 @@ class GpuPreprocessor:
             return torch.from_numpy(packed.pixels).to(self._device, copy=True), packed
 
     def _shrink(self, pixels: Tensor, packed: PackedImages) -> tuple[Tensor, ImageTable]:
-        """Shrinks images as ``data.decode.shrink`` does, those of one size together."""
+        """Shrinks images as ``data.decode.shrink`` does, all images of one size together."""
         shrunk, sizes, start = [pixels[:0]], np.zeros((len(packed.shapes), 2), np.int64), 0
         for shape, group in groupby(range(len(packed.shapes)), packed.shapes.__getitem__):
             index = list(group)

@@ -54,7 +54,7 @@ class PredictionLeverSettings(LabeledLeverSettings):
     )
     adjust_by: Literal["predictions", "labels", "em"] = setting(
         "predictions",
-        "class distribution in that adjustment: running mean prediction, of the labels, or estimated by EM",
+        "class distribution of this adjustment: running mean prediction, distribution of the labels, or estimate by EM",
     )
 
 

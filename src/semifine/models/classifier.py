@@ -93,8 +93,8 @@ def create_classifier(
         image_size: Side of the images in pixels.
         heads: Function that creates the heads of a method from the length of the features.
         backbone_args: Further arguments of the timm model, see :func:`parse_backbone_args`.
-        mean: Mean of the color channels; by default that of timm's configuration.
-        std: Standard deviation of the color channels; by default that of timm's configuration.
+        mean: Mean of the color channels; default: from timm's configuration.
+        std: Standard deviation of the color channels; default: from timm's configuration.
         drop_path: Largest probability with which a residual branch is skipped in training.
 
     Raises:
@@ -140,14 +140,14 @@ def create_backbone(
         problem = f"--backbone-args {backbone_args}" if backbone_args else f"--drop-path {drop_path}"
         if not backbone_args and not drop_path:
             raise
-        raise UserError(f"The backbone '{name}' does not accept {problem}: {error}.") from error
+        raise UserError(f"The backbone '{name}' does not accept {problem}: omit or correct it ({error}).") from error
     if strided_first:
         _move_strides_to_conv1(network)
     return network
 
 
 STRIDE_IN_CONV1 = "stride_in_conv1"
-"""Argument of ResNets, beside those of timm: bottlenecks reduce the resolution in their first convolution."""
+"""Argument of ResNets in addition to timm's arguments: bottlenecks reduce the resolution in their first convolution."""
 
 
 def _move_strides_to_conv1(network: nn.Module) -> None:

@@ -82,7 +82,7 @@ def is_low_rank_update(name: str) -> bool:
 def merged_state_dict(network: nn.Module) -> dict[str, Tensor]:
     """Returns the state dict of a network with its low-rank updates added to the weights.
 
-    The names are those of the network without updates. Without updates, this is its state dict.
+    The names are the same as in the network without updates. Without updates, this is its state dict.
 
     Example:
         >>> import timm

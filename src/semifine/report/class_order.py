@@ -36,7 +36,7 @@ class ClassOrder:
 
     @cached_property
     def confusion(self) -> NDArray[np.int64] | None:
-        """(K, K) counts of test images, without them of labeled images in cross-validation; None without both.
+        """(K, K) confusions on test images, otherwise on labeled images in cross-validation; None without both.
 
         Row is the class of the image, column the predicted one.
         """

@@ -114,7 +114,7 @@ class Run:
         """The content of ``settings.yaml``."""
         settings = read_yaml(self.folder.settings)
         if not settings:
-            raise UserError(f"The settings file {self.folder.settings} is damaged: it is empty.")
+            raise UserError(f"The settings file {self.folder.settings} is damaged: it is empty; restore it.")
         return settings
 
     @cached_property
@@ -335,7 +335,7 @@ class Run:
         """The catalog of the data set, with the images that the run left out."""
         data = self.settings.get("data")
         if not isinstance(data, Mapping) or "source" not in data:
-            raise UserError("The settings of the run do not name its data.")
+            raise UserError(f"{self.folder.settings} is damaged: the key 'data' is missing; restore the file.")
         source = str(data["source"])
         values = {key: value for key, value in data.items() if key != "source"}
         try:

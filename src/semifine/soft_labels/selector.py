@@ -238,10 +238,6 @@ class SoftLabelSelector(nn.Module):
         """Returns the (K,) cluster of each class, 0..k-1, in the current clustering into k clusters."""
         return self.assignment[self._row(k)].long()
 
-    def cluster_medoids(self, k: int) -> Tensor:
-        """Returns the (k,) medoid class of each cluster in the current clustering into k clusters."""
-        return self.medoids[self._row(k), :k].long()
-
     @property
     def counts(self) -> Tensor:
         """(K, K) class transitions C[m, n] of the last ``window`` batches."""

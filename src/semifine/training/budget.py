@@ -20,8 +20,8 @@ from semifine.models.ema import create_ema
 from semifine.models.folding import fold_batch_norms
 from semifine.models.forward import micro_batch_size
 from semifine.models.trunk import TailClassifier, split_backbone
+from semifine.training.estimates import benchmark_throughput, format_duration
 from semifine.training.interpolation import WEIGHTS
-from semifine.training.profiling import benchmark_throughput, format_duration
 from semifine.training.trial import SHARE
 
 MIN_STEPS = 20

@@ -169,12 +169,13 @@ class RunEvaluator:
                 scores |= {f"{split.name.lower()}_{name}": value for name, value in accuracies.items()}
         return scores
 
-    def write_stats(self) -> dict[str, Any]:
+    def write_stats(self, *, with_samples: bool = True) -> dict[str, Any]:
         """Writes the statistics of unlabeled images and classes for reports, and returns the means over the images."""
         if not self._method.trains_classifier:
             return {}
-        sweep, method = EntropySweep(), self._method.renewed()
-        means = self._write_sample_stats(method, self._folder.samples, partial(sweep.update, method))
+        sweep, method, means = EntropySweep(), self._method.renewed(), {}
+        if with_samples:
+            means = self._write_sample_stats(method, self._folder.samples, partial(sweep.update, method))
         self._write_class_stats(method, sweep.table())
         return means
 

@@ -85,7 +85,9 @@ def create_fabric(settings: TrainSettings) -> Fabric:
     if settings.sync_bn and device == "cpu":
         raise UserError("sync_bn works on GPUs only; remove it to train on the CPU.")
     if device == "cuda" and devices > torch.cuda.device_count():
-        raise UserError(f"devices is {devices}, but this machine has {torch.cuda.device_count()} GPUs.")
+        raise UserError(
+            f"devices is {devices}, but this machine has {torch.cuda.device_count()} GPUs; lower --devices."
+        )
     strategy: Any = "auto"
     if devices * nodes > 1:
         # A step runs several forward passes before its backward pass; a broadcast of buffers in between breaks it.

@@ -12,45 +12,35 @@ from typing import Any
 
 import torch
 
-from semifine.config import RunSettings, read_run_settings, write_settings
-from semifine.config.loading import first_difference
+from semifine.config import RunSettings, write_settings
 from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset
 from semifine.data.extra_labels import ExtraLabels, freeze_labels, read_frozen_labels, read_labels
-from semifine.devices import describe_hardware, process_rank, resolve_precision
+from semifine.devices import describe_hardware, process_rank
 from semifine.errors import Interrupted, OutOfMemory, UserError, exhausted_memory
 from semifine.features.activations import CachedActivations
 from semifine.features.probe import Linear
-from semifine.files import create_folder, read_json, write_json
+from semifine.files import create_folder, write_json
 from semifine.methods import method_class
 from semifine.methods.registry import is_method_file, method_file_hash
 from semifine.models.classifier import Classifier, check_backbone_name
-from semifine.models.pretrained import LoadReport, check_imagenet_weights
+from semifine.models.imagenet import check_imagenet_weights
+from semifine.models.pretrained import LoadReport
 from semifine.runs.checkpoint import newest_checkpoint
-from semifine.runs.folder import LOCK, RunFolder, locked
+from semifine.runs.folder import RunFolder, locked
 from semifine.runs.run import Run
-from semifine.training.budget import adopt_plan, plan_training
+from semifine.training.budget import plan_training
+from semifine.training.estimates import benchmark_run, estimate_memory, estimate_time
 from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures, launch_processes
+from semifine.training.folder_checks import METHOD_HASH, check_folder, check_same_settings
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
 from semifine.training.optim import check_optimizer_name
 from semifine.training.probe import RunProbe, fit_new_classes, set_head
-from semifine.training.profiling import (
-    MIN_STEPS_TO_BENCHMARK,
-    benchmark_throughput,
-    count_effective_images,
-    format_memory_estimate,
-    format_time_estimate,
-    profile_steps,
-)
+from semifine.training.profiling import profile_steps
 from semifine.training.progress import Display, record_log
-from semifine.training.result import (
-    check_pretrained,
-    finish_probe,
-    finish_run,
-    fit_and_write_probe,
-)
+from semifine.training.result import check_pretrained, finish_probe, finish_run, fit_and_write_probe
 from semifine.training.state import split_for_training
 from semifine.training.trainer import Trainer, cache_activations, create_pipeline
 from semifine.training.trial import hold_out_labels
@@ -95,11 +85,11 @@ def fit(
     is_first = process_rank() == 0
     display = display if display and is_first else Display(quiet=not is_first)
     if is_first:
-        _check_folder(out, resume)
+        check_folder(out, resume)
     with locked(out, display.log) if is_first else nullcontext():
         folder = RunFolder(out)
         if folder.settings.exists():
-            settings = _check_same_settings(settings, folder)
+            settings = check_same_settings(settings, folder)
         if resume and folder.result.exists():
             if not newest_checkpoint(folder.checkpoints)[1]:
                 display.log(f"{out} is already finished.")
@@ -182,8 +172,8 @@ def _fit(
         trial = _run_trial(settings, folder, dataset, display, views)
 
     # Training
-    display.log(_memory_estimate(settings, classifier, dataset, fabric.device.type))
-    image_seconds = _benchmark_image_seconds(settings, classifier, fabric)
+    display.log(estimate_memory(settings, classifier, dataset, fabric.device.type))
+    image_seconds = benchmark_run(settings, classifier, fabric)
     frozen_path = method.frozen_network(settings.method_settings)
     frozen = load_frozen(Path(frozen_path), classifier, class_names, settings.train) if frozen_path else None
     trainer = Trainer(settings, folder, fabric, dataset, classifier, display, frozen, views)
@@ -194,7 +184,11 @@ def _fit(
     profiled = profile and fabric.is_global_zero
     with profile_steps(folder.path / "profile", display.log) if profiled else nullcontext() as after_step:
         trainer.run(started, after_step)
-    return _finish(trainer, settings, dataset, environment, probe, trial)
+    result = {}
+    if fabric.is_global_zero:
+        result = finish_run(trainer, settings, dataset, environment, probe, trial)
+    fabric.barrier()  # the first process still writes
+    return result
 
 
 def _describe_environment(settings: RunSettings, fabric: Fabric) -> dict[str, Any]:
@@ -258,25 +252,6 @@ def _fit_probe(
     return probe
 
 
-def _finish(
-    trainer: Trainer,
-    settings: RunSettings,
-    dataset: Dataset,
-    environment: dict[str, Any],
-    probe: RunProbe | None,
-    trial: Run | None,
-) -> dict[str, Any]:
-    """Writes statistics, calibration and result in the first process."""
-    fabric, folder = trainer.fabric, trainer.folder
-    if not fabric.is_global_zero:
-        fabric.barrier()  # the first process still writes
-        return {}
-    result = finish_run(trainer, settings, dataset, environment, probe, trial)
-    write_json(folder.result, result)
-    fabric.barrier()
-    return result
-
-
 def _announce(
     trainer: Trainer,
     settings: RunSettings,
@@ -293,7 +268,9 @@ def _announce(
         f"from step {trainer.step} of {settings.train.iterations}"
     )
     if image_seconds is not None:
-        display.log(_time_estimate(trainer, image_seconds / trainer.fabric.world_size))
+        seconds = image_seconds / trainer.fabric.world_size
+        views = len(trainer.method.unlabeled_views)
+        display.log(estimate_time(settings.train, trainer.step, trainer.batches.loader.full_steps, views, seconds))
     if frozen is not None:
         display.log(f"frozen network of the method: {_format_scores(trainer.evaluator.scores(frozen))}")
 
@@ -413,68 +390,8 @@ def _write_inputs(
     freeze_labels(dataset.labels, folder.labels)
 
 
-# Estimates before training
-
-
-def _memory_estimate(settings: RunSettings, classifier: Classifier, dataset: Dataset, device: str) -> str:
-    train, precision = settings.train, resolve_precision(settings.train.precision, device)
-    estimate = format_memory_estimate(
-        classifier,
-        train.image_size,
-        _images_per_step(settings),
-        has_ema=bool(train.ema),
-        bytes_per_value=4 if precision == "fp32" else 2,
-        stored_bytes=dataset.store.nbytes,
-    )
-    return f"{estimate}; precision {precision}"
-
-
-def _benchmark_image_seconds(settings: RunSettings, classifier: Classifier, fabric: Fabric) -> float | None:
-    """Measures the seconds per image in the first process; returns None in the others and for a short run."""
-    train = settings.train
-    if not fabric.is_global_zero or train.iterations < MIN_STEPS_TO_BENCHMARK or train.trained_stages is not None:
-        return None
-    images = -(-_images_per_step(settings) // fabric.world_size)
-    return benchmark_throughput(classifier, train.image_size, images, fabric.device, fabric.autocast)
-
-
-def _time_estimate(trainer: Trainer, image_seconds: float) -> str:
-    first, last = trainer.step, trainer.settings.iterations
-    full_steps = trainer.batches.loader.full_steps
-    labeled_steps = last - first - len(range(max(first, full_steps.start), full_steps.stop))
-    views = len(trainer.method.unlabeled_views)
-    images = count_effective_images(labeled_steps, last - first - labeled_steps, trainer.settings, views)
-    return format_time_estimate(images * image_seconds, last - first)
-
-
-def _images_per_step(settings: RunSettings) -> int:
-    """Number of images per step with a gradient."""
-    train = settings.train
-    return train.batch_size * (1 + train.mu * bool(method_class(settings.method).unlabeled_views))
-
-
 def _format_scores(scores: dict[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.1f} %" for name, value in scores.items()) or "unknown accuracy"
-
-
-# Checks of the run folder
-
-METHOD_HASH = "method_sha256"
-"""Key of ``environment.json`` with the SHA-256 of the method file, if the method is a file."""
-FILES_BEFORE_SETTINGS = ("classes.json", "data.json", "environment.json", "weights.json")
-"""Files of a run that was stopped before ``settings.yaml`` was written."""
-
-
-def _check_folder(out: Path, resume: bool) -> None:
-    """Raises ``UserError`` unless ``out`` is new, or holds a run to resume."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; choose a folder with --out.")
-    if not out.exists() or _has_no_run(out):
-        return
-    if not RunFolder(out).settings.exists():
-        raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
-    if not resume:
-        raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
 
 
 def _check_weights(settings: RunSettings, folder: RunFolder) -> None:
@@ -492,41 +409,3 @@ def _keeps_initial_weights(settings: RunSettings) -> bool:
 
 def _has_probe(settings: RunSettings) -> bool:
     return settings.train.probe or not method_class(settings.method).takes_steps
-
-
-def _has_no_run(out: Path) -> bool:
-    """Returns whether the folder is empty, or contains only the files of a run that stopped before it started."""
-    log = RunFolder(out).log.name
-    partial = {path.name for path in out.glob(".*.partial")}
-    names = {path.name for path in out.iterdir()} - {LOCK}
-    return not names or (log in names and names <= {log, *FILES_BEFORE_SETTINGS, *partial})
-
-
-def _check_same_settings(settings: RunSettings, folder: RunFolder) -> RunSettings:
-    """Returns the settings, with the plan of a run with a time budget.
-
-    Raises:
-        UserError: If a setting differs that may not change when a run is resumed.
-    """
-    stored = read_run_settings(folder.settings, named_method=settings.method)
-    _check_method_file(settings.method, folder)
-    if settings.train.time:
-        settings = adopt_plan(settings, stored.train)
-    difference = first_difference(stored, settings)
-    if difference:
-        key, before, now = difference
-        raise UserError(
-            f"The run in {folder.path} was started with {key} = {before}, not {now}; "
-            "a resumed run keeps its settings: omit the option, or choose another --out."
-        )
-    return settings
-
-
-def _check_method_file(method: str, folder: RunFolder) -> None:
-    """Raises ``UserError`` if the method file has changed since the run was started; it may be in another folder."""
-    recorded = read_json(folder.environment).get(METHOD_HASH) if folder.environment.is_file() else None
-    if recorded is not None and is_method_file(method) and method_file_hash(method) != recorded:
-        raise UserError(
-            f"The run in {folder.path} was started with another content of {method} (SHA-256 {recorded}); restore the "
-            "file, or choose another --out."
-        )

@@ -15,7 +15,8 @@ from semifine.errors import UserError
 from semifine.files import damage_as_user_error
 from semifine.methods import method_class
 from semifine.models.classifier import Classifier, check_image_size, create_classifier, fill_zero_scales, normalization
-from semifine.models.pretrained import ClassNames, LoadReport, load_imagenet_weights, load_weights_file
+from semifine.models.imagenet import load_imagenet_weights
+from semifine.models.pretrained import ClassNames, LoadReport, load_weights_file
 from semifine.runs.checkpoint import WEIGHTS, check_weights, newest_checkpoint
 from semifine.runs.folder import RunFolder
 from semifine.runs.run import Run

@@ -22,7 +22,7 @@ from semifine.devices import free_host_memory
 from semifine.errors import UserError
 from semifine.features.activations import Views
 from semifine.methods.base import Batch, Method, Mixing
-from semifine.training.profiling import format_bytes
+from semifine.training.estimates import format_bytes
 
 # Seeds are derived from these names, so another spelling would change every recorded run.
 LABELED, UNLABELED = "labelled", "unlabelled"  # codespell:ignore

@@ -61,7 +61,7 @@ def learning_rate_factor(step: int, settings: TrainSettings) -> float:
 
 
 def optimizer_names() -> list[str]:
-    """Names of the optimizers: those of timm that need no further package.
+    """Names of the optimizers: all of timm that need no further package.
 
     Example:
         >>> {"sgd", "adamw", "lamb"} <= set(optimizer_names())
@@ -124,7 +124,7 @@ def create_optimizer(network: Classifier, settings: TrainSettings, *, fused: boo
 
 
 def learning_rate_scales(network: Classifier, settings: TrainSettings) -> dict[str, float]:
-    """Returns the learning rate of each parameter, by name, relative to that of the heads.
+    """Returns the learning rate of each parameter, by name, relative to the learning rate of the heads.
 
     With ``layer_decay`` below 1, it shrinks from the heads to the last layer of the backbone, and from each layer to
     the layer before. timm defines the layers.

@@ -100,10 +100,8 @@ class RunProbe:
         return calibrate(cv.logits.cpu().numpy(), cv.label.cpu().numpy())
 
 
-def fit_run_probe(
-    settings: RunSettings, dataset: Dataset, classifier: Classifier, device: torch.device, display: Display
-) -> RunProbe:
-    """Computes features of all images with the pretrained network, and fits the probe.
+class RunProbeFitter:
+    """Fits the probe of a run: first on the labeled images alone, then on labeled and unlabeled images.
 
     Regularization and self-training are chosen by cross-validation over the labels.
 
@@ -114,32 +112,55 @@ def fit_run_probe(
         device: Device of the computations.
         display: Shows the progress.
     """
-    catalog = dataset.catalog
-    network = copy.deepcopy(classifier).to(device).eval()
-    splits = [catalog.rows(split) for split in (Split.LABELED, Split.VAL, Split.UNLABELED)]
-    if device.type == "cpu" and len(splits[2]) > MAX_UNLABELED:
-        chosen = np.random.default_rng(settings.train.seed).permutation(len(splits[2]))[:MAX_UNLABELED]
-        splits[2] = splits[2][np.sort(chosen)]
-    num_views = sum(map(len, splits)) + len(splits[0]) + len(splits[1])
-    with display.bar("computing features", num_views):
-        evaluator = _create_evaluator(settings.train, dataset, network, device, display.advance)
-        labeled = np.concatenate(splits[:2])
-        views = [torch.from_numpy(evaluator.features(labeled, flip=flip)).to(device) for flip in (False, True)]
-        unlabeled = torch.from_numpy(evaluator.features(splits[2])).to(device) if len(splits[2]) else None
-    scaling = Scaling.of(torch.cat(views[:1] if unlabeled is None else [views[0], unlabeled]))
-    scaled_unlabeled = None if unlabeled is None else scaling.apply(unlabeled)
-    label = torch.from_numpy(catalog.label[labeled]).to(device)
-    features = LabeledFeatures(tuple(scaling.apply(view) for view in views), label, catalog.num_classes)
-    with display.bar("fitting the probe", None):
-        cv, strength, self_trained = _choose(features, scaled_unlabeled, settings.train.seed)
-        used = scaled_unlabeled if self_trained else None
-        final = scaling.fold_into(fit_probe(features, strength, used))
-        is_train = torch.arange(len(labeled), device=device) < len(splits[0])
-        start = final if len(splits[0]) == len(labeled) else None
-        if start is None:
-            start = scaling.fold_into(fit_probe(features.take(is_train.nonzero().flatten()), strength, used))
-    set_head(network, final)
-    return RunProbe(network, start, evaluator, cv, strength, self_trained, labeled)
+
+    def __init__(
+        self, settings: RunSettings, dataset: Dataset, classifier: Classifier, device: torch.device, display: Display
+    ) -> None:
+        self._catalog = dataset.catalog
+        self._seed = settings.train.seed
+        self._device = device
+        self._display = display
+        self._network = copy.deepcopy(classifier).to(device).eval()
+        self._evaluator = _create_evaluator(settings.train, dataset, self._network, device, display.advance)
+        self._unlabeled_rows = self._catalog.rows(Split.UNLABELED)
+        if device.type == "cpu" and len(self._unlabeled_rows) > MAX_UNLABELED:
+            chosen = np.random.default_rng(self._seed).permutation(len(self._unlabeled_rows))[:MAX_UNLABELED]
+            self._unlabeled_rows = self._unlabeled_rows[np.sort(chosen)]
+
+    def fit_labeled(self) -> RunProbe:
+        """Fits the probe on the labeled images, before the features of unlabeled images are computed."""
+        return self._fit(None)
+
+    def fit(self) -> RunProbe:
+        """Fits the probe on all images."""
+        if not len(self._unlabeled_rows):
+            return self._fit(None)
+        self._evaluator.restart_progress()
+        with self._display.bar("computing features of unlabeled images", len(self._unlabeled_rows)):
+            unlabeled = torch.from_numpy(self._evaluator.features(self._unlabeled_rows)).to(self._device)
+        return self._fit(unlabeled)
+
+    def _fit(self, unlabeled: Tensor | None) -> RunProbe:
+        labeled_rows, val_rows = (self._catalog.rows(split) for split in (Split.LABELED, Split.VAL))
+        rows = np.concatenate([labeled_rows, val_rows])
+        self._evaluator.restart_progress()
+        with self._display.bar("computing features", 2 * len(rows)):
+            both = [self._evaluator.features(rows, flip=flip) for flip in (False, True)]
+        views = [torch.from_numpy(view).to(self._device) for view in both]
+        scaling = Scaling.of(torch.cat(views[:1] if unlabeled is None else [views[0], unlabeled]))
+        scaled_unlabeled = None if unlabeled is None else scaling.apply(unlabeled)
+        label = torch.from_numpy(self._catalog.label[rows]).to(self._device)
+        features = LabeledFeatures(tuple(scaling.apply(view) for view in views), label, self._catalog.num_classes)
+        with self._display.bar("fitting the probe", None):
+            cv, strength, self_trained = _choose(features, scaled_unlabeled, self._seed)
+            used = scaled_unlabeled if self_trained else None
+            final = start = scaling.fold_into(fit_probe(features, strength, used))
+            if len(val_rows):
+                train = torch.arange(len(labeled_rows), device=self._device)
+                start = scaling.fold_into(fit_probe(features.take(train), strength, used))
+        network = copy.deepcopy(self._network)
+        set_head(network, final)
+        return RunProbe(network, start, self._evaluator, cv, strength, self_trained, rows)
 
 
 def fit_new_classes(probe: RunProbe, catalog: Catalog, head: Linear, is_new: Tensor) -> Linear:
@@ -197,8 +218,14 @@ def _choose(features: LabeledFeatures, unlabeled: Tensor | None, seed: int) -> t
     return (plain[strength] if worse else trained), strength, not worse
 
 
-def write_probe(folder: RunFolder, dataset: Dataset, probe: RunProbe) -> dict[str, Any]:
+def write_probe(folder: RunFolder, dataset: Dataset, probe: RunProbe, *, with_samples: bool = True) -> dict[str, Any]:
     """Writes weights, statistics and the label check of the probe to the run folder.
+
+    Args:
+        folder: The run folder.
+        dataset: The images.
+        probe: The probe.
+        with_samples: Also write the statistics of the unlabeled images.
 
     Returns:
         Accuracies and statistics for ``result.json``.
@@ -216,7 +243,7 @@ def write_probe(folder: RunFolder, dataset: Dataset, probe: RunProbe) -> dict[st
     )
     save_probe(folder.checkpoints, probe.network.state_dict())
     scores = evaluator.scores(probe.network)
-    unlabeled = evaluator.write_stats()
+    unlabeled = evaluator.write_stats(with_samples=with_samples)
     found = {"top1": scores.get("test_top1"), "top5": scores.get("test_top5"), **probe.summary()}
     if (check := probe.check_labels(catalog)) is not None:
         write_label_check(folder.label_check, check, catalog.class_names)

@@ -26,7 +26,7 @@ from semifine.runs.folder import RunFolder
 from semifine.runs.run import CHECKPOINT_OF, Run
 from semifine.training.evaluate import RunEvaluator
 from semifine.training.interpolation import DEFAULT_WEIGHT, Comparison, compare, interpolate
-from semifine.training.probe import RunProbe, fit_run_probe, set_head, write_probe
+from semifine.training.probe import RunProbe, RunProbeFitter, set_head, write_probe
 from semifine.training.progress import Display
 from semifine.training.trainer import Trainer
 
@@ -50,16 +50,38 @@ def fit_and_write_probe(
 ) -> RunProbe:
     """Fits the probe and writes it to the run folder, which is complete from then on."""
     start = time.perf_counter()
-    probe = fit_run_probe(settings, dataset, classifier, device, display)
+    fitter = RunProbeFitter(settings, dataset, classifier, device, display)
+    if device.type == "cpu" and len(dataset.catalog.rows(Split.UNLABELED)):
+        # Features of many unlabeled images take minutes on a CPU, so a probe without them is written first.
+        probe = fitter.fit_labeled()
+        _write_probe_result(settings, folder, dataset, probe, device, environment, start, with_samples=False)
+        display.log(f"{probe.describe()}; {folder.path} can be used from now on")
+    probe = fitter.fit()
+    found = _write_probe_result(settings, folder, dataset, probe, device, environment, start)
     display.log(probe.describe())
-    written = write_probe(folder, dataset, probe)
-    seconds = round(time.perf_counter() - start, 2)
-    found = written["probe"]
     if found.get("suspect_labels"):
         display.log(
             f"labels to check: {found['suspect_labels']} of {found['cross_validation']['images']} contradict confident "
             f"predictions of the probe (wrong labels, or its errors); {folder.label_check} lists them first"
         )
+    return probe
+
+
+def _write_probe_result(
+    settings: RunSettings,
+    folder: RunFolder,
+    dataset: Dataset,
+    probe: RunProbe,
+    device: torch.device,
+    environment: dict[str, Any],
+    start: float,
+    *,
+    with_samples: bool = True,
+) -> dict[str, Any]:
+    """Writes the files of the probe and its result, and returns its accuracies."""
+    written = write_probe(folder, dataset, probe, with_samples=with_samples)
+    seconds = round(time.perf_counter() - start, 2)
+    found: dict[str, Any] = written["probe"]
     result = {
         "method": method_class(settings.method).name,
         "data": settings.data,
@@ -79,7 +101,7 @@ def fit_and_write_probe(
     model = TrainedModel(Run(folder.path, dataset), checkpoint="probe", device=settings.train.device)
     model.store_calibration(probe.calibration())
     write_json(folder.probe, result)
-    return probe
+    return found
 
 
 def finish_probe(folder: RunFolder) -> dict[str, Any]:
@@ -162,7 +184,10 @@ def finish_run(
     probe: RunProbe | None,
     trial: Run | None,
 ) -> dict[str, Any]:
-    """Chooses the resulting network, writes its statistics and its calibration, and returns ``result.json``."""
+    """Chooses the resulting network, writes its statistics, its calibration and ``result.json``, and returns the last.
+
+    Only the first process calls this.
+    """
     with trainer.timer.measure("evaluation"):
         choice: dict[str, Any] = {}
         chosen, evaluator = "trained", trainer.evaluator
@@ -173,13 +198,15 @@ def finish_run(
         else:
             unlabeled = evaluator.write_stats()
             _calibrate(settings, trainer, dataset, CHECKPOINT_OF[chosen], trial)
-    return {**summarize_run(settings, dataset, trainer, unlabeled, environment), **choice}
+    result = {**summarize_run(settings, dataset, trainer, unlabeled, environment), **choice}
+    write_json(trainer.folder.result, result)
+    return result
 
 
 def _choose_network(
     trainer: Trainer, dataset: Dataset, probe: RunProbe, trial: Run | None
 ) -> tuple[str, RunEvaluator, dict[str, Any]]:
-    """Chooses the probe, the trained network or weights between them, on validation images or on those of the trial.
+    """Chooses the probe, the trained network or weights between them, on validation images or images of the trial.
 
     Returns:
         The choice, the evaluator of the chosen network, and the accuracies for ``result.json``.

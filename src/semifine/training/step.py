@@ -71,7 +71,7 @@ class TrainStep:
         return finite
 
     def _tensors(self) -> dict[str, Tensor]:
-        """All tensors that a step changes, except those of the guard."""
+        """All tensors that a step changes, except the tensors of the guard."""
         parts = {
             "train_state": self.train_state.tensors(),
             "method": dict(self.method.named_buffers()),

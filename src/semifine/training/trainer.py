@@ -27,6 +27,7 @@ from semifine.models.classifier import Classifier, normalization
 from semifine.runs.checkpoint import remove_best_after, save_best
 from semifine.runs.folder import RunFolder
 from semifine.training.acceleration import GraphedStep, StepFunction, choose_acceleration
+from semifine.training.estimates import relative_step_cost
 from semifine.training.evaluate import ClusterHistory, RunEvaluator
 from semifine.training.fabric import Fabric, StopRequest, agree_to_stop, catch_stop_signals, training_stream
 from semifine.training.loader import (
@@ -42,7 +43,7 @@ from semifine.training.loader import (
 from semifine.training.loggers import Loggers
 from semifine.training.meters import AverageMeter, LabelHistory, PseudoLabelMeter
 from semifine.training.optim import learning_rate_factor, make_learning_rate_tensor, set_learning_rate
-from semifine.training.profiling import PhaseTimer, TimeEstimator, relative_step_cost
+from semifine.training.profiling import PhaseTimer, TimeEstimator
 from semifine.training.progress import Display, find_warnings
 from semifine.training.sample_stats import keep_sample_stats, read_votes
 from semifine.training.state import Checkpointer, create_train_state, split_for_training

@@ -12,7 +12,7 @@ from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.left_out import LeftOut, describe_left_out
 from semifine.data.selection import select_images
 from semifine.data.sources.folder import Settings, load
-from semifine.data.store import open_store, unreadable_images
+from semifine.data.store import open_store, unreadable_reasons
 from semifine.errors import UserError
 
 from ..conftest import SaveImage
@@ -80,9 +80,9 @@ def test_a_link_to_a_missing_photo_is_an_unreadable_photo(tmp_path: Path, save_i
     (tmp_path / "unlabeled" / "2.png").symlink_to(tmp_path / "missing.png")
     catalog = load(tmp_path, Settings())
     assert list(rows(catalog, Split.UNLABELED)) == ["unlabeled/1.png", "unlabeled/2.png"]
-    (problem,) = unreadable_images(catalog, open_store(catalog, 8, tmp_path / "cache"))
-    assert problem[0] == "unlabeled/2.png"
-    assert problem[1].endswith("2.png cannot be read (No such file or directory)")
+    ((row, reason),) = unreadable_reasons(open_store(catalog, 8, tmp_path / "cache")).items()
+    assert catalog.paths[row] == "unlabeled/2.png"
+    assert reason.endswith("2.png cannot be read (No such file or directory)")
 
 
 @pytest.mark.parametrize(

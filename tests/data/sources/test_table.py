@@ -10,7 +10,7 @@ import pytest
 from semifine.config.autotune import median_side
 from semifine.data.catalog import Catalog, Split
 from semifine.data.sources.table import Settings, load
-from semifine.data.store import open_store, unreadable_images
+from semifine.data.store import open_store, unreadable_reasons
 from semifine.errors import UserError
 
 from ..conftest import SaveImage
@@ -82,7 +82,7 @@ def test_a_pipe_is_unreadable_and_does_not_block(tmp_path: Path) -> None:
     catalog = table(tmp_path, *lines)
     assert median_side(catalog) == 10
     store = open_store(catalog, 8, tmp_path / "cache")
-    assert unreadable_images(catalog, store) == [("pipe.jpg", f"{tmp_path / 'pipe.jpg'} is not a regular file")]
+    assert unreadable_reasons(store) == {2: f"{tmp_path / 'pipe.jpg'} is not a regular file"}
     with_times = load(tmp_path / "list.csv", Settings(group_by="exif-burst"))
     assert "3 of 3 photos have no time in their EXIF" in with_times.notes[0]
 

@@ -103,7 +103,7 @@ def read_list(file: Path) -> ListFile:
         labels.append(_label(label, f"{file}, line {number}"))
         paths.append(check_path(path, f"{file}, line {number}"))
     if not paths:
-        raise UserError(f"{file} is empty.")
+        raise UserError(f"{file} is empty: put the published list there.")
     return ListFile(file, paths, np.array(labels, np.int64))
 
 
@@ -123,7 +123,7 @@ def _lines(file: Path) -> list[tuple[int, str]]:
     except FileNotFoundError:
         raise UserError(f"The list file {file} is missing: put the published lists there.") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"The list file {file} cannot be read: {error}.") from error
+        raise UserError(f"The list file {file} cannot be read ({error}): put the published list there.") from error
     lines = text.split("\n")  # splitlines() would also split at characters that are valid in a path
     if lines[-1] == "":
         lines.pop()
@@ -244,7 +244,7 @@ def check_names(names: Sequence[str], file: Path) -> tuple[str, ...]:
     label_of: dict[str, int] = {}
     for label, name in enumerate(names):
         if not name.strip():
-            raise UserError(f"{file}: class {label} has no name.")
+            raise UserError(f"{file}: class {label} has no name: put the published list there.")
         if label_of.setdefault(name, label) != label:
             raise UserError(f"{file}: the classes {label_of[name]} and {label} have the same name '{name}'.")
     return tuple(names)

@@ -138,7 +138,7 @@ def _row(file: Path, line: int, cells: dict[str, str]) -> Row:
     path, group = check_path(cells["path"], where), cells.get(GROUP, "")
     label, truth = normalize_class_name(cells["label"]), normalize_class_name(cells.get("truth", ""))
     if not path:
-        raise UserError(f"{where}: the path is empty.")
+        raise UserError(f"{where}: the path is empty: give a path, or remove the line.")
     split = _split(where, cells.get("split", "").lower(), label)
     if split != Split.UNLABELED:
         return Row(line, path, split, label, truth=label, group=group)

@@ -10,9 +10,9 @@ import timm
 import torch
 
 from semifine.errors import UserError
-from semifine.models import pretrained
+from semifine.models import imagenet
 from semifine.models.classifier import create_classifier, normalization
-from semifine.models.pretrained import load_imagenet_weights
+from semifine.models.imagenet import load_imagenet_weights
 
 
 def test_unknown_backbone_gets_a_hint() -> None:
@@ -48,8 +48,8 @@ def test_unreachable_hub_is_an_error_that_names_other_weights(
 
     requests = []
     session = SimpleNamespace(head=unreachable)
-    monkeypatch.setattr(pretrained, "get_session", lambda: session)
-    monkeypatch.setattr(pretrained, "find_spec", lambda _: is_installed)
+    monkeypatch.setattr(imagenet, "get_session", lambda: session)
+    monkeypatch.setattr(imagenet, "find_spec", lambda _: is_installed)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(time, "sleep", requests.append)
     network = create_classifier("resnet18", 3, 32)
@@ -69,9 +69,9 @@ def test_reachable_hub_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         modes.append(huggingface_hub.constants.HF_HUB_OFFLINE)
         return torch.nn.Linear(1, 1)
 
-    monkeypatch.setattr(pretrained, "get_session", lambda: SimpleNamespace(head=lambda *_, **__: None))
+    monkeypatch.setattr(imagenet, "get_session", lambda: SimpleNamespace(head=lambda *_, **__: None))
     monkeypatch.setattr(timm, "create_model", create)
-    pretrained.check_imagenet_weights("resnet18")
+    imagenet.check_imagenet_weights("resnet18")
     assert modes == [huggingface_hub.constants.HF_HUB_OFFLINE]
 
 
