@@ -38,6 +38,8 @@ class LiveSettings:
 
 
 LIVE_SETTINGS = LiveSettings()
+FREE_BIAS = 1e-3
+"""Penalty of the bias relative to the weights, without a start model."""
 PCA_SAMPLE = 6000
 """Images from which principal components are computed."""
 
@@ -228,7 +230,7 @@ def _minimize(
     parameters = torch.cat([initial.weight, initial.bias[:, None]], dim=1).requires_grad_()
     inputs = torch.cat([features, features.new_ones(len(features), 1)], dim=1)
     penalty = torch.ones(dim + 1)
-    penalty[dim] = 1e-3  # the bias is nearly free
+    penalty[dim] = FREE_BIAS if offset is None else 1.0  # few labels must not shift the priors of a start model
     scale = strength / len(features)
     optimizer = torch.optim.LBFGS(
         [parameters],
@@ -249,6 +251,6 @@ def _minimize(
         parameters.grad = residual.t() @ inputs + regularized
         return loss + (parameters * regularized).sum() / 2
 
-    optimizer.step(closure)  # type: ignore[arg-type]  # the closure sets the gradient itself
+    optimizer.step(closure)  # it sets the gradient itself
     found = parameters.detach()
     return LiveFit(found[:, :dim].clone(), found[:, dim].clone())

@@ -10,7 +10,7 @@ from semifine.data.store import ImageStore
 from semifine.features.extract import FeatureCache, FeatureEvaluator, Progress
 from semifine.inference.evaluate import Evaluator, create_preprocessor
 from semifine.models.classifier import create_classifier
-from semifine.models.pretrained import load_imagenet_weights
+from semifine.models.imagenet import load_imagenet_weights
 
 
 def pretrained_evaluator(

@@ -47,6 +47,7 @@ from semifine.studio.schemas import (
 )
 from semifine.studio.security import SecurityMiddleware, allowed_hosts
 from semifine.studio.snapshot import ModelSnapshot, take_snapshot
+from semifine.studio.taxonomy import Ranks, taxonomy_tree
 from semifine.studio.tiles import GRID_ORDERS, GridPage, serialize_grid, serialize_neighbors
 
 
@@ -59,6 +60,7 @@ class Studio:
         device: Device for the predictions of new models.
         method_file: The method file for trainings, if the method of the run is a file.
         photo_options: Settings of the data source for trainings of photos without a run.
+        ranks: The higher ranks of the classes, shown as a tree.
     """
 
     def __init__(
@@ -68,20 +70,33 @@ class Studio:
         device: Literal["auto", "cpu", "cuda"],
         method_file: Path | None = None,
         photo_options: Sequence[str] = (),
+        ranks: Ranks | None = None,
     ) -> None:
+        self.ranks = ranks
         self._device: Literal["auto", "cpu", "cuda"] = device
         self._switch_lock = threading.Lock()
         self.log = log
+        self.live: LiveModel | None = None
         self.training = TrainingManager(snapshot.run, log.file, method_file, photo_options)
         self._use(snapshot)
 
     def _use(self, snapshot: ModelSnapshot) -> None:
-        if hasattr(self, "live"):
+        if self.live is not None:
             self.live.close()
         self.label_queue = LabelQueue(snapshot, self.log)
         self.live = LiveModel(self.label_queue)
         self.live.start()
         self.photos = PhotoEncoder(snapshot.catalog, snapshot.store)
+
+    def live_state(self) -> dict[str, Any]:
+        """Returns the state of the live model."""
+        return self.live.state() if self.live is not None else {}
+
+    def close(self) -> None:
+        """Stops the training and the live model."""
+        self.training.close()
+        if self.live is not None:
+            self.live.close()
 
     def switch_model(self) -> None:
         """Switches to the model of the finished training."""
@@ -99,8 +114,7 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
         yield
-        studio.training.close()
-        studio.live.close()
+        studio.close()
         studio.log.close()
 
     app = Starlette(
@@ -173,8 +187,10 @@ QUEUE_LENGTH = 60
 
 
 def get_overview(request: Request) -> Response:
-    studio = _studio(request)
-    return JSONResponse({**serialize_overview(_current_queue(request)), "live": studio.live.state(), "role": "train"})
+    studio, label_queue = _studio(request), _current_queue(request)
+    tree = taxonomy_tree(studio.ranks, label_queue.classes) if studio.ranks is not None else None
+    state = {"live": studio.live_state(), "taxonomy": tree, "role": "train"}
+    return JSONResponse({**serialize_overview(label_queue), **state})
 
 
 def get_queue(request: Request) -> Response:
@@ -218,7 +234,7 @@ def get_changes(request: Request) -> Response:
                 index: serialize_label(label_queue.current_label(index)) for index in changed if index is not None
             },
             "training": studio.training.status(),
-            "live": studio.live.state(),
+            "live": studio.live_state(),
             "classes": label_queue.classes_version,
         }
     )

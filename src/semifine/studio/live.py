@@ -25,7 +25,7 @@ MIN_LABELS_TO_ESTIMATE = 20
 ESTIMATE_GROWTH = 1.1
 """Growth of the number of labels after which the accuracy is estimated again."""
 MIN_PER_BIN = 10
-MAX_BINS = 5
+MAX_BINS = 20
 
 
 class Labels(Protocol):

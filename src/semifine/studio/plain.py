@@ -36,8 +36,12 @@ SAMPLE = 20_000
 """Photos from which the centers of the groups are computed."""
 GROUP_COMPONENTS = 64
 
-Progress = Callable[[str, int, int], object]
+Progress = Callable[[str, int, int], None]
 """Called with a step (``decoding`` or ``features``), the number of finished photos, and the number of all."""
+
+
+def _no_progress(step: str, done: int, total: int) -> None:
+    pass
 
 
 def group_photos(components: Features, seed: int = 0) -> Indices:
@@ -71,7 +75,8 @@ def group_photos(components: Features, seed: int = 0) -> Indices:
     sizes = np.bincount(group, minlength=k)
     rank = np.empty(k, np.int64)
     rank[np.argsort(-sizes, kind="stable")] = np.arange(k)
-    return rank[group]
+    numbered: Indices = rank[group]
+    return numbered
 
 
 def _spread_centers(sample: Features, k: int, random: np.random.Generator) -> NDArray[np.float32]:
@@ -109,7 +114,7 @@ def take_plain_snapshot(
     device: Literal["auto", "cpu", "cuda"],
     *,
     cache: Path | None = None,
-    progress: Progress = lambda *_: None,
+    progress: Progress = _no_progress,
     log: Callable[[str], object] = lambda _: None,
 ) -> ModelSnapshot:
     """Computes features of all photos with a pretrained network, and groups the unlabeled ones.

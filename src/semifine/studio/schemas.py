@@ -194,8 +194,23 @@ def serialize_overview(label_queue: LabelQueue) -> dict[str, Any]:
         "pairs": [[pair.first, pair.second, pair.total] for pair in confusion_map.pairs],
         "suspects": [_serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
         "num_suspects": len(snapshot.suspects),
-        "taxonomy": None,
+        "groups": _serialize_groups(snapshot),
     }
+
+
+def _serialize_groups(snapshot: ModelSnapshot) -> list[dict[str, Any]]:
+    """Returns the groups of similar photos that people name first; empty as soon as there is a model."""
+    if snapshot.photo_groups is None or snapshot.probs.shape[1] > 1:
+        return []
+    sizes = np.bincount(snapshot.photo_groups)
+    order = snapshot.orders["informative"]
+    group = snapshot.photo_groups[order]
+    shown: dict[int, list[int]] = {}
+    for row, number in zip(snapshot.rows[order].tolist(), group.tolist(), strict=True):
+        photos = shown.setdefault(number, [])
+        if len(photos) < PHOTOS_PER_CLASS:
+            photos.append(row)
+    return [{"id": n, "size": int(size), "photos": shown.get(n, [])} for n, size in enumerate(sizes) if size]
 
 
 def _serialize_suspect(snapshot: ModelSnapshot, suspect: SuspectLabel) -> dict[str, Any]:
