@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,16 @@ def test_classes_of_very_different_sizes_are_balanced(tmp_path: Path, labeled: i
     assert not tuned([{**layer, "balance": False}]).train.balance
     assert not tuned([{**layer, "method.name": "moco"}]).train.balance, "it uses no labels"
     assert not tuned([{**layer, "method.adjust_labeled": 1}]).train.balance, "it balances the classes, too"
+
+
+def test_own_photos_have_the_method_settings_of_the_recipe(tmp_path: Path) -> None:
+    root = {"data.source": str(photos(tmp_path, 120, 10, 30)), "device": "cpu"}
+    levers = {key: value for key, value in read_preset("best").items() if key.startswith("method.")}
+    plain = resolve([{"method.name": "soc"}]).method_settings
+    assert tuned([root]).method_settings == resolve([levers]).method_settings != plain
+    assert tuned([{**root, "method.align": 0.1}]).method_settings == dataclasses.replace(plain, align=0.1)
+    fixmatch = {"method.name": "fixmatch"}
+    assert tuned([{**root, **fixmatch}]).method_settings == resolve([fixmatch]).method_settings
 
 
 @pytest.mark.parametrize("name", preset_names())

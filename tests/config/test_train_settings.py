@@ -137,7 +137,9 @@ def test_time_needs_a_unit(text: str | int) -> None:
         resolve([{"time": text}])
 
 
-@pytest.mark.parametrize("name", [name for name in preset_names() if "resnet50" in str(read_preset(name)["backbone"])])
+@pytest.mark.parametrize(
+    "name", [name for name in preset_names() if "resnet50" in str(read_preset(name).get("backbone"))]
+)
 def test_presets_of_the_paper_have_its_network(name: str) -> None:
     train = resolve([{"method.name": "soc"}, read_preset(name)]).train
     config = timm.get_pretrained_cfg(train.backbone)

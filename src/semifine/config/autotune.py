@@ -59,8 +59,6 @@ TRANSFORMER_TRAINING = {
     "drop_path": 0.1,
 }
 """Training of all weights of a pretrained transformer or ConvNeXt."""
-SOC_LEVERS = {"labels_from": "ema", "align": 0.5, "sharpen": 1.5}
-"""Settings of SoC for the training of the last stages."""
 SAMPLED_IMAGES = 64
 """Number of images whose size is read."""
 MAX_SIDE, MIN_SIDE = 224, 32

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from semifine.config.autotune import SOC_LEVERS, autotune, choose_network, ema_decay_for
+from semifine.config.autotune import autotune, choose_network, ema_decay_for
 from semifine.config.train_settings import RunSettings, TrainSettings, may_change_on_resume
 from semifine.data import sources
 from semifine.data.catalog import without_hold_out
@@ -28,6 +28,8 @@ MAX_YAML_TEXT = 4096
 """Length of the longest path."""
 PRESETS = Path(__file__).parent / "presets"
 DEFAULTS = {"data.source": "synthetic", "method.name": "soc"}
+RECIPE = "best"
+"""Preset with the method that `benchmarks/recipe_search.py` chose on validation images."""
 OF_THE_DATA = frozenset({"iterations", "horizon", "evaluate_every", "image_size", "ema"})
 """Training settings of a preset that suit the data set for which it was made; own photos get values of their own."""
 
@@ -103,9 +105,9 @@ def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset
         notes += network.notes
         train = dataclasses.replace(train, **network.values)
         chosen |= network.values.keys()
-        if train.train_stages and settings.method == "soc" and given["method"].isdisjoint(SOC_LEVERS):
+        if train.train_stages and given["method"].isdisjoint(levers := _recipe_levers(settings.method)):
             settings = dataclasses.replace(
-                settings, method_settings=dataclasses.replace(settings.method_settings, **SOC_LEVERS)
+                settings, method_settings=dataclasses.replace(settings.method_settings, **levers)
             )
     if train.probe and dataset.catalog.held_out and given["data"].isdisjoint({"val_share", "group_by"}):
         dataset.catalog = without_hold_out(dataset.catalog)
@@ -115,6 +117,13 @@ def _tune(settings: RunSettings, given: Mapping[str, set[str]], dataset: Dataset
     tuned = autotune(dataset.catalog, chosen, train)
     notes += tuned.notes if method.takes_steps else []
     return dataclasses.replace(settings, train=dataclasses.replace(train, **tuned.values), notes=tuple(notes))
+
+
+def _recipe_levers(method: str) -> dict[str, Any]:
+    """Returns the method settings of the preset ``best``, with which own photos are trained if they suit the method."""
+    recipe = read_preset(RECIPE)
+    values = {key.removeprefix("method."): value for key, value in recipe.items() if key.startswith("method.")}
+    return values if values.pop("name") == method else {}
 
 
 def _settings_of_run(weights: str | None) -> TrainSettings | None:
