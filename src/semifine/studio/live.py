@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 
 from semifine.features.live import LiveClassifier, LiveFit
 from semifine.runs.analysis import wilson_interval
-from semifine.studio.snapshot import Indices, ModelSnapshot, updated_snapshot
+from semifine.studio.coverage import rank_by_coverage
+from semifine.studio.snapshot import (
+    Features,
+    Indices,
+    ModelSnapshot,
+    center_and_normalize,
+    map_classes,
+    margin_uncertainty,
+    rank_by_cluster,
+    soft_confusion,
+)
 
 POLL_SECONDS = 0.1
 ANSWERS_PER_FIT = 5
@@ -88,6 +98,37 @@ def weighted_accuracy(
         share = count / count.sum()
     images = 1 / float((share**2 / np.maximum(count, 1)).sum())
     return 100 * float(share @ rate), images
+
+
+def updated_snapshot(
+    snapshot: ModelSnapshot, probs: NDArray[np.float32], components: Features, is_labeled: NDArray[np.bool_]
+) -> ModelSnapshot:
+    """Returns the snapshot after a refit of the live model, with new orders and a new map of the classes.
+
+    Args:
+        snapshot: The last snapshot.
+        probs: Probabilities of the unlabeled images ``(U, K)``; K may have grown.
+        components: Principal components of the labeled and the unlabeled images ``(L + U, dim)``.
+        is_labeled: Mask ``(L + U,)`` of the images that the model was fitted on.
+    """
+    normalized = center_and_normalize(components, components.mean(axis=0))
+    unlabeled = normalized[len(components) - len(probs) :]
+    uncertainty = margin_uncertainty(probs)
+    num_clusters = max(1, min(len(snapshot.confusion_map.clusters) or probs.shape[1] // 4, probs.shape[1]))
+    confusion_map = map_classes(soft_confusion(probs), num_clusters, probs, unlabeled)
+    updated = replace(
+        snapshot,
+        probs=probs,
+        num_candidates=None,
+        uncertainty=uncertainty,
+        confusion_map=confusion_map,
+        version=snapshot.version + 1,
+    )
+    orders = {
+        "informative": rank_by_coverage(updated.confidence, unlabeled, is_labeled[-len(probs) :]),
+        "cluster": rank_by_cluster(uncertainty, updated.group),
+    }
+    return replace(updated, orders=orders)
 
 
 class LiveModel:

@@ -180,7 +180,7 @@ def typical_first(features: Features, group: Indices) -> Indices:
     Example:
         >>> unit = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1]], np.float32)
         >>> typical_first(unit, np.array([0, 0, 0, 1])).tolist()
-        [1, 3, 0, 2]
+        [1, 3, 2, 0]
     """
     sums = np.zeros((int(group.max()) + 1, features.shape[1]), np.float32)
     np.add.at(sums, group, features)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -400,37 +400,6 @@ def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSn
         suspects=find_suspects(run, catalog),
         labeled_probs=model.calibration.probabilities(labeled_logits).astype(np.float32),
     )
-
-
-def updated_snapshot(
-    snapshot: ModelSnapshot, probs: NDArray[np.float32], components: Features, is_labeled: NDArray[np.bool_]
-) -> ModelSnapshot:
-    """Returns the snapshot after a refit of the live model, with new orders and a new map of the classes.
-
-    Args:
-        snapshot: The last snapshot.
-        probs: Probabilities of the unlabeled images ``(U, K)``; K may have grown.
-        components: Principal components of the labeled and the unlabeled images ``(L + U, dim)``.
-        is_labeled: Mask ``(L + U,)`` of the images that the model was fitted on.
-    """
-    normalized = center_and_normalize(components, components.mean(axis=0))
-    unlabeled = normalized[len(components) - len(probs) :]
-    uncertainty = margin_uncertainty(probs)
-    num_clusters = max(1, min(len(snapshot.confusion_map.clusters) or probs.shape[1] // 4, probs.shape[1]))
-    confusion_map = map_classes(soft_confusion(probs), num_clusters, probs, unlabeled)
-    updated = replace(
-        snapshot,
-        probs=probs,
-        num_candidates=None,
-        uncertainty=uncertainty,
-        confusion_map=confusion_map,
-        version=snapshot.version + 1,
-    )
-    orders = {
-        "informative": rank_by_acquisition(uncertainty, unlabeled, normalized[is_labeled]),
-        "cluster": rank_by_cluster(uncertainty, updated.group),
-    }
-    return replace(updated, orders=orders)
 
 
 def drop_repeated_paths(catalog: Catalog, rows: Indices) -> Indices:
