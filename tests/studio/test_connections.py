@@ -18,7 +18,8 @@ import uvicorn
 
 from semifine.data.label_log import LabelLog
 from semifine.studio import connections
-from semifine.studio.app import Studio, listen, serve
+from semifine.studio.app import Studio, serve
+from semifine.studio.sharing import LOCAL_HOST, listen
 from semifine.studio.snapshot import ModelSnapshot
 
 MAX_CONNECTIONS = 5
@@ -38,9 +39,9 @@ def url(snapshot: ModelSnapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(uvicorn.Server, "__init__", remember)
     urls: SimpleQueue[str] = SimpleQueue()
-    with listen(0) as listening:
+    with listen(LOCAL_HOST, 0) as listening:
         studio = Studio(snapshot, LabelLog(tmp_path / "labels.db"), "cpu")
-        thread = Thread(target=serve, args=(studio, listening, urls.put), daemon=True)
+        thread = Thread(target=serve, args=(studio, listening, lambda links: urls.put(links[0].url)), daemon=True)
         thread.start()
         yield urls.get(timeout=60)
         servers[0].should_exit = True

@@ -55,17 +55,31 @@ def read_csv(file: Path) -> CsvTable:
     try:
         # utf-8-sig: spreadsheets write a byte order mark before the header
         with open(file, encoding="utf-8-sig", newline="") as opened:
-            text = _bounded_lines(opened, file)
-            first = next(text, "")
-            reader = csv.reader(chain([first], text), delimiter=_delimiter(file, first), strict=True)
-            header, lines = next(reader, []), []
-            for cells in reader:
-                if any(text.strip() for text in cells):
-                    lines.append((reader.line_num, cells))
+            return parse_csv(opened, file)
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: save it as CSV in UTF-8.") from error
+
+
+def parse_csv(stream: TextIO, file: Path) -> CsvTable:
+    """Reads a table from text; ``file`` is its name in messages.
+
+    Raises:
+        UserError: If the text is not a valid table.
+
+    Example:
+        >>> parse_csv(io.StringIO("path,label\\na.jpg,robin\\n"), Path("labels.csv")).lines
+        [(2, ['a.jpg', 'robin'])]
+    """
+    text = _bounded_lines(stream, file)
+    first = next(text, "")
+    reader = csv.reader(chain([first], text), delimiter=_delimiter(file, first), strict=True)
+    try:
+        header, lines = next(reader, []), []
+        for cells in reader:
+            if any(text.strip() for text in cells):
+                lines.append((reader.line_num, cells))
     except csv.Error as error:
-        raise UserError(f"{file}, line {reader.line_num}, is not valid CSV ({error}): correct the line.") from error
+        raise UserError(f"{file}, line {reader.line_num}: {error}; correct the line.") from error
     return CsvTable(file, header, lines)
 
 
@@ -88,18 +102,25 @@ def get_cell(cells: list[str], column: int | None) -> str:
     return unquote_formula(cells[column].strip()) if column is not None and column < len(cells) else ""
 
 
-_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+# At the start, and after a character at which some spreadsheets begin a new cell. The last four are wide letters.
+_START = r"(?<![^;\t\r\n])"
+_FORMULA = r"(?='*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])"
+_UNQUOTED, _QUOTE = re.compile(_START + _FORMULA), re.compile(_START + "'" + _FORMULA)
 
 
 def quote_formula(value: Any) -> Any:
     """Puts an apostrophe before text that spreadsheets would execute as a formula, such as a file name that begins
     with ``=``. Numbers and other values stay as they are.
 
+    Spreadsheets in many countries split cells at semicolons, so a formula after a semicolon is quoted, too.
+
     Example:
         >>> quote_formula("=1+1.jpg"), quote_formula("robin"), quote_formula(-0.5)
         ("'=1+1.jpg", 'robin', -0.5)
+        >>> quote_formula("robin;=1+1.jpg")
+        "robin;'=1+1.jpg"
     """
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+    return _UNQUOTED.sub("'", value) if isinstance(value, str) else value
 
 
 def unquote_formula(text: str) -> str:
@@ -109,7 +130,7 @@ def unquote_formula(text: str) -> str:
         >>> unquote_formula("'=1+1.jpg"), unquote_formula("'t Hooft.jpg")
         ('=1+1.jpg', "'t Hooft.jpg")
     """
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+    return _QUOTE.sub("", text)
 
 
 def write_csv(stream: TextIO, rows: Iterable[Iterable[Any]], line_end: str = "\n") -> None:

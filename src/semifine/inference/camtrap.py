@@ -1,4 +1,4 @@
-"""Writes predictions as a Camera Trap Data Package (Camtrap DP 1.0, a standard of TDWG)."""
+"""Writes predictions or labels as a Camera Trap Data Package (Camtrap DP 1.0, a standard of TDWG)."""
 
 from __future__ import annotations
 
@@ -90,14 +90,23 @@ def has_package(folder: Path) -> bool:
     return all((folder / name).is_file() for name in FILES)
 
 
-def write_package(records: Iterable[Record], folder: Path, classified_by: str, ranks: Sequence[str] = ()) -> list[str]:
+def write_package(
+    records: Iterable[Record],
+    folder: Path,
+    classified_by: str,
+    ranks: Sequence[str] = (),
+    root: str | None = None,
+) -> list[str]:
     """Writes deployments, media, observations and their description, or nothing.
 
     Args:
-        records: Records of a prediction table.
+        records: Records of a prediction table; or labels of people, which have the keys ``path``, ``name``, ``person``
+            and ``time``, and optionally those of a box.
         folder: Folder of the package.
         classified_by: Name of the model.
         ranks: Ranks of the taxonomy, starting with the rank of the classes; empty without a taxonomy.
+        root: The folder of the photos, to which the package belongs. Paths of photos are then relative to it and
+            identify them (``mediaID``). Without it, they are relative to ``folder``.
 
     Returns:
         Notes about fields that the user has to fill in.
@@ -116,30 +125,20 @@ def write_package(records: Iterable[Record], folder: Path, classified_by: str, r
         observation_number = count(1)
         for number, (path, photo_records) in enumerate(groupby(records, itemgetter("path")), start=1):
             metadata = read_photo_metadata(path)
-            deployment = os.path.dirname(_relative_to_cwd(path)) or CURRENT_FOLDER
+            inside = _relative_to_cwd(path) if root is None else os.path.relpath(path, root)
+            deployment = os.path.dirname(inside) or CURRENT_FOLDER
             deployments.setdefault(deployment, Deployment()).add(metadata)
-            row = {"mediaID": f"m{number}", "deploymentID": deployment}
-            relative = _relative_to(folder, path)
+            row = {"mediaID": f"m{number}" if root is None else inside, "deploymentID": deployment}
+            relative = _relative_to(folder if root is None else Path(root), path)
             num_outside += relative is None
             media.writerow(_quoted({**row, **_media(path, relative or _file_url(path), metadata)}))
-            time = _format_time(metadata.time)
             for record in photo_records:  # several if the photo was cropped to several boxes
                 observation = _observation(record, bool(ranks))
                 rank_of.setdefault(observation["scientificName"], observation.pop("rank"))
-                cells = {
-                    **row,
-                    **observation,
-                    **_bounding_box(record),
-                    "observationID": f"o{next(observation_number)}",
-                    "eventID": f"m{number}",
-                    "eventStart": time,
-                    "eventEnd": time,
-                    "observationLevel": "media",
-                    "classificationMethod": "machine",
-                    "classifiedBy": classified_by,
-                    "classificationTimestamp": _format_time(now),
-                }
-                observations.writerow(_quoted(cells))
+                number_cell = {"observationID": f"o{next(observation_number)}"}
+                classification = _classification(record, classified_by, now)
+                cells = {**row, **observation, **_event(row, metadata), **number_cell, **classification}
+                observations.writerow(_quoted({**cells, **_bounding_box(record)}))
         _writer(files, partial["deployments.csv"], DEPLOYMENTS).writerows(map(_quoted, _deployments(deployments)))
         description = _description(folder, deployments, list(_taxa(rank_of, ranks)), now)
         partial["datapackage.json"].write_text(format_json(description), encoding="utf-8")
@@ -204,6 +203,8 @@ def _media_type(path: str) -> str:
 
 def _observation(record: Record, has_taxonomy: bool) -> Record:
     """Returns the columns of an observation. An unknown image has the type ``unknown`` and its class as a comment."""
+    if "person" in record:
+        return {"observationType": "animal", "scientificName": record["name"], "rank": ""}
     name, rank, probability = record["name"], "", record["probability"]
     if has_taxonomy:
         name, rank, probability = record["taxon"], record["rank"], record["taxon_probability"]
@@ -219,6 +220,21 @@ def _observation(record: Record, has_taxonomy: bool) -> Record:
         "classificationProbability": probability,
         "observationComments": "candidates: " + " | ".join(record["candidates"][:10]),
     }
+
+
+def _event(media: Record, metadata: PhotoMetadata) -> Record:
+    """Each photo is an event."""
+    time = _format_time(metadata.time)
+    return {"eventID": media["mediaID"], "eventStart": time, "eventEnd": time, "observationLevel": "media"}
+
+
+def _classification(record: Record, model: str, now: datetime) -> Record:
+    if "person" in record:
+        time = _format_time(datetime.fromisoformat(record["time"]))
+        method, name = "human", record["person"]
+    else:
+        time, method, name = _format_time(now), "machine", model
+    return {"classificationMethod": method, "classifiedBy": name, "classificationTimestamp": time}
 
 
 def _bounding_box(record: Record) -> Record:

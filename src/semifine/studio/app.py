@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import secrets
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from semifine.data.extra_labels import labels_as_csv
 from semifine.data.label_log import LabelLog
 from semifine.errors import UserError
 from semifine.studio.connections import LimitedProtocol
@@ -32,6 +30,7 @@ from semifine.studio.images import SIZES, PhotoEncoder
 from semifine.studio.jobs import TrainingManager
 from semifine.studio.live import LiveModel
 from semifine.studio.queue import LabelQueue, normalize_name
+from semifine.studio.review_routes import export_labels, get_log, get_metadata, get_review, import_labels
 from semifine.studio.schemas import (
     parse_answer,
     parse_class_change,
@@ -45,7 +44,18 @@ from semifine.studio.schemas import (
     serialize_label,
     serialize_overview,
 )
-from semifine.studio.security import SecurityMiddleware, allowed_hosts
+from semifine.studio.security import VISITOR, SecurityMiddleware
+from semifine.studio.sharing import (
+    LABEL,
+    REVIEW,
+    TRAIN,
+    Access,
+    Address,
+    Link,
+    Sharing,
+    Visitor,
+    local_sharing,
+)
 from semifine.studio.snapshot import ModelSnapshot, take_snapshot
 from semifine.studio.taxonomy import Ranks, taxonomy_tree
 from semifine.studio.tiles import GRID_ORDERS, GridPage, serialize_grid, serialize_neighbors
@@ -84,9 +94,15 @@ class Studio:
         if self.live is not None:
             self.live.close()
         self.label_queue = LabelQueue(snapshot, self.log)
+        self.label_queue.metadata.start()
         self.live = LiveModel(self.label_queue)
         self.live.start()
         self.photos = PhotoEncoder(snapshot.catalog, snapshot.store)
+
+    def current_queue(self) -> LabelQueue:
+        """The queue with all labels in the log, also of other processes."""
+        self.label_queue.refresh()
+        return self.label_queue
 
     def live_state(self) -> dict[str, Any]:
         """Returns the state of the live model."""
@@ -97,6 +113,7 @@ class Studio:
         self.training.close()
         if self.live is not None:
             self.live.close()
+        self.label_queue.metadata.close()
 
     def switch_model(self) -> None:
         """Switches to the model of the finished training."""
@@ -105,11 +122,12 @@ class Studio:
             if run is None:
                 raise UserError("There is no finished training to switch to.")
             if run != self.label_queue.snapshot.run:
+                self.label_queue.metadata.close()
                 self._use(take_snapshot(run, self._device))
 
 
-def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
-    """Creates the application. The path of every URL starts with the token."""
+def create_app(studio: Studio, access: Access, address: Address) -> ASGIApp:
+    """Creates the application. The path of every URL starts with a token."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
@@ -118,14 +136,14 @@ def create_app(studio: Studio, token: str, port: int) -> ASGIApp:
         studio.log.close()
 
     app = Starlette(
-        routes=[Mount(f"/{token}", routes=ROUTES)], lifespan=lifespan, exception_handlers={UserError: _user_error}
+        routes=[Mount("/{token}", routes=ROUTES)], lifespan=lifespan, exception_handlers={UserError: _user_error}
     )
     app.state.studio = studio
-    return SecurityMiddleware(app, token, allowed_hosts(port))
+    return SecurityMiddleware(app, access, address)
 
 
 def _user_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return JSONResponse({"error": str(error)}, status_code=400)
+    return JSONResponse({"error": str(error)}, status_code=403 if isinstance(error, Forbidden) else 400)
 
 
 # Static files and photos
@@ -170,38 +188,27 @@ def photo(request: Request) -> Response:
     return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": CACHE_ONE_DAY})
 
 
-def labels_csv(request: Request) -> Response:
-    label_queue = _current_queue(request)
-    pairs = sorted((label_queue.path(index), name) for index, name in label_queue.agreed_labels())
-    name = f"{label_queue.snapshot.run.name}-labels.csv"
-    return Response(
-        labels_as_csv(pairs),
-        media_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"},
-    )
-
-
 # GET routes of the API
 
 QUEUE_LENGTH = 60
 
 
 def get_overview(request: Request) -> Response:
-    studio, label_queue = _studio(request), _current_queue(request)
+    studio, label_queue, visitor = _studio(request), _current_queue(request), visitor_of(request)
     tree = taxonomy_tree(studio.ranks, label_queue.classes) if studio.ranks is not None else None
-    state = {"live": studio.live_state(), "taxonomy": tree, "role": "train"}
-    return JSONResponse({**serialize_overview(label_queue), **state})
+    own = {"live": studio.live_state(), "taxonomy": tree, "role": visitor.role, "person": visitor.name}
+    return JSONResponse({**serialize_overview(label_queue), **own})
 
 
 def get_queue(request: Request) -> Response:
     label_queue = _current_queue(request)
-    indices = label_queue.select(parse_filter(request.query_params, label_queue.snapshot))
+    indices = label_queue.select(parse_filter(_query(request), label_queue.snapshot))
     count = parse_integer(request.query_params.get("count", str(QUEUE_LENGTH)), "count")
     return JSONResponse({"total": len(indices), "ids": indices[:count].tolist()})
 
 
 def get_grid(request: Request) -> Response:
-    query = request.query_params
+    query = _query(request)
     offset, count = (parse_integer(query.get(name, value), name) for name, value in (("offset", "0"), ("count", "200")))
     page = GridPage(parse_grid_filter(query), query.get("order", GRID_ORDERS[0]), offset, count)
     return JSONResponse(serialize_grid(_current_queue(request), page))
@@ -252,6 +259,8 @@ def submit_answer(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
     if parse_text(body, "run") != label_queue.snapshot.run.name:  # another model may number the images differently
         raise UserError("Another person has just switched to a new model. Answer again.")
     answer = parse_answer(body)
+    if body.get("role") == LABEL and label_queue.settles_conflict(answer):
+        raise Forbidden(f"Settling a conflict {NEEDS_ROLE.format(REVIEW)}")
     label_queue.submit(answer)
     return {"images": {index: serialize_label(label_queue.current_label(index)) for index in answer.indices}}
 
@@ -287,10 +296,30 @@ def switch_model(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:  # noq
 Action = Callable[[Studio, dict[str, Any]], dict[str, Any]]
 
 
-def json_endpoint(action: Action) -> Callable[[Request], Any]:
-    """Returns an endpoint that calls ``action`` with the studio and the JSON object of the request."""
+NEEDS_ROLE = "needs the role {}: ask the person who started the studio."
+
+
+class Forbidden(UserError):
+    """The role of the visitor is not sufficient."""
+
+
+def visitor_of(request: Request) -> Visitor:
+    """The owner of the request's token."""
+    visitor: Visitor = request.scope[VISITOR]
+    return visitor
+
+
+def json_endpoint(action: Action, role: str) -> Callable[[Request], Any]:
+    """Returns an endpoint for visitors with a role.
+
+    It calls ``action`` with the studio and the JSON object of the request. The object contains the role of the visitor
+    and, if the link belongs to a person, the name of this person as ``person``, whatever the page sent.
+    """
 
     async def endpoint(request: Request) -> Response:
+        visitor = visitor_of(request)
+        if not visitor.may(role):
+            raise Forbidden(f"This {NEEDS_ROLE.format(role)}")
         try:
             body = json.loads(await request.body())
             json.dumps(body, ensure_ascii=False).encode()
@@ -302,6 +331,7 @@ def json_endpoint(action: Action) -> Callable[[Request], Any]:
             raise UserError("The request is not JSON.") from error
         if not isinstance(body, dict):
             raise UserError("The request must be a JSON object.")
+        body |= {"role": visitor.role, **({} if visitor.name is None else {"person": visitor.name})}
         return JSONResponse(await run_in_threadpool(action, _studio(request), body))
 
     return endpoint
@@ -312,71 +342,97 @@ def _studio(request: Request) -> Studio:
     return studio
 
 
+def _query(request: Request) -> Mapping[str, str]:
+    """The query with the name of the link's owner."""
+    name = visitor_of(request).name
+    return {**request.query_params, **({} if name is None else {"person": name})}
+
+
 def _current_queue(request: Request) -> LabelQueue:
     """The queue with all labels in the log, also of other processes, so that all pages show the same."""
-    label_queue = _studio(request).label_queue
-    label_queue.refresh()
-    return label_queue
+    return _studio(request).current_queue()
 
 
-ACTIONS: dict[str, Action] = {
-    "person": check_person,
-    "answer": submit_answer,
-    "undo": undo_answer,
-    "classes": change_class,
-    "train": start_training,
-    "stop": stop_training,
-    "switch": switch_model,
+class IndexConvertor(Convertor[int]):
+    """Part of a URL with an index. Python does not convert thousands of digits, as in a URL without this limit."""
+
+    regex = "[0-9]{1,15}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("index", IndexConvertor())
+
+ACTIONS: dict[str, tuple[Action, str]] = {
+    "person": (check_person, LABEL),
+    "answer": (submit_answer, LABEL),
+    "undo": (undo_answer, LABEL),
+    "classes": (change_class, LABEL),
+    "import": (import_labels, REVIEW),
+    "train": (start_training, TRAIN),
+    "stop": (stop_training, TRAIN),
+    "switch": (switch_model, TRAIN),
 }
+"""The routes that change something, with the role that they need."""
 
 ROUTES = [
     Route("/", index_page),
     Route("/static/{name}", static_file),
-    Route("/photo/{row:int}/{size}", photo),
-    Route("/labels.csv", labels_csv),
+    Route("/photo/{row:index}/{size}", photo),
+    Route("/labels.csv", export_labels),
+    Route("/export/{format}", export_labels),
     Route("/api/overview", get_overview),
     Route("/api/queue", get_queue),
-    Route("/api/image/{index:int}", get_image),
+    Route("/api/image/{index:index}", get_image),
     Route("/api/grid", get_grid),
-    Route("/api/neighbors/{index:int}", get_neighbors),
+    Route("/api/neighbors/{index:index}", get_neighbors),
     Route("/api/changes", get_changes),
-    *(Route(f"/api/{name}", json_endpoint(action), methods=["POST"]) for name, action in ACTIONS.items()),
+    Route("/api/metadata/{index:index}", get_metadata),
+    Route("/api/review", get_review),
+    Route("/api/log", get_log),
+    *(Route(f"/api/{name}", json_endpoint(*action), methods=["POST"]) for name, action in ACTIONS.items()),
 ]
 
 
 # The server
 
-HOST = "127.0.0.1"
 SHUTDOWN_SECONDS = 3
 """Time for open connections to close when the studio stops."""
 
 
-def listen(port: int) -> socket.socket:
-    """Binds a socket that only this machine can reach. Port 0 selects a free port."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((HOST, port))
-    except (OSError, OverflowError) as error:
-        listening.close()
-        raise UserError(f"Port {port} cannot be used ({error}); omit --port to use a free port.") from error
-    return listening
+def serve(
+    studio: Studio,
+    listening: socket.socket,
+    ready: Callable[[list[Link]], object],
+    sharing: Sharing | None = None,
+) -> None:
+    """Serves until Ctrl-C or termination.
 
-
-def serve(studio: Studio, listening: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serves until Ctrl-C or termination. Calls ``ready`` with the URL as soon as a browser may open it."""
-    port = listening.getsockname()[1]
-    token = secrets.token_urlsafe(24)
+    Args:
+        studio: The studio.
+        listening: The socket of :func:`~semifine.studio.sharing.listen`.
+        ready: Called with the links as soon as a browser may open them.
+        sharing: People, address and certificate; None for one link with all roles on this machine.
+    """
+    sharing = sharing or local_sharing()
+    certificate = sharing.certificate
+    address = Address(sharing.host, listening.getsockname()[1], certificate is not None)
     config = uvicorn.Config(
-        create_app(studio, token, port),
+        create_app(studio, Access(sharing.visitors), address),
         log_level="error",  # any program could fill the terminal with warnings of invalid requests
-        access_log=False,  # it would contain the token
+        access_log=False,  # it would contain the tokens
         server_header=False,
         lifespan="on",
         http=LimitedProtocol,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        ssl_certfile=certificate.file if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
     )
     listening.listen()  # queues connections until the server accepts them
-    ready(f"http://{HOST}:{port}/{token}/")
+    ready([Link(visitor, address.url(token)) for token, visitor in sharing.visitors.items()])
     with suppress(KeyboardInterrupt):  # uvicorn raises it after the shutdown
         uvicorn.Server(config).run(sockets=[listening])

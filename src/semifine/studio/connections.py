@@ -8,8 +8,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MAX_CONNECTIONS = 64
-"""Open connections, enough for ten browser windows, which open at most six each."""
+MAX_CONNECTIONS = 256
+"""Open connections, enough for forty browser windows, which open at most six each."""
 REQUEST_SECONDS = 10
 """Time from the first moment in which the server waits for a request until its headers and its body are complete."""
 TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

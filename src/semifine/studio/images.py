@@ -12,13 +12,45 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from semifine.data.boxes import Box
 from semifine.data.catalog import Catalog, SubsetReader
-from semifine.data.decode import FileReader
+from semifine.data.decode import FileReader, read_size
 from semifine.data.store import ImageStore
 
 SIZES = {"small": 160, "large": 1000, "full": 4096}
 """The maximum shorter side in pixels. 4096 shows nearly all photos in full and limits memory for the others."""
 NUM_CACHED = 4000
+
+
+class PhotoFiles:
+    """The original files of a catalog's images.
+
+    Args:
+        catalog: The images. Only files inside the folders of the data set are read.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._reader, self._rows = file_reader(catalog)
+
+    def file(self, row: int) -> str | None:
+        """The file of a catalog row; None if the images have no files or it is outside the data set."""
+        if self._reader is None:
+            return None
+        file = self._reader.file(self._rows[row])
+        return file if is_inside(file, self._reader.folders) else None
+
+    def photo(self, row: int, path: str) -> str:  # noqa: ARG002
+        """The path of the photo of a catalog row with this path."""
+        return path
+
+    def box(self, row: int) -> Box | None:
+        """The box of a catalog row; None for a whole photo."""
+        return None if self._reader is None else self._reader.box(self._rows[row])
+
+    def size(self, row: int) -> tuple[int, int] | None:
+        """Width and height of the upright photo; None if they are unknown."""
+        file = self.file(row)
+        return None if file is None else read_size(file)
 
 
 class PhotoEncoder:
@@ -31,7 +63,7 @@ class PhotoEncoder:
 
     def __init__(self, catalog: Catalog, store: ImageStore) -> None:
         self._store = store
-        self._reader, self._rows = _file_reader(catalog)
+        self._reader, self._rows = file_reader(catalog)
         self._cached_thumbnail = lru_cache(NUM_CACHED)(self._thumbnail)
         # Decoding a photo in full can take hundreds of megabytes: only one at a time.
         self._full_size_lock = threading.Lock()
@@ -65,7 +97,7 @@ def is_inside(file: str, folders: tuple[str, ...]) -> bool:
     return any(real.is_relative_to(os.path.realpath(folder)) for folder in folders if folder)
 
 
-def _file_reader(catalog: Catalog) -> tuple[FileReader | None, list[int]]:
+def file_reader(catalog: Catalog) -> tuple[FileReader | None, list[int]]:
     """Returns the reader of the original files, if there are any, and the reader's row for each catalog row."""
     reader = catalog.reader
     if isinstance(reader, SubsetReader):

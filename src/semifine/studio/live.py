@@ -107,10 +107,11 @@ def updated_snapshot(
 
     Args:
         snapshot: The last snapshot.
-        probs: Probabilities of the unlabeled images ``(U, K)``; K may have grown.
+        probs: Probabilities of the labeled and the unlabeled images ``(L + U, K)``; K may have grown.
         components: Principal components of the labeled and the unlabeled images ``(L + U, dim)``.
         is_labeled: Mask ``(L + U,)`` of the images that the model was fitted on.
     """
+    labeled_probs, probs = np.split(probs, [len(snapshot.labeled_rows)])
     normalized = center_and_normalize(components, components.mean(axis=0))
     unlabeled = normalized[len(components) - len(probs) :]
     uncertainty = margin_uncertainty(probs)
@@ -119,6 +120,7 @@ def updated_snapshot(
     updated = replace(
         snapshot,
         probs=probs,
+        labeled_probs=labeled_probs,
         num_candidates=None,
         uncertainty=uncertainty,
         confusion_map=confusion_map,
@@ -143,7 +145,17 @@ class LiveModel:
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
-        start = labels.snapshot
+        self._history: list[Estimate] = []
+        self._num_labels = 0
+        self._seconds = 0.0
+        self._fitting = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="live model", daemon=True)
+        self._begin(labels.snapshot)
+        self._fitted_event = 0 if self._has_model else -1
+
+    def _begin(self, start: ModelSnapshot) -> None:
+        """Prepares the features and the start model; again after photos were added."""
         self._start = start
         self._has_model = start.probs.shape[1] > 0 and not start.is_plain
         features = np.concatenate([start.labeled_features, start.features])
@@ -158,13 +170,6 @@ class LiveModel:
         self._fold = np.array([crc32(path.encode()) % FOLDS for path in [*labeled_paths, *paths]], np.int64)
         self._fit: LiveFit | None = None
         self._fold_fits: dict[int, LiveFit] = {}
-        self._fitted_event = 0 if self._has_model else -1
-        self._history: list[Estimate] = []
-        self._num_labels = 0
-        self._seconds = 0.0
-        self._fitting = False
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="live model", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -206,6 +211,8 @@ class LiveModel:
         self._fitting = True
         started, event = time.perf_counter(), self._labels.last_event
         try:
+            if len(self._labels.snapshot.rows) != len(self._start.rows):
+                self._begin(self._labels.snapshot)
             final, active = self._labels.final_classes(), self._labels.is_active()
             rows, classes = self._training_labels(final, active)
             if len(rows) or self._has_model:
@@ -224,9 +231,7 @@ class LiveModel:
         probs = classifier.predict(self._fit, allowed)
         is_labeled = np.zeros(len(probs), np.bool_)
         is_labeled[rows] = True
-        self._labels.snapshot = updated_snapshot(
-            self._labels.snapshot, probs[self._num_labeled :], classifier.features.numpy(), is_labeled
-        )
+        self._labels.snapshot = updated_snapshot(self._labels.snapshot, probs, classifier.features.numpy(), is_labeled)
 
     def _training_labels(self, final: Indices, active: NDArray[np.bool_]) -> tuple[Indices, Indices]:
         """Returns rows of the classifier's features and class ids: labels of the data set and agreed answers."""

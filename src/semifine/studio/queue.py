@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.config import read_train_settings
-from semifine.data.extra_labels import labels_as_csv, read_labels
 from semifine.data.label_classes import ClassHistory, LabelClass
 from semifine.data.label_events import (
     CLASS_KINDS,
@@ -32,9 +31,9 @@ from semifine.data.label_events import (
 )
 from semifine.data.label_log import LabelLog, is_sqlite
 from semifine.errors import UserError
-from semifine.files import write_atomically
 from semifine.runs.folder import RunFolder
 from semifine.studio.class_changes import ClassChange, class_event
+from semifine.studio.metadata import MetadataIndex
 from semifine.studio.snapshot import Indices, ModelSnapshot
 
 # Unicode does not decompose these letters. static/class_search.js has the same table.
@@ -73,6 +72,10 @@ class QueueFilter:
     class_id: int | None = None
     cluster: int | None = None
     text: str = ""
+    after: str = ""
+    """First date of the photos, such as 2024-05; empty without a limit."""
+    before: str = ""
+    """Last date of the photos."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,11 @@ class Answer:
     class_name: str | None = None
     keep_both: bool = False
     """Keep the answers of other people, which creates a conflict."""
+
+    @property
+    def is_verdict(self) -> bool:
+        """Whether the answer states what the images show."""
+        return self.kind in VERDICTS
 
 
 class LabelQueue:
@@ -105,6 +113,8 @@ class LabelQueue:
         self._current: dict[int, CurrentLabel] = {}
         self._state = np.zeros(len(snapshot.rows), np.int64)
         """For each image the position of its state in STATES."""
+        self.metadata = MetadataIndex(snapshot.catalog, snapshot.rows)
+        """Dates of the photos, empty until ``metadata.start()`` has read them."""
         self.last_event = 0
         self.num_unknown_paths = 0
         """Number of events about images that are not in this data set."""
@@ -146,6 +156,12 @@ class LabelQueue:
     def class_names(self) -> list[str]:
         """The current name of each class."""
         return [entry.name for entry in self.classes]
+
+    @property
+    def active_names(self) -> list[str]:
+        """Names of the classes that images can get."""
+        with self._lock:
+            return self._classes.active_names
 
     @property
     def classes_version(self) -> int:
@@ -210,11 +226,14 @@ class LabelQueue:
             matches &= snapshot.group == queue_filter.cluster
         if queue_filter.text:
             matches &= self._matches_text(casefold(queue_filter.text), snapshot.prediction)
+        if queue_filter.after or queue_filter.before:
+            matches &= self.metadata.is_between(queue_filter.after, queue_filter.before)
         return matches
 
     def _matches_text(self, text: str, prediction: NDArray[np.int64]) -> NDArray[np.bool_]:
         in_class_name = np.array([text in casefold(name) for name in self.class_names], np.bool_)
         in_path = np.fromiter((text in path for path in self._folded_paths), np.bool_, len(self._paths))
+        in_path |= self.metadata.matches_text(text)
         return np.asarray(in_path | in_class_name[prediction] if len(in_class_name) else in_path)
 
     @cached_property
@@ -224,6 +243,27 @@ class LabelQueue:
     def current_label(self, index: int) -> CurrentLabel:
         with self._lock:
             return self._current.get(index, NO_LABEL)
+
+    def settles_conflict(self, answer: Answer) -> bool:
+        """Whether the answer would replace verdicts of other people who disagree.
+
+        An answer that has not seen their verdicts replaces none: it is one more opinion.
+        """
+        self.refresh()
+        person, pairs = normalize_name(answer.person), zip(answer.indices, answer.seen, strict=True)
+        states = [(self.current_label(index), seen) for index, seen in pairs]
+        return (
+            answer.is_verdict
+            and not answer.keep_both
+            and any(
+                state.in_conflict and any(old.person != person and old.number <= seen for old in state.verdicts)
+                for state, seen in states
+            )
+        )
+
+    def conflicts(self) -> list[int]:
+        """Returns the images on which people disagree."""
+        return [int(index) for index in np.flatnonzero(self._state == STATES.index("conflict"))]
 
     def is_waiting(self) -> NDArray[np.bool_]:
         """Returns for each image ``(U,)`` whether it still needs a label."""
@@ -401,14 +441,3 @@ def default_log(run: Path) -> Path:
     if labels and Path(labels).is_file() and is_sqlite(Path(labels)):
         return Path(labels)
     return run.with_name(run.name + ".studio.db")
-
-
-def export_labels(log: Path, file: Path) -> int:
-    """Writes the path and label of every image without a conflict to a new CSV file. Returns the number of labels."""
-    if file.exists():
-        raise UserError(f"{file} exists already: choose another name.")
-    if not log.exists():
-        raise UserError(f"There are no labels yet: {log} does not exist.")
-    pairs = read_labels(log).pairs
-    write_atomically(file, labels_as_csv(pairs))
-    return len(pairs)

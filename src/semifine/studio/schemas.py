@@ -14,8 +14,9 @@ from semifine.errors import UserError
 from semifine.inference.tables import printable
 from semifine.studio.class_changes import ClassChange
 from semifine.studio.jobs import TrainingOptions, final_accuracy
+from semifine.studio.metadata import parse_date
 from semifine.studio.queue import ALL_STATES, STATES, Answer, LabelQueue, QueueFilter, state_of
-from semifine.studio.snapshot import ModelSnapshot, SuspectLabel, nearest_neighbors
+from semifine.studio.snapshot import Indices, ModelSnapshot, SuspectLabel, nearest_neighbors
 
 
 def parse_filter(query: Mapping[str, str], snapshot: ModelSnapshot) -> QueueFilter:
@@ -37,6 +38,8 @@ def parse_grid_filter(query: Mapping[str, str]) -> QueueFilter:
         class_id=parse_integer(query["class"], "class") if query.get("class") else None,
         cluster=parse_integer(query["cluster"], "cluster") if query.get("cluster") else None,
         text=query.get("text", ""),
+        after=parse_date(query.get("after", ""), "after"),
+        before=parse_date(query.get("before", ""), "before"),
     )
 
 
@@ -144,7 +147,25 @@ def find_examples(label_queue: LabelQueue, index: int, class_id: int, labels: li
     new = np.array([other for other, name in labels if name == class_name and other != index], np.int64)
     rows = np.concatenate([snapshot.labeled_rows[of_class], snapshot.rows[new]])
     features = np.concatenate([snapshot.labeled_features[of_class], snapshot.features[new]])
-    return [int(row) for row in rows[nearest_neighbors(features, snapshot.features[index], NUM_EXAMPLES)]]
+    ranked = rows[nearest_neighbors(features, snapshot.features[index], len(rows))]
+    return distinct_photos(snapshot, ranked, NUM_EXAMPLES, without=label_queue.path(index))
+
+
+def distinct_photos(snapshot: ModelSnapshot, rows: Indices, count: int, without: str = "") -> list[int]:
+    """Returns the first rows with different paths.
+
+    After a training with labels of the studio, a photo has two rows: the unlabeled image and its labeled copy.
+    """
+    seen = {without}
+    chosen: list[int] = []
+    for row in rows:
+        path = str(snapshot.catalog.paths[row])
+        if path not in seen:
+            chosen.append(int(row))
+            seen.add(path)
+        if len(chosen) == count:
+            break
+    return chosen
 
 
 def find_look_alikes(label_queue: LabelQueue, index: int) -> list[dict[str, int]]:
@@ -192,7 +213,7 @@ def serialize_overview(label_queue: LabelQueue) -> dict[str, Any]:
         "classes": serialize_classes(label_queue),
         "clusters": confusion_map.clusters,
         "pairs": [[pair.first, pair.second, pair.total] for pair in confusion_map.pairs],
-        "suspects": [_serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
+        "suspects": [serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
         "num_suspects": len(snapshot.suspects),
         "groups": _serialize_groups(snapshot),
     }
@@ -213,7 +234,8 @@ def _serialize_groups(snapshot: ModelSnapshot) -> list[dict[str, Any]]:
     return [{"id": n, "size": int(size), "photos": shown.get(n, [])} for n, size in enumerate(sizes) if size]
 
 
-def _serialize_suspect(snapshot: ModelSnapshot, suspect: SuspectLabel) -> dict[str, Any]:
+def serialize_suspect(snapshot: ModelSnapshot, suspect: SuspectLabel) -> dict[str, Any]:
+    """Returns a labeled image to check."""
     return {
         "row": suspect.row,
         "path": printable(suspect.path),
@@ -261,7 +283,6 @@ def _photos(label_queue: LabelQueue, labeled_class: NDArray[np.int64], class_id:
     """Returns rows of labeled images of a class, without repeated ones; new labels follow those of the data set."""
     snapshot = label_queue.snapshot
     indices, classes = label_queue.labeled_classes()
-    rows = [*snapshot.labeled_rows[labeled_class == class_id].tolist()]
-    rows += snapshot.rows[indices[classes == class_id]].tolist()
-    by_path = {str(snapshot.catalog.paths[row]): row for row in reversed(rows[: 2 * PHOTOS_PER_CLASS])}
-    return list(reversed(by_path.values()))[:PHOTOS_PER_CLASS]
+    new = snapshot.rows[indices[classes == class_id][: 2 * PHOTOS_PER_CLASS]]
+    rows = np.concatenate([snapshot.labeled_rows[labeled_class == class_id], new])
+    return distinct_photos(snapshot, rows, PHOTOS_PER_CLASS)

@@ -1,13 +1,12 @@
-"""Middleware that accepts requests only from the studio's page, opened with the secret token."""
+"""Middleware that accepts requests only from the studio's page, opened with a secret token."""
 
 from __future__ import annotations
-
-import secrets
-from collections.abc import Iterable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from semifine.studio.sharing import Access, Address
 
 MAX_BODY_BYTES = 64 * 1024
 
@@ -24,15 +23,10 @@ HEADERS = {
 }
 
 
-def allowed_hosts(port: int) -> list[str]:
-    """Returns the valid ``Host`` headers of this machine. Browsers omit port 80.
-
-    Example:
-        >>> allowed_hosts(8000)
-        ['127.0.0.1:8000', 'localhost:8000']
-    """
-    names = ["127.0.0.1", "localhost"]
-    return [f"{name}:{port}" for name in names] + (names if port == 80 else [])
+VISITOR = "semifine.visitor"
+"""Key of the ``Visitor`` in the ASGI scope."""
+LARGE_BODIES = {"import": 64 * 1024 * 1024}
+"""Largest bodies of routes of the API that accept more than ``MAX_BODY_BYTES``."""
 
 
 class SecurityMiddleware:
@@ -42,15 +36,16 @@ class SecurityMiddleware:
     send requests to the studio.
 
     Args:
-        app: The application to protect.
-        token: The first part of every valid path.
-        hosts: Valid ``Host`` headers.
+        app: The application to protect. It finds the owner of the token in the scope, under ``VISITOR``.
+        access: The tokens. The first part of every valid path is one of them.
+        address: The address of the studio.
     """
 
-    def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, access: Access, address: Address) -> None:
         self._app = app
-        self._token = token.encode()
-        self._hosts = set(hosts)
+        self._access = access
+        self._hosts = set(address.hosts())
+        self._scheme = address.scheme
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -69,11 +64,11 @@ class SecurityMiddleware:
 
     def _rejection(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
+        host = headers.get("host", "").lower()
         if host not in self._hosts:
             return PlainTextResponse("Unknown host name.", 421)
         origin = headers.get("origin")
-        if origin is not None and origin != f"http://{host}":
+        if origin is not None and origin.lower() != f"{self._scheme}://{host}":
             return PlainTextResponse("Requests from other pages are not allowed.", 403)
         foreign = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if foreign and headers.get("sec-fetch-mode") != "navigate":  # following a link is allowed
@@ -82,11 +77,14 @@ class SecurityMiddleware:
             if scope["method"] != "POST" or origin is None:
                 return PlainTextResponse("Only the studio's own page may send changes.", 403)
             length = headers.get("content-length", "")
-            if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+            limit = LARGE_BODIES.get(scope["path"].rpartition("/api/")[2], MAX_BODY_BYTES)
+            if not length.isdigit() or len(length) > 15 or int(length) > limit:
                 return PlainTextResponse("The request is too large.", 413)
             if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
                 return PlainTextResponse("The request must be JSON.", 415)
         token = scope["path"].encode().split(b"/", 2)[1:2]
-        if not token or not secrets.compare_digest(token[0], self._token):
+        visitor = self._access.find(token[0]) if token else None
+        if visitor is None:
             return PlainTextResponse("The URL lacks the studio's token; copy the URL from the terminal.", 403)
+        scope[VISITOR] = visitor
         return None
