@@ -184,7 +184,7 @@ def typical_first(features: Features, group: Indices) -> Indices:
     """
     sums = np.zeros((int(group.max()) + 1, features.shape[1]), np.float32)
     np.add.at(sums, group, features)
-    typicality = np.einsum("nd,nd->n", features, sums[group])
+    typicality = (features * sums[group]).sum(axis=1)
     order = np.lexsort((-typicality, group))
     starts = np.searchsorted(group[order], np.arange(len(sums)))
     rank = np.empty(len(group), np.int64)
