@@ -133,9 +133,9 @@ def label_classes(client: httpx.Client, run: str, classes: int, per_class: int) 
 def measure(photos: Path, cache: Path, count: int, classes: int, per_class: int) -> dict[str, Any]:
     with studio(photos, cache) as (client, process, started):
         client.get("").raise_for_status()
-        page = time.perf_counter() - started
+        measured: dict[str, Any] = {"page_s": time.perf_counter() - started, "page_cpu_s": cpu_seconds(process)}
         overview = get(client, "api/overview")
-        measured: dict[str, Any] = {"page_s": page, "overview_s": time.perf_counter() - started}
+        measured["overview_s"] = time.perf_counter() - started
         run = overview["run"]
         first = get(client, "api/queue")["ids"][0]
         row = get(client, f"api/image/{first}")["row"]
@@ -149,9 +149,11 @@ def measure(photos: Path, cache: Path, count: int, classes: int, per_class: int)
         tiles = list(range(start + ANSWERS, start + ANSWERS + min(1000, count - start - ANSWERS)))
         measured["answer_of_1000_tiles_ms"] = 1000 * seconds(lambda: answer(client, run, tiles, names[0]))
         post(client, "api/undo")
+        cpu = cpu_seconds(process)
         for number in range(REPEATS):
             answer(client, run, [tiles[number]], names[tiles[number] % classes])
             refits.append(wait_for_model(client)["seconds"])
+        measured["refit_cpu_s"] = (cpu_seconds(process) - cpu) / REPEATS
         measured["answer_ms"] = {"median": 1000 * statistics.median(answers), "highest": 1000 * max(answers)}
         measured["refit_s"] = {"median": statistics.median(refits), "highest": max(refits)}
         measured["labels"] = start + ANSWERS + REPEATS
@@ -182,6 +184,12 @@ def requests(client: httpx.Client, count: int) -> dict[str, float]:
         times = [seconds(partial(get_bytes, client, path, parameters)) for _ in range(REPEATS)]
         medians[name] = 1000 * statistics.median(times)
     return medians
+
+
+def cpu_seconds(process: int) -> float:
+    """CPU time of a process, which other programs on the machine change less than the elapsed time."""
+    values = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_memory(process: int) -> float:

@@ -13,7 +13,8 @@ from semifine.data.catalog import Catalog, Split
 from semifine.data.decode import FileReader
 from semifine.data.store import open_store
 from semifine.errors import UserError
-from semifine.studio.watch import FolderWatch, grow_catalog, grow_store, new_photos, watched_folder
+from semifine.studio.growth import grow_catalog, grow_store, new_photos
+from semifine.studio.watch import FolderWatch, watched_folder
 from tests.studio.photos import write_photo
 
 
