@@ -27,12 +27,15 @@ from typing import Any, TextIO
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from provenance import provenance
 from tests.faults import bad_inputs
 
-CHUNK = 200
+CHUNK = 1000
 """Number of cases of one process."""
-GRACE = 30
-"""Seconds after the time limit of a case in which it may react; then its process ends."""
+HIDDEN = ("counts", "hardware", "command")
+"""Parts of the result that are not printed in its last line."""
+HARD_LIMIT = 10 * bad_inputs.TIME_LIMIT
+"""Seconds after which a process ends that does not react to the time limit of a case."""
 
 
 def run_chunk(kinds: list[str], numbers: list[int], seed: int) -> None:
@@ -42,7 +45,7 @@ def run_chunk(kinds: list[str], numbers: list[int], seed: int) -> None:
         Path(folder).chmod(0o755)
         for number in numbers:
             kind = kinds[number % len(kinds)]
-            faulthandler.dump_traceback_later(bad_inputs.TIME_LIMIT + GRACE, exit=True)
+            faulthandler.dump_traceback_later(HARD_LIMIT, exit=True)
             started = time.perf_counter()
             try:
                 outcome = f"exit code {bad_inputs.try_case(kind, random.Random(seed + number), Path(folder))}"
@@ -137,10 +140,11 @@ def main() -> None:
         run_chunk(options.kinds, options.chunk, options.seed)
         return
     started = time.perf_counter()
-    result = {"seed": options.seed, **summarize(run_all(options))}
+    result = {**provenance(), "seed": options.seed}  # before the run, during which the checkout may change
+    result |= summarize(run_all(options))
     for kind, outcomes in result["counts"].items():
         print(f"{kind:<20}" + "   ".join(f"{outcome}: {count}" for outcome, count in sorted(outcomes.items())))
-    print(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in result.items() if name != "counts"))
+    print(", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in result.items() if name not in HIDDEN))
     print(f"{time.perf_counter() - started:.0f} s")
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -21,6 +21,8 @@ NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EB
 RETRY_SECONDS = 0.05
 MAX_JSON_BYTES = 64 << 20
 """Size of the largest JSON file that is read. Parsed JSON takes up to thirty times the memory of the file."""
+MAX_SIGNED_BYTES = 1 << 30
+"""Size of the largest file of semifine that is searched for its signature."""
 NO_FOLDER_SYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.EBADF, errno.EISDIR}
 """Errors of file systems that cannot sync a folder, and of folders that may be written but not read."""
 NOT_WRITTEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
@@ -196,8 +198,7 @@ def read_json(path: Path) -> dict[str, Any]:
         {'top1': 71.5}
     """
     with damage_as_user_error(path):
-        if path.is_fifo():
-            raise ValueError("it is not a regular file")  # reading a pipe may wait forever
+        check_is_no_pipe(path)
         text = read_text(path)
         value = parse_json(text, path)
         if not isinstance(value, dict):
@@ -227,6 +228,25 @@ def parse_json(text: str, path: Path) -> Any:
         semifine.errors.UserError: result.json is damaged: the key 'top5' is missing; restore the file.
     """
     return json.loads(text, object_hook=lambda content: JsonObject(content, path))
+
+
+def check_is_no_pipe(path: Path) -> None:
+    """Raises ``ValueError`` if a file of a run is a pipe, because reading it may wait forever."""
+    if path.is_fifo():
+        raise ValueError("it is not a regular file")
+
+
+def has_signature(path: Path, signature: bytes) -> bool:
+    """Whether a file contains the mark of a program, and may therefore be replaced by it.
+
+    Example:
+        >>> write_atomically(Path("report.html"), "<p>semifine</p>")
+        >>> has_signature(Path("report.html"), b"semifine")
+        True
+        >>> has_signature(Path("/dev/zero"), b"semifine")
+        False
+    """
+    return path.is_file() and path.stat().st_size <= MAX_SIGNED_BYTES and signature in path.read_bytes()
 
 
 def read_text(path: Path, most: int = MAX_JSON_BYTES, errors: str = "strict") -> str:

@@ -20,7 +20,7 @@ PERSIAN = "علی\u200cرضا"  # noqa: RUF001
 
 # The dots are close together.
 TWENTY_NAMES = """async () => {
-  const { placeNames } = await import(new URL("static/class_map.js", location).href);
+  const { placeNames } = await import(new URL("static/map_layout.js", location).href);
   const at = (i) => ({ x: 570 + 30 * (i % 3), y: 280 + 30 * Math.floor(i / 3), r: 8, width: 120, priority: i });
   const dots = Array.from({ length: 20 }, (_, i) => at(i));
   return placeNames(dots, [], { width: 1200, height: 560, lineHeight: 15 }).filter(Boolean).length;
@@ -161,7 +161,7 @@ def test_class_search(chromium: Browser, own_run: Path) -> None:
         assert options.nth(1).get_attribute("aria-selected") == "true"
         for typed in ("zolto", "ŻÓŁTO"):
             box.fill(typed)
-            assert options.all_inner_texts() == names[-1:]
+            assert options.all_inner_texts() == [names[-1], f"Create class {typed}"]
         box.fill("dodo")
         wait_for_text(page, "#class-rest", "No matching class.")
 

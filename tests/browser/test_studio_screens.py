@@ -82,6 +82,7 @@ def test_touch(chromium: Browser, own_run: Path) -> None:
 def _check_answers_are_in_reach(page: Page) -> None:
     """After an answer, the next photo is in view and no toast covers Undo. Buttons work in landscape mode."""
     path = page.inner_text("#path")
+    page.set_viewport_size({"width": 390, "height": 520})  # too low for all candidates
     page.locator("#candidates button").last.scroll_into_view_if_needed()
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     assert page.evaluate("scrollY") > 0

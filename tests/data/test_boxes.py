@@ -130,6 +130,11 @@ HEADER = "path,x,y,width,height\n"
         ("a.json", changed(MEGADETECTOR, [*DETECTION, "conf"], "high"), "detections[0].conf must be a number"),
         (
             "a.json",
+            changed(MEGADETECTOR, [*DETECTION, "conf"], 10**400),
+            "detections[0].conf must be a number, not 1000",
+        ),
+        (
+            "a.json",
             changed(MEGADETECTOR, ["images", 1, "file"], 3),
             "images[1].file must be the path of a photo, not 3",
         ),

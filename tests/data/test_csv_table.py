@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_cells_are_stripped_and_may_be_missing() -> None:
     assert [get_cell([" a ", "b"], column) for column in (0, 1, 2, None)] == ["a", "b", "", ""]
 
 
-CELLS = st.text(st.sampled_from("=+-@\t\r\n'\"ab1, ;é")) | st.text(
+CELLS = st.text(st.sampled_from("=+-@\uff1d\t\r\n'\"ab1, ;é")) | st.text(
     st.characters(codec="utf-8", exclude_characters="\0")
 )
 
@@ -77,6 +78,7 @@ def test_no_text_begins_a_formula_and_numbers_stay(value: str | float) -> None:
     quoted = quote_formula(value)
     if isinstance(value, str):
         assert not quoted.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+        assert not any(part.startswith(("=", "+", "-", "@", "\uff1d")) for part in re.split("[;\t\r\n]", quoted))
         assert unquote_formula(quoted) == value
     else:
         assert quoted is value

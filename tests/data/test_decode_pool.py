@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from semifine.errors import UserError
 pytestmark = pytest.mark.skipif(not supports_processes(), reason="this system has no memory for processes to share")
 SIDE, FULL_SIZE_PIXELS = 16, 40 * 30
 WORKERS = 2
+PATIENCE = 60
+"""Seconds after which a test fails. Processes need much less, even on a loaded machine."""
 Taken = tuple[list[np.ndarray | None], Reasons]
 
 decode = partial(
@@ -116,6 +119,7 @@ def test_no_process_remains(files: list[str]) -> None:
     results = decode(in_groups(files), take)
     next(results)
     program, *processes = decoding()
+    gc.collect()  # memory of earlier tests, which may be referenced by their exceptions
     open_before = len(os.listdir("/proc/self/fd"))
     results.close()  # type: ignore[attr-defined]
     assert not any(is_alive(process) for process in (program, *processes))
@@ -148,13 +152,15 @@ def test_a_killed_worker_is_reported(files: list[str], victim: str) -> None:
 def decoding(parent: int | None = None) -> list[int]:
     """Waits for the program and its two workers; returns their process ids."""
     (program,) = [child for child in children(parent or os.getpid()) if b"decode_pool" in command_of(child)]
-    for _ in range(200):
-        if len(children(program)) == 2:
-            break
+    wait_until(lambda: len(children(program)) == 2)  # the program forks the second while the first one decodes
+    return [program, *children(program)]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    processes = children(program)
-    assert len(processes) == 2
-    return [program, *processes]
 
 
 def children(parent: int) -> list[int]:
@@ -194,11 +200,7 @@ input()
         processes = decoding(other.pid)
         other.kill()
     # the other ends of their sockets are closed now
-    for _ in range(200):
-        if not any(map(is_alive, processes)):
-            return
-        time.sleep(0.05)
-    pytest.fail("a decoding process is still running")
+    wait_until(lambda: not any(map(is_alive, processes)))
 
 
 def test_without_shared_memory_there_are_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from PIL import Image
 from semifine.data import parallel
 from semifine.data import store as store_module
 from semifine.data.catalog import Catalog, Split
-from semifine.data.decode import FileReader
+from semifine.data.decode import FileReader, compute_digest
 from semifine.data.store import (
     ImageStore,
     StoreFolder,
@@ -169,19 +169,63 @@ def break_metadata(folder: Path) -> None:
     (folder / "store.json").write_text("[]")
 
 
+def nest_metadata(folder: Path) -> None:
+    (folder / "store.json").write_text("[" * 100_000)
+
+
+def pipe_instead_of_metadata(folder: Path) -> None:
+    (folder / "store.json").unlink()
+    os.mkfifo(folder / "store.json")
+
+
+def change_index(folder: Path, **columns: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Changes columns as someone who wants to harm would, with a valid checksum."""
+    with np.load(folder / "index.npz") as arrays:
+        changed = {name: columns.get(name, np.copy)(arrays[name]) for name in arrays.files}
+    np.savez(folder / "index.npz", **changed)
+    about = json.loads((folder / "store.json").read_text())
+    about["index"] = compute_digest((folder / "index.npz").read_bytes()).hex()
+    (folder / "store.json").write_text(json.dumps(about))
+
+
+def pixels_outside_of_the_file(folder: Path) -> None:
+    change_index(folder, offset=lambda column: column + 10**9, checksum=np.zeros_like)
+
+
+def negative_offsets(folder: Path) -> None:
+    change_index(folder, offset=lambda column: column - 10**9, checksum=np.zeros_like)
+
+
+def huge_images(folder: Path) -> None:
+    change_index(folder, height=lambda column: column + 2**30, width=lambda column: column + 2**30)
+
+
+def columns_of_other_length(folder: Path) -> None:
+    change_index(folder, phash=lambda column: column[:1], original_size=lambda column: column[:, :1])
+
+
+def no_numbers(folder: Path) -> None:
+    change_index(folder, fingerprint=lambda column: column.astype("U"))
+
+
 def nothing_there(folder: Path) -> None:
     for file in folder.iterdir():
         file.unlink()
 
 
 @pytest.mark.parametrize(
-    "damage", [truncate_pixels, overwrite_pixels, overwrite_index, other_format, break_metadata, nothing_there]
+    "damage",
+    [
+        *(truncate_pixels, overwrite_pixels, overwrite_index, other_format, break_metadata, nothing_there),
+        *(nest_metadata, pipe_instead_of_metadata, pixels_outside_of_the_file, negative_offsets, huge_images),
+        *(columns_of_other_length, no_numbers),
+    ],
 )
 def test_a_damaged_store_is_built_again(catalog: Catalog, cache: Path, damage: Callable[[Path], None]) -> None:
     expected = open_store(catalog, 20, cache).pixels.clone()
     damage(next(path for path in cache.glob("images-*") if path.is_dir()))
     store = open_store(catalog, 20, cache)
-    assert "damaged" in store.note
+    assert "are damaged (" in store.note  # the path contains the name of this test
     assert torch.equal(store.pixels, expected)
     assert "taken from" in open_store(catalog, 20, cache).note
 

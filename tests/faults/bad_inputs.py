@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import encodings.cp437  # noqa: F401 (zip archives need it, and the user 'nobody' may not have permission to import it)
 import io
+import math
 import os
 import random
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from semifine.cli.main import main
 from semifine.config import TrainSettings
 from semifine.fields import field_names
-from tests.faults import mutations
+from tests.faults import mutated_inputs
 from tests.faults.bad_files import (
     decompression_bomb,
     encode_image,
@@ -25,52 +26,16 @@ from tests.faults.bad_files import (
     write_damaged_run,
     write_image,
 )
+from tests.faults.cases import FEW_IMAGES, NAMES, VALUES, Case, encode, prepare
 
 TIME_LIMIT = 180
-"""Time limit of a case. Most cases take a few hundredths of a second."""
+"""Time limit of a case, without the time in which other processes have the CPU. Most cases take 0.03 s."""
 NOBODY_UID = 65534
-NAMES = [
-    "a",
-    "b c",
-    "ü",
-    "class\nnew",
-    "..",
-    "x" * 200,
-    "-1",
-    "0",
-    "",
-    "  ",
-    "labeled",
-    "A.JPG",
-    "日本",
-    "a/../b",
-    "\x1b[",
-    "nu\0ll",
-]
-VALUES = [
-    *("-1", "0", "1e9", "nan", "inf", "none", "[]", "{}", "true", "soc", "''", "0.5", "9" * 40, "\\x00", "ä", "2"),
-    *("-0.0", "1e-400", "2020-01-01", "!!python/object/apply:os.system [false]", "[[[", "{a: {b: 1}}", "0x10", "~"),
-    '"nu\\0ll"',
-]
 KEYS = [
     *("iterations", "lr", "method", "method.alpha", "data", "backbone", "image_size", "ema", "seed", "color", "mu"),
     *("method.window", "data.genera", "data.image_side", "data.unlabeled_per_class", "crop_scale", "cache", "weights"),
     *("store_size", "batch_size", "labels", "schedule", "horizon", "summary", "3", "method.name", "data.source"),
 ]
-# Data settings for 'semifine prepare' with very few images.
-FEW_IMAGES = (
-    "--data.genera 2 --data.species 1 --data.labeled-per-class 1 --data.unlabeled-per-class 1 "
-    "--data.val-per-class 0 --data.test-per-class 1"
-).split()
-
-
-@dataclass
-class Case:
-    """A command line. Its error message must contain one of the expected words."""
-
-    arguments: list[str]
-    expected: list[str]
-    without_root: bool = False
 
 
 def try_case(kind: str, rng: random.Random, folder: Path) -> int:
@@ -105,7 +70,7 @@ def settings_file(rng: random.Random, folder: Path) -> Case:
     if rng.random() < 0.2:
         lines.append(rng.choice([": :", "- a", "{", "\t- x", "a: b: c", "&x *y", "? [a]\n: b", "1: 2", "method: 3: 4"]))
     file = folder / "settings.yaml"
-    file.write_bytes(_bytes(rng, "\n".join(lines)))
+    file.write_bytes(encode(rng, "\n".join(lines)))
     expected = [str(file), *keys, *(key.rpartition(".")[2] for key in keys), "Unknown setting", "data source", "method"]
     return Case(["prepare", *FEW_IMAGES, "--config", str(file)], expected)
 
@@ -146,8 +111,8 @@ def table(rng: random.Random, folder: Path) -> Case:
             line += [""] * (not line)
     quoted = [[f'"{cell}"' if "\n" in cell or rng.random() < 0.1 else cell for cell in line] for line in rows]
     file = folder / rng.choice(["t.csv", "t.csv", "t.csv", "t.tsv"])
-    file.write_bytes(_bytes(rng, "\n".join(",".join(line) for line in quoted)))
-    return Case(_prepare(folder, str(file)), [str(folder), *images, "Class"])
+    file.write_bytes(encode(rng, "\n".join(",".join(line) for line in quoted)))
+    return Case(prepare(folder, str(file)), [str(folder), *images, "Class"])
 
 
 def list_files(rng: random.Random, folder: Path) -> Case:
@@ -183,8 +148,8 @@ def list_files(rng: random.Random, folder: Path) -> Case:
     for name, lines in files.items():
         if rng.random() < 0.95:
             suffix = "json" if name == "all_taxa_info" else "txt"
-            (folder / f"{name}.{suffix}").write_bytes(_bytes(rng, "\n".join(lines)))
-    return Case(_prepare(folder, f"{source}:{folder}"), [str(folder), *images, "Class", "data.images"])
+            (folder / f"{name}.{suffix}").write_bytes(encode(rng, "\n".join(lines)))
+    return Case(prepare(folder, f"{source}:{folder}"), [str(folder), *images, "Class", "data.images"])
 
 
 def photos(rng: random.Random, folder: Path) -> Case:
@@ -200,7 +165,7 @@ def photos(rng: random.Random, folder: Path) -> Case:
         if place.count("/") and rng.random() < 0.8:
             (root / place / "good.jpg").write_bytes(encode_image((20, 16), (len(place), ord(place[-1]), 0), "JPEG"))
     root.mkdir(exist_ok=True)
-    return Case(_prepare(folder, str(root)), [str(folder), *places, "Class", "labeled/"])
+    return Case(prepare(folder, str(root)), [str(folder), *places, "Class", "labeled/"])
 
 
 def forbidden(rng: random.Random, folder: Path) -> Case:
@@ -276,7 +241,7 @@ def prediction(rng: random.Random, folder: Path) -> Case:
         write_image(rng, image)
     given = [str(image) for image in images] + [rng.choice(["", str(folder), "none.jpg", f"{folder}/..", "a\nb"])]
     (folder / "taxa.csv").write_bytes(
-        _bytes(rng, rng.choice(["class,genus\na,b\n", "", "a\n", "class\n\n", "x,y,z\n1"]))
+        encode(rng, rng.choice(["class,genus\na,b\n", "", "a\n", "class\n\n", "x,y,z\n1"]))
     )
     numbers = ["--top", "--coverage", "--false-alarms", "--taxon-threshold", "--batch-size", "--workers"]
     files = [
@@ -294,113 +259,15 @@ def prediction(rng: random.Random, folder: Path) -> Case:
     return Case(command, [*given, str(folder), *(option.strip("-").replace("-", "_") for option in options), "--"])
 
 
-def mutated_yaml(rng: random.Random, folder: Path) -> Case:
-    """The settings of a run with a few changed values, tags, anchors and levels."""
-    settings = mutations.mutate_yaml(rng, (finished_run() / "settings.yaml").read_bytes())
-    keys = ["method.name", "data.source", "setting", *field_names(TrainSettings), "data", "method", "synthetic"]
-    if rng.random() < 0.5:
-        (folder / "settings.yaml").write_bytes(settings)
-        command = ["prepare", *FEW_IMAGES, "--config", str(folder / "settings.yaml"), "--cache", str(folder / "cache")]
-        return Case(command, [str(folder), *keys])
-    out = _copy_run(folder)
-    (out / "settings.yaml").write_bytes(settings)
-    return Case(_read_run(rng, out), [str(folder), *keys])
-
-
-def mutated_json(rng: random.Random, folder: Path) -> Case:
-    """A finished run with a few changed values in one of its JSON files."""
-    out = _copy_run(folder)
-    files = sorted([*out.glob("*.json"), *out.glob("*.jsonl"), *out.glob("checkpoints/last/*.json")])
-    file = rng.choice(files)
-    file.write_bytes(mutations.mutate_json(rng, file.read_bytes()))
-    if file.name != "result.json" and rng.random() < 0.3:
-        (out / "result.json").unlink()
-    return Case(_read_run(rng, out), [str(out)])
-
-
-def mutated_label_log(rng: random.Random, folder: Path) -> Case:
-    """A label log with a changed schema, changed rows or changed pages."""
-    file = folder / "labels.db"
-    mutations.write_label_log(rng, file, ["unlabeled/a.jpg", "b.jpg"], ["Tirilla simplex", "none"])
-    small = "--iterations 1 --image-size 16 --backbone test_resnet --method supervised --quiet --device cpu"
-    return Case(
-        ["train", *FEW_IMAGES, *small.split(), "--labels", str(file), "--out", str(folder / "run")], [str(file)]
-    )
-
-
-def mutated_safetensors(rng: random.Random, folder: Path) -> Case:
-    """Weights or class statistics of a run with a changed header, and without checksums."""
-    out = _copy_run(folder)
-    (out / "checkpoints" / "last" / "checksums.json").unlink()
-    name = rng.choice(["classes.safetensors", "checkpoints/last/model.safetensors"])
-    content = mutations.mutate_safetensors(rng, (out / name).read_bytes())
-    (out / name).write_bytes(content)
-    if name == "classes.safetensors":
-        return Case(["report", str(out)], [str(out)])
-    if rng.random() < 0.3:
-        (folder / "w.safetensors").write_bytes(content)
-        small = "--iterations 1 --image-size 16 --backbone test_resnet --method supervised --quiet --device cpu"
-        command = ["train", *FEW_IMAGES, *small.split(), "--weights", str(folder / "w.safetensors")]
-        return Case([*command, "--out", str(folder / "new")], [str(folder)])
-    return Case(_read_run(rng, out), [str(out)])
-
-
-def mutated_image(rng: random.Random, folder: Path) -> Case:
-    """Photos of all formats with a few changed fields of their containers."""
-    root = folder / "photos"
-    for name in ("a", "b"):
-        (root / "labeled" / name).mkdir(parents=True)
-        (root / "labeled" / name / "1.jpg").write_bytes(
-            encode_image((20, 16), (9, 2 * ord(name), 9 * ord(name) % 256), "JPEG")
-        )
-    (root / "unlabeled").mkdir()
-    for number in range(5):
-        suffix, content = mutations.mutate_image(rng)
-        (root / "unlabeled" / f"{number}.{suffix}").write_bytes(content)
-    if rng.random() < 0.5:
-        return Case([*_prepare(folder, str(root)), *rng.choice([[], ["--group-by", "exif-burst"]])], [str(root)])
-    command = ["predict", str(finished_run()), str(root), "--out", str(folder / "t.csv"), "--device", "cpu", "--quiet"]
-    return Case([*command, "--camtrap-dp", str(folder / "package")], [str(folder)])
-
-
-def _copy_run(folder: Path) -> Path:
-    return Path(shutil.copytree(finished_run(), folder / "run", symlinks=True))
-
-
-def _read_run(rng: random.Random, out: Path) -> list[str]:
-    """A command that reads a run."""
-    image = out.parent / "image.png"
-    image.write_bytes(encode_image((20, 16), (9, 9, 9), "PNG"))
-    commands = [
-        ["evaluate", str(out), "--device", "cpu"],
-        ["train", "--out", str(out), "--resume", "--quiet", "--device", "cpu"],
-        ["predict", str(out), str(image), "--device", "cpu", "--quiet"],
-        ["export", str(out), "--format", "safetensors"],
-        ["report", str(out)],
-        ["report", str(out)],
-        ["report", str(out), str(finished_run()), "--out", str(out.parent / "report.html")],
-    ]
-    return rng.choice(commands)
-
-
-def _prepare(folder: Path, data: str) -> list[str]:
-    return ["prepare", data, "--cache", str(folder / "cache"), "--image-size", "16"]
-
-
-def _bytes(rng: random.Random, text: str) -> bytes:
-    """Encodes text, mostly as UTF-8; sometimes in another encoding, truncated, or with a changed byte."""
-    content = bytearray(text.encode(rng.choice(["utf-8"] * 18 + ["utf-16", "utf-8-sig"])))
-    if content and rng.random() < 0.1:
-        content = content[: rng.randrange(len(content))]
-    if content and rng.random() < 0.1:
-        content[rng.randrange(len(content))] = rng.randrange(256)
-    return bytes(content)
-
-
 @contextlib.contextmanager
 def _time_limit(seconds: int) -> Iterator[None]:
+    started, waited = time.monotonic(), _seconds_without_cpu()
+
     def stop(*_: object) -> None:
-        raise TimeoutError(f"not done after {seconds} s")
+        passed = time.monotonic() - started - (_seconds_without_cpu() - waited)
+        if passed >= seconds - 1:
+            raise TimeoutError(f"not done after {seconds} s")
+        signal.alarm(math.ceil(seconds - passed))
 
     previous = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
@@ -409,6 +276,14 @@ def _time_limit(seconds: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, previous)
+
+
+def _seconds_without_cpu() -> float:
+    """Seconds in which this thread could run, but other processes had the CPU; 0 on systems that do not count them."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
 
 
 @contextlib.contextmanager
@@ -428,6 +303,6 @@ KINDS: dict[str, Callable[[random.Random, Path], Case]] = {
     kind.__name__: kind
     for kind in (
         *(settings_file, option, table, list_files, photos, forbidden, weights, run_folder, prediction),
-        *(mutated_yaml, mutated_json, mutated_label_log, mutated_safetensors, mutated_image),
+        *mutated_inputs.KINDS,
     )
 }

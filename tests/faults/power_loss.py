@@ -3,7 +3,8 @@
 ``Recorder`` observes the folder before and after each system call that syncs, renames, creates or removes something.
 The states follow the rules of POSIX, which guarantee less than common file systems:
 
-- The content of a file is kept if the file was synced. Otherwise any part of it may be missing.
+- The content of a file is kept if the file was synced. Otherwise any part of it may be missing, or be zeros, because
+  some file systems store the length of a file before its content.
 - An entry of a folder is kept if the folder was synced. Otherwise any of its changes may be missing, also an earlier
   one than a change that is kept. A rename is one change.
 - Syncing a file does not sync the entry of the file in its folder, nor the folder in its parent.
@@ -28,6 +29,8 @@ CALLS = ("fsync", "replace", "rename", "unlink", "remove", "rmdir", "mkdir", "sy
 LARGE = 100_000
 """Size in bytes from which the files of states are links to one copy, which must not be changed in place."""
 
+ZEROS = -1.0
+"""Stands for content of which the length is kept, but not the bytes."""
 Entries = dict[str, int]
 """Names in a folder with the numbers of their nodes."""
 Tree = dict[str, bytes]
@@ -111,7 +114,7 @@ class Recorder:
         >>> with Recorder(folder) as recorder:
         ...     _ = (folder / "1.txt").write_text("abcd")
         >>> [state.tree for state in recorder.states()]
-        [{}, {'1.txt': b''}, {'1.txt': b'ab'}, {'1.txt': b'abcd'}]
+        [{}, {'1.txt': b''}, {'1.txt': b'ab'}, {'1.txt': b'abcd'}, {'1.txt': b'\\x00\\x00\\x00\\x00'}]
     """
 
     def __init__(self, folder: Path) -> None:
@@ -215,7 +218,7 @@ class Recorder:
 def _possible_trees(disk: Disk) -> Iterator[Tree]:
     root = next(iter(sorted(disk.entries)))
     for entries in _possible_entries(disk.entries):
-        for kept in (0.0, 0.5, 1.0):
+        for kept in (0.0, 0.5, 1.0, ZEROS):
             yield dict(_tree(disk, entries, kept, root, ""))
 
 
@@ -261,6 +264,8 @@ def _kept_part(synced: bytes, current: bytes, kept: float) -> bytes:
     common = len(synced) if current.startswith(synced) else 0
     if kept == 0:
         return synced
+    if kept == ZEROS:
+        return current[:common] + bytes(len(current) - common)
     return current[: common + round(kept * (len(current) - common))]
 
 

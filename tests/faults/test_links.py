@@ -48,6 +48,22 @@ def test_a_run_does_not_write_through_links(name: str, tmp_path: Path, victim: P
     assert victim.read_text() == "precious"
 
 
+@pytest.mark.parametrize("name", ["checkpoints", "samples", "trial"])
+def test_a_run_does_not_write_to_linked_folders(name: str, tmp_path: Path) -> None:
+    """A run from someone else could otherwise replace the checkpoints of another run."""
+    settings = tiny_settings("supervised", iterations=2)
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    fit(settings, mine, display=Display(quiet=True))
+    shutil.copytree(mine, theirs, symlinks=True)
+    (theirs / "result.json").unlink()
+    shutil.rmtree(theirs / name, ignore_errors=True)
+    (theirs / name).symlink_to(mine / "checkpoints")
+    before = sorted((path, path.lstat().st_mtime_ns) for path in mine.rglob("*"))
+    with pytest.raises(UserError, match=f"{name} is a link, and a training writes to no other folder"):
+        fit(settings, theirs, resume=True, display=Display(quiet=True))
+    assert sorted((path, path.lstat().st_mtime_ns) for path in mine.rglob("*")) == before
+
+
 def test_lock_log_and_metrics_are_not_appended_to_a_link(tmp_path: Path, victim: Path) -> None:
     for name in (".lock", "log.jsonl", "metrics.jsonl"):
         (tmp_path / name).symlink_to(victim)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,30 @@ def test_damaged_later_checkpoints_are_removed(tmp_path: Path) -> None:
     save(tmp_path, 5)
     assert load_training_state(tmp_path / "last")["step"] == 5
     assert names(tmp_path) == ["last", "step-00000005"]
+
+
+def test_folders_with_other_names_are_left_alone(tmp_path: Path) -> None:
+    for name in ("step-mine", "best-mine", "step-1e3", "step-"):
+        (tmp_path / name).mkdir()
+    for step in (4, 8, 12):
+        save(tmp_path, step)
+    save_best(tmp_path, 12, {"weight": torch.zeros(1)})
+    remove_best_after(tmp_path, 4)
+    assert {"step-mine", "best-mine", "step-1e3", "step-"} < set(names(tmp_path))
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000012", [])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "training.pt", "checksums.json"])
+@pytest.mark.parametrize("replace", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_pipes_and_devices_are_not_read(name: str, replace: Callable[[Path], None], tmp_path: Path) -> None:
+    """Reading them would never end."""
+    for step in (4, 8):
+        save(tmp_path, step)
+    (tmp_path / "step-00000008" / name).unlink()
+    replace(tmp_path / "step-00000008" / name)
+    newest, (note,) = newest_checkpoint(tmp_path)
+    assert newest == tmp_path / "step-00000004"
+    assert f"damaged ({name} is no regular file)" in note
 
 
 def test_intact_later_checkpoints_are_kept(tmp_path: Path) -> None:

@@ -85,6 +85,13 @@ def test_other_folders_unfinished_and_damaged_runs_are_user_errors(tmp_path: Pat
         Run(mixed).check_finished()
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "many", [1]])
+def test_shares_of_steps_that_are_no_numbers_name_the_settings(value: object, tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", settings={"supervised_cooldown": value})
+    with pytest.raises(UserError, match=r"settings\.yaml is damaged"):
+        _ = Run(path).step_seconds
+
+
 def test_damaged_tables_are_user_errors(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     (path / "samples.parquet").write_bytes(b"PAR1 no table")

@@ -74,7 +74,7 @@ def test_metrics_are_logged_often(tmp_path: Path) -> None:
 def test_a_failed_training_has_a_message(studio_run: Path, tmp_path: Path) -> None:
     (tmp_path / "wrong.db").write_text("path,label\nnowhere.jpg,Dodo\n")
     manager = TrainingManager(studio_run, tmp_path / "wrong.db")
-    assert manager.status() == {"state": "none"}
+    assert manager.status()["state"] == "none"
     manager.start(studio_run, TrainingOptions())
     with pytest.raises(UserError, match="already running"):
         manager.start(studio_run, TrainingOptions())
@@ -120,7 +120,7 @@ def test_a_restarted_studio_finds_its_running_training(
     log.append([Event("Ada", str(snapshot.catalog.paths[int(snapshot.rows[0])]), "label", snapshot.class_names[1])])
     first = TrainingManager(run, log.file)
     later = TrainingManager(run, log.file)  # the studio after a restart
-    assert later.status() == {"state": "none"}
+    assert later.status()["state"] == "none"
     new = first.start(run, TrainingOptions(iterations=100_000))
     try:
         wait_for(lambda: later.status().get("step"))
@@ -140,7 +140,7 @@ def test_a_restarted_studio_finds_its_running_training(
         assert manager.status()["state"] == "stopped"
         assert shlex.split(manager.status()["message"])[-5:] == ["semifine", "train", "--out", str(new), "--resume"]
     assert later.finished_run is None
-    assert TrainingManager(run, log.file).status() == {"state": "none"}
+    assert TrainingManager(run, log.file).status()["state"] == "none"
 
 
 @pytest.mark.parametrize(

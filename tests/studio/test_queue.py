@@ -6,12 +6,14 @@ import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from semifine.data.extra_labels import ExtraLabels, add_labels
 from semifine.data.label_log import LABEL, Event, LabelLog
 from semifine.errors import UserError
 from semifine.studio.queue import Answer, LabelQueue, QueueFilter
-from semifine.studio.schemas import find_look_alikes, serialize_image, serialize_overview
+from semifine.studio.schemas import find_examples, find_look_alikes, serialize_image, serialize_overview
 from semifine.studio.snapshot import ModelSnapshot
 
 
@@ -208,3 +210,26 @@ def test_a_log_may_contain_unknown_classes_and_images(label_queue: LabelQueue) -
     assert sum(shown["new_labels"] for shown in serialize_overview(label_queue)["classes"]) == 1
     assert label_queue.undo("Ada") == [4], "events of unknown images are skipped"
     assert label_queue.undo("Ada") == [3]
+
+
+def test_reference_photos_are_distinct_after_training_on(snapshot: ModelSnapshot, tmp_path: Path) -> None:
+    """Training on adds a labeled copy of a photo, and the log still labels the photo itself."""
+    catalog, class_name = snapshot.catalog, snapshot.class_names[0]
+    labels = ExtraLabels(tmp_path / "labels.db", [(str(catalog.paths[snapshot.rows[0]]), class_name)])
+    longer, store, _ = add_labels(catalog, snapshot.store, labels)
+    trained_on = replace(
+        snapshot,
+        catalog=longer,
+        store=store,
+        labeled_rows=np.append(snapshot.labeled_rows, len(catalog)),
+        labeled_features=np.concatenate([snapshot.labeled_features, snapshot.features[:1]]),
+    )
+    label_queue = LabelQueue(trained_on, LabelLog(tmp_path / "labels.db"))
+    answer(label_queue, 0)
+    agreed, paths = label_queue.agreed_labels(), longer.paths
+    for index in range(60):
+        shown = [str(paths[row]) for row in find_examples(label_queue, index, 0, agreed)]
+        assert len(shown) == len(set(shown)) == 3
+        assert label_queue.path(index) not in shown, "a photo is no reference for itself"
+    photos = serialize_overview(label_queue)["classes"][0]["photos"]
+    assert len({str(paths[row]) for row in photos}) == len(photos)

@@ -299,7 +299,7 @@ def _numbers(file: Path, key: str, values: Any, count: int) -> list[float]:
     """Converts numbers, which may be text; raises UserError if they are not ``count`` finite numbers."""
     try:
         numbers = [float(value) for value in values if not isinstance(value, bool)]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # a whole number may be too large for a float
         numbers = []
     if len(numbers) != count or len(values) != count or not all(map(math.isfinite, numbers)):
         wanted = "a number" if count == 1 else f"{count} numbers"

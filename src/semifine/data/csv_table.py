@@ -102,18 +102,25 @@ def get_cell(cells: list[str], column: int | None) -> str:
     return unquote_formula(cells[column].strip()) if column is not None and column < len(cells) else ""
 
 
-_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+# At the start, and after a character at which some spreadsheets begin a new cell. The last four are wide letters.
+_START = r"(?<![^;\t\r\n])"
+_FORMULA = r"(?='*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])"
+_UNQUOTED, _QUOTE = re.compile(_START + _FORMULA), re.compile(_START + "'" + _FORMULA)
 
 
 def quote_formula(value: Any) -> Any:
     """Puts an apostrophe before text that spreadsheets would execute as a formula, such as a file name that begins
     with ``=``. Numbers and other values stay as they are.
 
+    Spreadsheets in many countries split cells at semicolons, so a formula after a semicolon is quoted, too.
+
     Example:
         >>> quote_formula("=1+1.jpg"), quote_formula("robin"), quote_formula(-0.5)
         ("'=1+1.jpg", 'robin', -0.5)
+        >>> quote_formula("robin;=1+1.jpg")
+        "robin;'=1+1.jpg"
     """
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+    return _UNQUOTED.sub("'", value) if isinstance(value, str) else value
 
 
 def unquote_formula(text: str) -> str:
@@ -123,7 +130,7 @@ def unquote_formula(text: str) -> str:
         >>> unquote_formula("'=1+1.jpg"), unquote_formula("'t Hooft.jpg")
         ('=1+1.jpg', "'t Hooft.jpg")
     """
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+    return _QUOTE.sub("", text)
 
 
 def write_csv(stream: TextIO, rows: Iterable[Iterable[Any]], line_end: str = "\n") -> None:

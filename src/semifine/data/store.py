@@ -30,8 +30,8 @@ from PIL import Image
 from semifine.data.catalog import Catalog, SubsetReader
 from semifine.data.decode import DIGEST_BYTES, MISSING, DecodedImage, Pixels, compute_digest, try_decode_row
 from semifine.data.parallel import map_in_order, usable_cores
-from semifine.errors import UserError
-from semifine.files import lock_file, open_regular, sync_tree
+from semifine.errors import UserError, short_reason
+from semifine.files import lock_file, open_regular, read_text, sync_tree
 
 Progress = Callable[[int, int], None]
 """Called with the number of decoded images and the number of all images."""
@@ -44,6 +44,8 @@ FORMAT = 3
 PIXELS, INDEX, METADATA = "pixels.bin", "index.npz", "store.json"
 CHECKSUM_SAMPLES = 64
 """Number of images whose checksums are verified when a large store is opened."""
+MAX_METADATA_BYTES = 1 << 30
+MAX_STORED_SIDE = 1 << 20
 FULL_CHECK_BYTES = 200_000_000
 """Size up to which the checksums of all images are verified."""
 
@@ -302,13 +304,18 @@ class StoreFolder:
         try:
             index, fingerprints = self._read_index()
             pixels = self._map_pixels(index)
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            return None, f"the stored images in {self.path} are damaged ({error})"
+        except MemoryError:
+            raise
+        except Exception as error:  # NumPy, zip files and JSON have their own error classes
+            return None, f"the stored images in {self.path} are damaged ({short_reason(error)})"
         changes = self._describe_changes(index, fingerprints)
         return (None, changes) if changes else ((index, pixels), "")
 
     def _read_index(self) -> tuple[ImageIndex, NDArray[np.uint8]]:
-        metadata = json.loads((self.path / METADATA).read_text(encoding="utf-8"))
+        for name in (METADATA, INDEX, PIXELS):
+            if not (self.path / name).is_file():  # reading a pipe or a device may never end
+                raise ValueError(f"{name} is no regular file")
+        metadata = json.loads(read_text(self.path / METADATA, MAX_METADATA_BYTES))
         expected = {"format": FORMAT, "size": self.size, "rows": len(self.catalog)}
         for name, value in expected.items():
             if metadata[name] != value:
@@ -322,7 +329,9 @@ class StoreFolder:
             columns: dict[str, Any] = {name: arrays[name] for name in arrays.files}
         fingerprints = columns.pop("fingerprint")
         reasons = {int(row): str(reason) for row, reason in metadata["unreadable"].items()}
-        return ImageIndex(**columns, reasons=reasons), fingerprints
+        index = ImageIndex(**columns, reasons=reasons)
+        _check_index(index, fingerprints, len(self.catalog), metadata["bytes"])
+        return index, fingerprints
 
     def _map_pixels(self, index: ImageIndex) -> torch.Tensor:
         file = self.path / PIXELS
@@ -439,6 +448,25 @@ class StoreFolder:
                 raise
         finally:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_index(index: ImageIndex, fingerprints: NDArray[np.uint8], rows: int, num_bytes: int) -> None:
+    """Raises ``ValueError`` unless all columns have their type and length, and all images lie in the pixels.
+
+    The checksum of the index cannot show this for a cache from someone else.
+    """
+    wanted = {name: column for name, column in vars(ImageIndex.empty(rows)).items() if name != "reasons"}
+    wanted["fingerprint"] = np.zeros((rows, DIGEST_BYTES), np.uint8)
+    for name, column in wanted.items():
+        found = fingerprints if name == "fingerprint" else getattr(index, name)
+        if (found.dtype, found.shape) != (column.dtype, column.shape):
+            raise ValueError(f"{INDEX} has a wrong column '{name}'")
+    height, width, start = (
+        getattr(index, name)[index.readable].astype(np.int64) for name in ("height", "width", "offset")
+    )
+    is_size = (height > 0) & (width > 0) & (height < MAX_STORED_SIDE) & (width < MAX_STORED_SIDE)
+    if not (is_size & (start >= 0) & (start <= num_bytes - height * width * 3)).all():
+        raise ValueError(f"{INDEX} names pixels outside of {PIXELS}")
 
 
 def _store_key(catalog: Catalog, size: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from semifine.errors import UserError
-from semifine.files import create_folder, write_atomically
+from semifine.files import create_folder, has_signature, write_atomically
 from semifine.report.class_order import choose_run, order_classes
 from semifine.report.formatting import percent
 from semifine.report.names import run_labels
@@ -80,7 +80,7 @@ def write_page(
         raise UserError("A report needs at least one run folder.")
     if out.is_dir():
         raise UserError(f"{out} is a folder; give a file name, such as {out / 'index.html'}.")
-    if out.exists() and SIGNATURE not in out.read_bytes():
+    if out.exists() and not has_signature(out, SIGNATURE):
         raise UserError(f"{out} exists and is not a report of semifine; give another file name.")
     html = render_page([Run(path).check_finished() for path in runs], title, num_clusters)
     create_folder(out.parent)

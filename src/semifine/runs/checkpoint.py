@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -24,6 +25,7 @@ CHECKSUMS = "checksums.json"
 BEST = "best_val"
 PROBE = "probe"
 INTERPOLATED = "interpolated"
+_NUMBER = re.compile("[0-9]{8,15}")
 NUM_KEPT = 2
 """Number of checkpoints that are kept for resuming."""
 
@@ -41,7 +43,7 @@ def save_checkpoint(folder: Path, step: int, weights: dict[str, Tensor], trainin
     """
     name = f"step-{step:08d}"
     _save(folder, name, "last", weights, training)
-    others = sorted(folder.glob("step-*"))
+    others = _numbered(folder, "step")
     old = [path for path in others if path.name <= name][:-NUM_KEPT]
     for path in (*old, *(path for path in others if path.name > name and _find_damage(path)), *folder.glob(".step-*")):
         _remove(path)
@@ -66,15 +68,15 @@ def save_interpolated(folder: Path, weights: dict[str, Tensor]) -> None:
 
 def _remove_former_bests(folder: Path) -> None:
     """Keeps the best weights since the oldest checkpoint, and the last ones before it, for a run that resumes there."""
-    oldest = min(map(_step_of, folder.glob("step-*")), default=0)
-    before = [path for path in sorted(folder.glob("best-*")) if _step_of(path) <= oldest]
+    oldest = min(map(_step_of, _numbered(folder, "step")), default=0)
+    before = [path for path in _numbered(folder, "best") if _step_of(path) <= oldest]
     for old in (*before[:-1], *folder.glob(".best-*")):
         _remove(old)
 
 
 def remove_best_after(folder: Path, step: int) -> None:
     """Removes the best weights of later steps from a run that resumes from this step."""
-    bests = sorted(folder.glob("best-*"))
+    bests = _numbered(folder, "best")
     kept = [path for path in bests if _step_of(path) <= step]
     if bests == kept:
         return
@@ -84,6 +86,11 @@ def remove_best_after(folder: Path, step: int) -> None:
         (folder / BEST).unlink(missing_ok=True)
     for path in bests[len(kept) :]:
         _remove(path)
+
+
+def _numbered(folder: Path, kind: str) -> list[Path]:
+    """The folders ``kind-N`` in the order of their names. Other names are not of semifine, and are left alone."""
+    return sorted(path for path in folder.glob(f"{kind}-*") if _NUMBER.fullmatch(path.name.partition("-")[2]))
 
 
 def _step_of(path: Path) -> int:
@@ -157,7 +164,7 @@ def repair_last_link(checkpoint: Path) -> None:
 
 def _list_checkpoints(folder: Path) -> tuple[list[Path], list[str]]:
     """Lists the checkpoint of the link ``last`` and all before it, newest first; all checkpoints without the link."""
-    last, steps = folder / "last", sorted(folder.glob("step-*"), reverse=True)
+    last, steps = folder / "last", _numbered(folder, "step")[::-1]
     if last.is_dir() and not last.is_symlink():  # a copy of the run that followed links
         return [last, *steps], []
     if last.exists():
@@ -168,6 +175,9 @@ def _list_checkpoints(folder: Path) -> tuple[list[Path], list[str]]:
 
 def _find_damage(checkpoint: Path, names: Collection[str] = (WEIGHTS, TRAINING_STATE)) -> str:
     """Describes the damage to files of a checkpoint; empty if all match their checksums."""
+    special = (name for name in (CHECKSUMS, *names) if _is_special(checkpoint / name))
+    if (name := next(special, None)) is not None:
+        return f"{name} is no regular file"
     try:
         checksums = json.loads(read_text(checkpoint / CHECKSUMS))
         expected = ((name, checksum) for name, checksum in checksums.items() if name in names)
@@ -176,6 +186,11 @@ def _find_damage(checkpoint: Path, names: Collection[str] = (WEIGHTS, TRAINING_S
         return f"{Path(error.filename).name} is missing"
     except (OSError, ValueError, AttributeError, RecursionError):
         return f"{CHECKSUMS} cannot be read"
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path is a pipe or a device, whose reading may never end."""
+    return path.exists() and not path.is_file()
 
 
 def _checksum(path: Path) -> str:

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from semifine.errors import UserError
 from semifine.files import (
+    check_is_no_pipe,
     create_folder,
     damage_as_user_error,
     errors_name,
@@ -157,6 +158,7 @@ class RunFolder:
         if not self.metrics.exists():
             return
         with damage_as_user_error(self.metrics):
+            check_is_no_pipe(self.metrics)
             lines = read_text(self.metrics, MAX_METRICS_BYTES, errors="replace").split("\n")
         while lines and not lines[-1]:
             lines.pop()

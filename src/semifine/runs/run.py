@@ -210,7 +210,8 @@ class Run:
         return self._share_of_steps("supervised_warmup")
 
     def _share_of_steps(self, name: str) -> int:
-        return round(float(self.settings.get(name) or 0) * float(self.result.get("iterations") or 0))
+        with damage_as_user_error(self.folder.settings):
+            return round(float(self.settings.get(name) or 0) * float(self.result.get("iterations") or 0))
 
     @property
     def _has_labeled_steps(self) -> bool:

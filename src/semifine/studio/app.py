@@ -16,6 +16,7 @@ from typing import Any, Literal
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -319,6 +320,20 @@ def _current_queue(request: Request) -> LabelQueue:
     return _studio(request).current_queue()
 
 
+class IndexConvertor(Convertor[int]):
+    """Part of a URL with an index. Python does not convert thousands of digits, as in a URL without this limit."""
+
+    regex = "[0-9]{1,15}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("index", IndexConvertor())
+
 ACTIONS: dict[str, tuple[Action, str]] = {
     "person": (check_person, LABEL),
     "answer": (submit_answer, LABEL),
@@ -333,16 +348,16 @@ ACTIONS: dict[str, tuple[Action, str]] = {
 ROUTES = [
     Route("/", index_page),
     Route("/static/{name}", static_file),
-    Route("/photo/{row:int}/{size}", photo),
+    Route("/photo/{row:index}/{size}", photo),
     Route("/labels.csv", export_labels),
     Route("/export/{format}", export_labels),
     Route("/api/overview", get_overview),
     Route("/api/queue", get_queue),
-    Route("/api/image/{index:int}", get_image),
+    Route("/api/image/{index:index}", get_image),
     Route("/api/grid", get_grid),
-    Route("/api/neighbors/{index:int}", get_neighbors),
+    Route("/api/neighbors/{index:index}", get_neighbors),
     Route("/api/changes", get_changes),
-    Route("/api/metadata/{index:int}", get_metadata),
+    Route("/api/metadata/{index:index}", get_metadata),
     Route("/api/review", get_review),
     Route("/api/log", get_log),
     *(Route(f"/api/{name}", json_endpoint(*action), methods=["POST"]) for name, action in ACTIONS.items()),

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from semifine.files import open_regular
 from semifine.methods.registry import is_method_file
 from semifine.processes import child_environment
 from semifine.runs import accuracy
+from semifine.runs.analysis import wilson_interval
 from semifine.runs.folder import RunFolder, is_locked, lock_holder, resume_command
 
 STOP_SECONDS = 60
@@ -198,10 +200,11 @@ class TrainingManager:
         """Returns state, progress and accuracy as JSON values."""
         job = self._job
         if job is None:
-            return {"state": "none"}
+            return {"state": "none", "estimate": read_speed(RunFolder(self._run))}
         state = job.state
         status = {
             "state": state,
+            "estimate": read_speed(RunFolder(job.old)),
             **read_progress(RunFolder(job.old), RunFolder(job.folder), finished=state == "finished"),
         }
         if state == "failed":
@@ -273,23 +276,69 @@ def output_file(folder: Path) -> Path:
 
 def read_progress(old: RunFolder, new: RunFolder, finished: bool) -> dict[str, Any]:
     """Returns steps, evaluations, and the accuracy before and after the training as JSON values."""
-    before = final_accuracy(old.read_result())
+    result = old.read_result()
+    before = final_accuracy(result)
     after = final_accuracy(new.read_result()) if finished else None
+    iterations = read_train_settings(new.settings).iterations if new.settings.exists() else None
+    metrics = _read_metrics(new.path, *_file_version(new.metrics))
     return {
         "run": new.path.name,
-        "iterations": read_train_settings(new.settings).iterations if new.settings.exists() else None,
-        **_read_metrics(new.path, *_file_version(new.metrics)),
+        "iterations": iterations,
+        "step": metrics["step"],
+        "seconds_left": seconds_left(metrics["step_seconds"], metrics["step"], iterations),
+        "evaluations": [with_interval(evaluation, result) for evaluation in metrics["evaluations"]],
         "before": before,
         "after": after,
         "difference": compare_accuracies(before, after),
     }
 
 
-@lru_cache(maxsize=1)
+def read_speed(run: RunFolder) -> dict[str, Any] | None:
+    """Returns the steps of a run and the median seconds per step; None if the run has no metrics."""
+    seconds = _read_metrics(run.path, *_file_version(run.metrics))["step_seconds"]
+    if seconds is None:
+        return None
+    return {"step_seconds": seconds, "iterations": read_train_settings(run.settings).iterations}
+
+
+def seconds_left(step_seconds: float | None, step: int, iterations: int | None) -> float | None:
+    """Returns the time until the last step; None if it is unknown.
+
+    Example:
+        >>> seconds_left(0.5, step=20, iterations=100)
+        40.0
+        >>> seconds_left(None, step=0, iterations=100)
+    """
+    if step_seconds is None or iterations is None:
+        return None
+    return step_seconds * max(0, iterations - step)
+
+
+def with_interval(evaluation: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """Adds the number of images and the 95 % interval to an evaluation, if the run has recorded the number.
+
+    Args:
+        evaluation: Step, split and top-1 accuracy in percent.
+        result: The content of ``result.json`` of a run on the same images.
+
+    Example:
+        >>> with_interval({"step": 10, "split": "test", "top1": 75.0}, {"images": {"test": 40}})["images"]
+        40
+    """
+    images = int((result.get("images") or {}).get(evaluation["split"]) or 0)
+    if not images:
+        return evaluation
+    interval = wilson_interval(evaluation["top1"], images)
+    return {**evaluation, "images": images, "low": round(interval.low, 2), "high": round(interval.high, 2)}
+
+
+@lru_cache(maxsize=2)  # the old run and the new run
 def _read_metrics(run: Path, *version: int) -> dict[str, Any]:  # noqa: ARG001
     """Cached by the version of the file, because every open page polls the progress."""
     records = list(RunFolder(run).read_metrics())
+    seconds = [record["step_seconds"] for record in records if record.get("step_seconds")]
     return {
+        "step_seconds": statistics.median(seconds) if seconds else None,
         "step": max((int(record["step"]) for record in records), default=0),
         "evaluations": [
             {"step": record["step"], "split": split, "top1": record[f"{split}_top1"]}
@@ -312,13 +361,21 @@ def final_accuracy(result: dict[str, Any]) -> dict[str, Any] | None:
     """Returns the top-1 accuracy of the final model with its 95 % interval; None if it was not measured.
 
     Example:
-        >>> final_accuracy({"top1": None, "val": {"top1": 80.0}, "images": {"val": 40}})
-        {'split': 'validation', 'top1': 80.0, 'images': 40, 'text': '80.0 % (95 % interval 65.2 to 89.5, 40 images)'}
+        >>> final_accuracy({"top1": None, "val": {"top1": 80.0}, "images": {"val": 40}})["text"]
+        '80.0 % (95 % interval 65.2 to 89.5, 40 images)'
     """
     found = accuracy.final_accuracy(result)
     if found is None:
         return None
-    return {"split": found.title, "top1": found.top1, "images": found.images, "text": found.describe()}
+    interval = found.interval
+    return {
+        "split": found.title,
+        "top1": found.top1,
+        "images": found.images,
+        "low": round(interval.low, 2) if interval else None,
+        "high": round(interval.high, 2) if interval else None,
+        "text": found.describe(),
+    }
 
 
 def compare_accuracies(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:

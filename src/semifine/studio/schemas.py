@@ -14,7 +14,7 @@ from semifine.inference.tables import printable
 from semifine.studio.jobs import TrainingOptions, final_accuracy
 from semifine.studio.metadata import parse_date
 from semifine.studio.queue import ALL_STATES, STATES, Answer, LabelQueue, QueueFilter, state_of
-from semifine.studio.snapshot import ModelSnapshot, SuspectLabel, nearest_neighbors
+from semifine.studio.snapshot import Indices, ModelSnapshot, SuspectLabel, nearest_neighbors
 
 
 def parse_filter(query: Mapping[str, str], snapshot: ModelSnapshot) -> QueueFilter:
@@ -130,7 +130,25 @@ def find_examples(label_queue: LabelQueue, index: int, class_id: int, labels: li
     new = np.array([other for other, name in labels if name == class_name and other != index], np.int64)
     rows = np.concatenate([snapshot.labeled_rows[of_class], snapshot.rows[new]])
     features = np.concatenate([snapshot.labeled_features[of_class], snapshot.features[new]])
-    return [int(row) for row in rows[nearest_neighbors(features, snapshot.features[index], NUM_EXAMPLES)]]
+    ranked = rows[nearest_neighbors(features, snapshot.features[index], len(rows))]
+    return distinct_photos(snapshot, ranked, NUM_EXAMPLES, without=label_queue.path(index))
+
+
+def distinct_photos(snapshot: ModelSnapshot, rows: Indices, count: int, without: str = "") -> list[int]:
+    """Returns the first rows with different paths.
+
+    After a training with labels of the studio, a photo has two rows: the unlabeled image and its labeled copy.
+    """
+    seen = {without}
+    chosen: list[int] = []
+    for row in rows:
+        path = str(snapshot.catalog.paths[row])
+        if path not in seen:
+            chosen.append(int(row))
+            seen.add(path)
+        if len(chosen) == count:
+            break
+    return chosen
 
 
 def find_look_alikes(label_queue: LabelQueue, index: int) -> list[dict[str, int]]:
@@ -243,4 +261,4 @@ def _serialize_classes(label_queue: LabelQueue) -> list[dict[str, Any]]:
 
 def _photos(snapshot: ModelSnapshot, class_id: int) -> list[int]:
     rows = snapshot.labeled_rows[snapshot.catalog.label[snapshot.labeled_rows] == class_id]
-    return [int(row) for row in rows[:PHOTOS_PER_CLASS]]
+    return distinct_photos(snapshot, rows, PHOTOS_PER_CLASS)

@@ -30,6 +30,13 @@ def check_folder(out: Path, resume: bool) -> None:
         raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
 
 
+def check_no_links(out: Path) -> None:
+    """Raises ``UserError`` if a folder in ``out`` is a link: checkpoints of another run could be overwritten there."""
+    for path in sorted(out.iterdir()):
+        if path.is_symlink() and path.is_dir():
+            raise UserError(f"{path} is a link, and a training writes to no other folder: replace it by the folder.")
+
+
 def _has_no_run(out: Path) -> bool:
     """Returns whether the folder is empty, or contains only the files of a run that stopped before it started."""
     log = RunFolder(out).log.name

@@ -287,7 +287,7 @@ class Checkpointer:
             log(note)
         if newest is None:
             if self._fabric.is_global_zero:
-                self._folder.truncate_metrics(0)
+                self._folder.truncate_metrics(0, saved=0)
             return 0, {}
         weights, state = load_weights(newest), load_training_state(newest)
         if state.get("images") != self._images:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semifine.errors import UserError
+from semifine.files import has_signature
 from semifine.report.figures.accuracy import draw_cost, draw_results, draw_training
 from semifine.report.figures.soft_labels import draw_entropies, draw_entropy_by_k, draw_matrices, draw_objectives
 from semifine.report.figures.style import SIGNATURE, figure_files, paper_style, save
@@ -60,7 +61,7 @@ def write_figures(runs: Sequence[Run], folder: Path, log: Callable[[str], None] 
 def _check_files(folder: Path, names: Sequence[str]) -> None:
     """Raises ``UserError`` if a file with the name of a figure was not written by semifine."""
     for path in (path for name in names for path in figure_files(folder, name)):
-        if path.exists() and SIGNATURE.encode() not in path.read_bytes():
+        if path.exists() and not has_signature(path, SIGNATURE.encode()):
             raise UserError(f"{path} exists and is not a figure of semifine; give another folder for --figures.")
 
 

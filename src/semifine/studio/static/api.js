@@ -17,13 +17,14 @@ async function request(url, options) {
   let response;
   try {
     response = await fetch(url, options);
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     throw new Error("The studio does not respond. Is it still running?");
   }
   return parse(response);
 }
 
-export const get = (name, query = {}) => request(`api/${name}?${new URLSearchParams(query)}`);
+export const get = (name, query = {}, options = {}) => request(`api/${name}?${new URLSearchParams(query)}`, options);
 
 export const post = (name, body = {}) =>
   request(`api/${name}`, {

@@ -1,8 +1,9 @@
-// Keyboard shortcuts of the label page. They are inactive in text fields and dialogs.
+// Keyboard shortcuts of the label page and the grid page. They are inactive in text fields and dialogs.
 
 import { ANSWERS } from "./answers.js";
 
-export function listen(actions) {
+/** Calls the actions of the page that is shown: `currentActions` returns them by name. */
+export function listen(currentActions) {
   document.addEventListener("keydown", (event) => {
     if (event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (event.target.matches("input:not([type=checkbox]), select, textarea")) {
@@ -12,7 +13,9 @@ export function listen(actions) {
     const key = keyOf(event);
     if (event.ctrlKey && key !== "z") return;
     const name = event.ctrlKey ? "undo" : actionName(key);
+    const actions = currentActions();
     if (!name || !actions[name]) return;
+    if (key === "Enter" && event.target.matches("a, button, summary, input")) return; // it presses the button
     event.preventDefault();
     if (!event.repeat) actions[name](Number(key) - 1);
   });
@@ -24,6 +27,11 @@ const KEYS = {
   z: "zoom",
   a: "look_alikes",
   h: "help",
+  c: "confirm",
+  l: "like",
+  o: "outliers",
+  Enter: "first",
+  Escape: "clear",
   "/": "other",
   ArrowRight: "next",
   ArrowLeft: "back",

@@ -1,9 +1,11 @@
 // The label page: one image, its candidates and its look-alikes.
 
 import { answerName, isVerdict } from "./answers.js";
-import { photo, post } from "./api.js";
+import { get, photo, post } from "./api.js";
+import { createClass } from "./class_search.js";
 import { find, keepFocus, make, percent, plural, toast } from "./dom.js";
-import { askHowToResolve, conflictingVerdicts, person, verdictText } from "./people.js";
+import { askHowToResolve, conflictingVerdicts, person, removeResolved, verdictText } from "./people.js";
+import { classNamed } from "./state.js";
 
 export class LabelView {
   image = null; // the image that the page shows
@@ -37,6 +39,16 @@ export class LabelView {
       await this.#show();
     });
 
+  /** Loads what is not shown yet again; the photo on the page stays. */
+  refresh = () =>
+    this.#enqueue(async () => {
+      const wasEmpty = this.queue.current === undefined;
+      await this.queue.reloadRest();
+      if (wasEmpty) return this.#show();
+      find("#total").textContent = plural(this.queue.length, "image");
+      this.queue.prefetch();
+    });
+
   goTo = (id) =>
     this.#enqueue(async () => {
       this.queue.moveToFront(id);
@@ -49,7 +61,9 @@ export class LabelView {
   answerFrom = (search) =>
     this.#runIfIdle(async () => {
       const name = this.image && (await search());
-      if (name) await this.#answer({ kind: "label", class: name });
+      if (!name) return;
+      if (!classNamed(name)) await createClass(name);
+      await this.#answer({ kind: "label", class: name });
     });
 
   choose(index) {
@@ -68,9 +82,10 @@ export class LabelView {
   /** Waits for the pending answer, which is the one to undo. */
   undo = () =>
     this.#enqueue(async () => {
-      const { ids } = await post("undo", { person: person() });
-      if (!ids.length) return toast("There is nothing to undo.");
+      const { ids, classes } = await post("undo", { person: person() });
+      if (!ids.length && !classes) return toast("There is nothing to undo.");
       toast(`Undone${ids.length > 1 ? ` for ${ids.length} images` : ""}`);
+      if (!ids.length) return; // a change of the classes
       this.queue.reopen(ids);
       this.queue.moveToFront(ids[0]);
       await this.#show();
@@ -93,6 +108,7 @@ export class LabelView {
     const images = [{ id, seen }, ...lookAlikes].map(({ id, seen }) => ({ id, seen }));
     const labels = await this.#send({ images, keep_both: choice === "both", ...answer });
     const conflicts = images.filter((image) => labels[image.id].state === "conflict");
+    for (const image of images) removeResolved(image.id, labels[image.id].state);
     this.queue.remove(lookAlikes.map((other) => other.id));
     if (choice === "replace" && labels[id].state === "conflict") {
       this.update(labels[id]);
@@ -141,12 +157,35 @@ export class LabelView {
     const missing = ({ target }) => target.replaceWith(make("span", { class: "quiet" }, "This photo cannot be shown."));
     const shown = make("img", { src: photo(image.row, "large"), alt: "The image to label", on: { error: missing } });
     find("#photo").replaceChildren(shown);
-    find("#path").textContent = image.path;
+    this.#renderPath();
     const list = find("#candidates");
     list.style.setProperty("--count", image.candidates.length);
     keepFocus(list, () => list.replaceChildren(...image.candidates.map((candidate, index) => this.#candidate(candidate, index))));
     showLookAlikes(image.look_alikes);
+    find("#siblings").replaceChildren(...this.#siblings());
     this.#renderBanner();
+  }
+
+  /** The path of the image; its date and its place follow as soon as they are known. */
+  async #renderPath() {
+    const { id, path } = this.image;
+    find("#path").textContent = path;
+    find("#facts").textContent = "";
+    const { date, place } = await get(`metadata/${id}`).catch(() => ({}));
+    const facts = [date && date.slice(0, 16).replace("T", " "), place && place.map((degrees) => degrees.toFixed(4)).join(", ")].filter(Boolean);
+    if (facts.length && this.image?.id === id) find("#facts").textContent = facts.join(" · ");
+  }
+
+  /** The other boxes of a photo with several animals. Each box is answered on its own. */
+  #siblings() {
+    const siblings = this.image.siblings ?? [];
+    if (!siblings.length) return [];
+    const button = (sibling, number) => {
+      const { id, row } = typeof sibling === "object" ? sibling : { id: sibling, row: null };
+      const face = row === null ? String(number + 1) : make("img", { src: photo(row), alt: "" });
+      return make("button", { type: "button", "aria-label": `Other box ${number + 1} of this photo`, on: { click: () => this.goTo(id) } }, face);
+    };
+    return [make("span", {}, "Other boxes of this photo"), ...siblings.map(button)];
   }
 
   #candidate(candidate, index) {
@@ -191,9 +230,9 @@ function showEmptyQueue(queue) {
 }
 
 function emptyText(queue) {
-  if (queue.hasStarted) return queue.isWaiting ? "All images of this queue are labeled." : "That was the last image.";
+  if (queue.hasStarted) return queue.isWaiting ? "All images of this queue are labeled. Show all, or open Train to train with the labels." : "That was the last image.";
   if (queue.isFiltered) return `No ${queue.isWaiting ? "waiting " : ""}image matches these filters.`;
-  return queue.isWaiting ? "All images are labeled." : "There are no such images.";
+  return queue.isWaiting ? "All images are labeled. Open Train to train with the labels, or Review to check them." : "There are no such images.";
 }
 
 // Look-alikes: images that are nearly identical to the current one. One answer can apply to all of them.

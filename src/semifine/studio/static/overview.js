@@ -1,9 +1,12 @@
 // The overview page: accuracy, progress, and the map and clusters of the classes.
 
+import { addressOf, openAddress } from "./address.js";
 import { ANSWERS } from "./answers.js";
 import { get, photo } from "./api.js";
 import { classMap, HUES } from "./class_map.js";
 import { find, keepFocus, make, percent, plural } from "./dom.js";
+import { liveChart, liveText } from "./live.js";
+import { classOf, setClasses, state } from "./state.js";
 
 const UNCERTAINTY =
   "Uncertainty is 100 % if the two most probable classes are equally probable and 0 % if the model is certain. " +
@@ -16,9 +19,12 @@ export async function showOverview(filter) {
   const request = ++requested;
   const overview = await get("overview");
   if (request !== requested) return null;
-  const { accuracy, classes, clusters, counts } = overview;
-  const groups = clusters.filter((members) => members.length > 1);
-  const singles = clusters.filter((members) => members.length === 1).flat();
+  const { accuracy, counts, clusters = [] } = overview;
+  setClasses(overview.classes); // the counts of the classes are new, too
+  const classes = state.classes.filter(({ retired }) => !retired);
+  const known = clusters.map((members) => members.filter((id) => classOf(id) && !classOf(id).retired));
+  const groups = known.filter((members) => members.length > 1);
+  const singles = known.filter((members) => members.length === 1).flat();
   const others = ANSWERS.filter((answer) => answer.isState);
   const parts = [
     make(
@@ -31,14 +37,15 @@ export async function showOverview(filter) {
       tile(others.reduce((sum, { kind }) => sum + counts[kind], 0), others.map(({ name }) => name).join(" or ")),
     ),
     peopleLine(overview.people),
-    ...suspectParts(overview),
-    make("h2", {}, "Class map"),
-    classMap(overview, filter, find("#map")?.clientWidth),
-    make("h2", {}, "Clusters of confused classes"),
-    make("p", { class: "quiet" }, UNCERTAINTY),
-    make("div", { class: "cards" }, groups.map((members) => clusterCard(members, classes, filter))),
+    overview.num_suspects > 0 && make("p", {}, make("a", { href: "#review" }, `${plural(overview.num_suspects, "label")} to check`), " contradict confident predictions."),
+    ...liveParts(overview.live),
+    ...groupParts(overview.groups),
+    ...(classes.length ? mapParts(overview) : [make("p", { class: "quiet" }, "There are no classes yet. Open a group, select its photos, and press / to name them.")]),
+    groups.length && make("h2", {}, "Clusters of confused classes"),
+    groups.length && make("p", { class: "quiet" }, UNCERTAINTY),
+    groups.length && make("div", { class: "cards" }, groups.map((members) => clusterCard(members, filter))),
     singles.length && make("h2", {}, "Classes without confusion"),
-    singles.length && make("div", { class: "cards" }, make("div", { class: "card" }, classGrid(singles, classes, filter))),
+    singles.length && make("div", { class: "cards" }, make("div", { class: "card wide" }, classGrid(singles))),
   ];
   const page = find("#overview");
   keepFocus(page, () => page.replaceChildren(...parts.filter(Boolean)));
@@ -54,34 +61,33 @@ function peopleLine(verdicts) {
     make("a", { href: "labels.csv", download: "" }, "Download as CSV"));
 }
 
-/** Labeled photos whose label looks wrong, in a list that opens on request. */
-function suspectParts({ suspects, num_suspects: count }) {
-  if (!count) return [];
-  const hidden = count - suspects.length;
-  return [
-    make("h2", {}, "Labels to check"),
-    make("p", { class: "quiet" },
-      `${plural(count, "label")} of the training photos ${count === 1 ? "contradicts" : "contradict"} confident predictions of the cross-validated probe, the most suspicious first. ` +
-      "These are wrong labels, or errors of the probe. To correct a label, move the file to the folder of its class, or edit the table, and train again."),
-    make("details", { id: "suspects", open: count <= 12 },
-      make("summary", {}, hidden > 0 ? `Show the first ${suspects.length}` : "Show the photos"),
-      make("div", { class: "cards" }, suspects.map(suspectCard))),
-  ];
+function liveParts(live) {
+  if (!live) return [];
+  return [make("h2", {}, "Live model"), make("p", {}, sentence(liveText(live))), ...liveChart(live)];
 }
 
-const suspectCard = ({ row, path, label, prediction, label_probability: ofLabel, prediction_probability: ofPrediction }) =>
-  make("div", { class: "card suspect" },
-    make("a", { href: photo(row, "large"), target: "_blank", rel: "noreferrer" },
-      make("img", { src: photo(row), alt: `Photo labeled ${label}`, loading: "lazy" })),
-    make("div", {},
-      make("p", {}, "labeled ", make("b", {}, label), ` (${percent(ofLabel)})`),
-      make("p", {}, "predicted ", make("b", {}, prediction), ` (${percent(ofPrediction)})`),
-      make("p", { class: "quiet path" }, path)));
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 
-function clusterCard(members, classes, filter) {
-  const total = (name) => members.reduce((sum, c) => sum + classes[c][name], 0);
+/** Groups of similar photos, before there are classes. */
+function groupParts(groups) {
+  if (!groups?.length) return [];
+  const card = ({ id, size, rows = [] }) =>
+    make("a", { class: "class", href: addressOf("grid", { cluster: id }) },
+      make("span", { class: "photos" }, rows.slice(0, 4).map((row) => make("img", { src: photo(row), alt: "", loading: "lazy" }))),
+      make("span", { class: "name" }, `Group ${id + 1}`), make("span", { class: "quiet" }, plural(size, "photo")));
+  return [make("h2", {}, "Groups of similar photos"), make("div", { class: "classes wide" }, groups.map(card))];
+}
+
+function mapParts(overview) {
+  const open = (id) => openAddress("grid", { class: classOf(id).name });
+  return [make("h2", {}, "Class map"), classMap({ ...overview, classes: state.classes }, open, find("#map")?.clientWidth)];
+}
+
+function clusterCard(members, filter) {
+  const entries = members.map(classOf).filter(Boolean);
+  const total = (name) => entries.reduce((sum, entry) => sum + entry[name], 0);
   const waiting = total("waiting");
-  const cluster = classes[members[0]].cluster;
+  const { cluster } = entries[0];
   return make(
     "div",
     { class: "card" },
@@ -89,22 +95,23 @@ function clusterCard(members, classes, filter) {
       "h3",
       {},
       make("span", { class: `dot hue-${cluster % HUES}` }),
-      `${plural(members.length, "class", "classes")} `,
-      make("button", { type: "button", on: { click: () => filter({ cluster }) } }, "Label"),
+      `${plural(entries.length, "class", "classes")} `,
+      make("button", { type: "button", on: { click: () => filter({ cluster: String(cluster) }) } }, "Label"),
+      " ",
+      make("a", { href: addressOf("grid", { cluster }) }, "Grid"),
       make("span", { class: "quiet" }, ` ${waiting} waiting${waiting ? `, uncertainty ${percent(total("uncertainty") / waiting)}` : ""}`),
     ),
-    classGrid(members, classes, filter),
+    classGrid(members),
   );
 }
 
-const classGrid = (members, classes, filter) =>
-  make("div", { class: "classes" }, members.map((c) => classButton(c, classes[c], filter)));
+const classGrid = (members) => make("div", { class: "classes" }, members.map((id) => classOf(id)).filter(Boolean).map(classLink));
 
-const classButton = (id, entry, filter) =>
+const classLink = (entry) =>
   make(
-    "button",
-    { type: "button", class: "class", on: { click: () => filter({ class: id }) }, title: `Label images that are predicted as ${entry.name}` },
-    make("span", { class: "photos" }, entry.photos.slice(0, 2).map((row) => make("img", { src: photo(row), alt: "", loading: "lazy" }))),
+    "a",
+    { class: "class", href: addressOf("grid", { class: entry.name }), title: `Photos that are predicted as ${entry.name}` },
+    make("span", { class: "photos" }, (entry.photos ?? []).slice(0, 2).map((row) => make("img", { src: photo(row), alt: "", loading: "lazy" }))),
     make("span", { class: "name" }, entry.name),
     make("span", { class: "quiet" }, `${entry.labeled + entry.new_labels} labeled${entry.new_labels ? ` (${entry.new_labels} new)` : ""}`),
   );

@@ -1,7 +1,7 @@
 // The person who labels, and the answers of other people.
 
 import { answerName } from "./answers.js";
-import { post } from "./api.js";
+import { get, post, shownRun } from "./api.js";
 import { closeOnOutsideClick, find, make, openDialog } from "./dom.js";
 import { keyOf } from "./keyboard.js";
 
@@ -35,6 +35,13 @@ async function saveName(name) {
 
 export function showName() {
   find("#person").textContent = person();
+}
+
+/** Uses the name that a link of a shared studio belongs to. */
+export function fixName(name) {
+  sessionStorage.setItem(STORAGE_KEY, name);
+  showName();
+  Object.assign(find("#person"), { disabled: true, title: "This link belongs to one person." });
 }
 
 /** The verdicts of other people that differ from an answer. */
@@ -74,7 +81,7 @@ export function showNotice(id, text, state, open) {
   noticeOf(id)?.remove(); // a newer notice replaces an older one
   const line = make(
     "li",
-    { "data-id": id, "data-state": state },
+    { "data-id": id, "data-state": state, "data-run": shownRun() },
     make("span", {}, text),
     make("button", { type: "button", on: { click: () => (line.remove(), open()) } }, "Show"),
     make("button", { type: "button", "aria-label": "Dismiss", on: { click: () => line.remove() } }, "✕"),
@@ -86,6 +93,16 @@ export function showNotice(id, text, state, open) {
 export function removeResolved(id, state) {
   const notice = noticeOf(id);
   if (notice?.dataset.state === "conflict" && state !== "conflict") notice.remove();
+}
+
+/** Removes the notices of conflicts that were settled in another way: by another model, or by merged classes. */
+export async function checkNotices() {
+  const notices = [...document.querySelectorAll("#notices [data-state=conflict]")];
+  await Promise.all(notices.map(async (notice) => {
+    const isSame = notice.dataset.run === shownRun(); // another model may number the images differently
+    const isOpen = isSame && (await get(`image/${notice.dataset.id}`).then(({ state }) => state === "conflict", () => true));
+    if (!isOpen) notice.remove();
+  }));
 }
 
 export const clearNotices = () => find("#notices").replaceChildren();

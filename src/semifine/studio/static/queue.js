@@ -1,6 +1,7 @@
 // The queue of images, and the details of the next ones.
 
 import { get, photo } from "./api.js";
+import { apiQuery } from "./filters.js";
 import { person } from "./people.js";
 
 const PREFETCH = 3; // images whose details are fetched in advance
@@ -8,7 +9,7 @@ const REFILL_BELOW = 8; // fetch more images when fewer are left
 const BATCH = 60;
 
 export class Queue {
-  filter = { state: "waiting", order: "informative", class: "", cluster: "", text: "" };
+  filter = { state: "waiting", order: "informative", class: "", cluster: "", text: "", after: "", before: "" };
   ids = [];
   past = [];
   #remaining = 0; // matching images that the server has not sent yet
@@ -24,7 +25,7 @@ export class Queue {
   }
 
   #request(count) {
-    return get("queue", { ...this.filter, person: person(), count });
+    return get("queue", { ...apiQuery(this.filter), person: person(), count });
   }
 
   #add({ ids, total }) {
@@ -35,6 +36,14 @@ export class Queue {
 
   async #refill() {
     this.#add(await this.#request(BATCH + this.#passed.size));
+  }
+
+  /** Loads the images behind the current one again, because the live model has learned or new images have arrived. */
+  async reloadRest() {
+    const response = await this.#request(BATCH + this.#passed.size);
+    for (const id of [...this.#details.keys()]) if (id !== this.current) this.#details.delete(id);
+    this.ids = this.ids.slice(0, 1);
+    this.#add(response);
   }
 
   get current() {
@@ -51,8 +60,8 @@ export class Queue {
   }
 
   get isFiltered() {
-    const { class: classId, cluster, text } = this.filter;
-    return [classId, cluster, text].some((value) => value !== "");
+    const { class: className, cluster, text, after, before } = this.filter;
+    return [className, cluster, text, after, before].some((value) => value !== "");
   }
 
   /** Whether images have been shown since the queue was loaded. */
