@@ -39,7 +39,7 @@ SCROLL = """async ([rows, seconds]) => {
     const frame = (now) => {
       times.push(now);
       grid.scrollTop = from + speed * Math.max(0, now - start);
-      most = Math.max(most, document.querySelectorAll(".tile").length);
+      most = Math.max(most, document.querySelectorAll(".tile:not([hidden])").length);
       if (now - start < 1000 * seconds) requestAnimationFrame(frame);
       else done();
     };
@@ -75,7 +75,7 @@ def open_grid(page: Page, url: str) -> dict[str, float]:
     page.evaluate("location.hash = '#grid'")
     page.wait_for_selector(".tile img.loaded")
     first = time.perf_counter() - start
-    page.wait_for_function("() => !document.querySelector('.tile img:not(.loaded)')")
+    page.wait_for_function("() => !document.querySelector('.tile:not([hidden]) img:not(.loaded)')")
     return {"first_photo_seconds": round(first, 2), "all_photos_seconds": round(time.perf_counter() - start, 2)}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from semifine.data.catalog import Split
 from semifine.data.dataset import Dataset
 from semifine.data.extra_labels import read_labels
 from semifine.data.sources import build_settings, load_catalog
+from semifine.features.probe import stratified_folds
 from semifine.methods import method_class, method_names
 from semifine.models.classifier import create_classifier
 from semifine.runs.checkpoint import save_weights
@@ -41,6 +42,15 @@ def _one_thread() -> None:
 def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(scope="module")
+def quick_probe() -> Iterator[None]:
+    """Fits probes with one regularization strength and two folds instead of three and five."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("semifine.training.probe.STRENGTHS", (30.0,))
+        patch.setattr("semifine.training.probe.stratified_folds", partial(stratified_folds, max_folds=2))
+        yield
 
 
 @cache

@@ -187,7 +187,7 @@ def test_roles_hide_pages(chromium: Browser) -> None:
 def test_a_folder_without_classes(chromium: Browser) -> None:
     """Groups of similar photos are named, and every page says what to do next."""
     studio = FakeStudio(40, names=())
-    studio.groups = [{"id": 0, "size": 30, "rows": [0, 1]}, {"id": 1, "size": 10, "rows": [2]}]
+    studio.groups = [{"id": 0, "size": 30, "photos": [0, 1]}, {"id": 1, "size": 10, "photos": [2]}]
     with serving_fake(studio) as url:
         page = chromium.new_page()
         page.goto(url)

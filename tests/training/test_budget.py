@@ -148,6 +148,7 @@ def test_without_time_for_training_the_probe_is_the_result(tmp_path: Path) -> No
         fit(settings_with_time("0.01s"), tmp_path / "no-probe", display=Display(quiet=True))
 
 
+@pytest.mark.usefixtures("quick_probe")
 @pytest.mark.parametrize("stops_in", ["trial", "run"])
 def test_a_run_that_is_stopped_keeps_its_plan(stops_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second plan would have fewer steps than the checkpoint of the trial, or another budget."""

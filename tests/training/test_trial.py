@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from semifine.training.progress import Display
 from semifine.training.trial import hold_out_labels
 from tests.conftest import open_dataset, tiny_settings, tiny_teacher
 
+pytestmark = pytest.mark.usefixtures("quick_probe")
 QUIET = Display(quiet=True)
 
 
@@ -34,7 +36,7 @@ def settings_without_validation(**more: object) -> RunSettings:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished(quick_probe: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:  # noqa: ARG001
     out = tmp_path_factory.mktemp("runs") / "run"
     return out, fit(settings_without_validation(), out, display=QUIET)
 
@@ -82,11 +84,15 @@ def test_result_is_what_the_trial_chose(finished: tuple[Path, dict[str, Any]]) -
 
 @pytest.mark.parametrize(("weight", "chosen"), [(0.0, "probe"), (0.5, "interpolated"), (1.0, "trained")])
 def test_weight_decides_network_and_calibration(
-    weight: float, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weight: float, chosen: str, finished: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The probe is calibrated by cross-validation, other networks on the images that the trial held out."""
     monkeypatch.setattr(Comparison, "best", property(lambda _: weight))
-    result = fit(settings_without_validation(), tmp_path / "run", display=QUIET)
+    shutil.copytree(finished[0], tmp_path / "run", symlinks=True)
+    for run in (tmp_path / "run", tmp_path / "run" / "trial"):
+        (run / "result.json").unlink()
+        (run / "calibration.json").unlink()
+    result = fit(settings_without_validation(), tmp_path / "run", resume=True, display=QUIET)
     assert (result["weight"], result["chosen"]) == (weight, chosen)
     model = TrainedModel(tmp_path / "run", device="cpu")
     assert model.checkpoint == CHECKPOINT_OF[chosen]

@@ -79,7 +79,7 @@ def parse_csv(stream: TextIO, file: Path) -> CsvTable:
             if any(text.strip() for text in cells):
                 lines.append((reader.line_num, cells))
     except csv.Error as error:
-        raise UserError(f"{file}, line {reader.line_num}, is not valid CSV ({error}): correct the line.") from error
+        raise UserError(f"{file}, line {reader.line_num}: {error}; correct the line.") from error
     return CsvTable(file, header, lines)
 
 

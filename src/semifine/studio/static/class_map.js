@@ -121,7 +121,7 @@ class ClassMap {
     const svg = draw(
       "svg",
       { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": "Map of the classes" },
-      lines.map((ends, index) => line(ends, { class: "pair", "stroke-width": 1.5 + (5 * pairs[index][2]) / highest })),
+      lines.map((ends, index) => line(ends, { class: "pair", "stroke-width": 1 + (3 * pairs[index][2]) / highest })),
       boxes.filter((box) => box?.leader).map(({ leader }) => line(leader, { class: "leader" })),
       inView.map((index) => this.#drawDot(classes[index], dots[index])),
       boxes.map((box, number) => box && draw("text", { x: box.left, y: box.bottom - 4 }, classes[inView[number]].name)),

@@ -58,12 +58,12 @@ export class ClassesView {
     return isRoot ? inside : make("details", { open: true }, make("summary", {}, name), entry && this.#row(entry), inside);
   }
 
-  #row({ id, name, retired, labeled = 0, new_labels: added = 0, predicted = 0 }) {
+  #row({ id, name, retired, labeled = 0, new_labels: added = 0, predicted = 0, merged_into: target = null }) {
     const button = (text, action) => make("button", { type: "button", "aria-label": `${text} ${name}`, on: { click: action } }, text);
     const labels = labeled + added;
     return make("li", { "data-class": id },
       make("a", { class: "name", href: addressOf("grid", { class: name }) }, name),
-      make("span", { class: "quiet" }, `${labels} labeled, ${predicted} predicted`),
+      make("span", { class: "quiet" }, target === null ? `${labels} labeled, ${predicted} predicted` : `merged into ${classOf(target)?.name}`),
       make("span", { class: "buttons" },
         retired
           ? button("Restore", () => this.#change("restore", name))

@@ -62,8 +62,8 @@ export class Filters {
   setOptions() {
     const names = state.classes.filter(({ retired, labeled }) => !retired || labeled).map(({ name }) => [name, name]);
     setOptions(this.form.elements.class, names);
-    const groups = state.overview.groups?.map(({ id, size }) => [id, `Group ${id + 1} (${size})`]);
-    setOptions(this.form.elements.cluster, groups ?? state.clusters.map((members, id) => [id, clusterText(members)]));
+    const groups = (state.overview.groups ?? []).map(({ id, size }) => [id, `Group ${id + 1} (${size})`]);
+    setOptions(this.form.elements.cluster, groups.length ? groups : state.clusters.map((members, id) => [id, clusterText(members)]));
     for (const name of ["class", "cluster"]) this.form.elements[name].value = this.values[name];
   }
 

@@ -124,7 +124,8 @@ export class GridView {
     }
     const byCount = [...frequent].sort((a, b) => b[1] - a[1]).map(([key]) => key);
     const mates = (members ?? []).map((member) => classOf(member)?.name);
-    this.#setNames([first, ...mates, ...byCount, ...this.#names]);
+    const others = first ? [] : [...state.classes].sort((a, b) => (b.predicted ?? 0) - (a.predicted ?? 0)).map((entry) => entry.name);
+    this.#setNames([first, ...mates, ...byCount, ...this.#names, ...others]);
   }
 
   #setNames(names) {

@@ -71,9 +71,9 @@ const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 /** Groups of similar photos, before there are classes. */
 function groupParts(groups) {
   if (!groups?.length) return [];
-  const card = ({ id, size, rows = [] }) =>
+  const card = ({ id, size, photos = [] }) =>
     make("a", { class: "class", href: addressOf("grid", { cluster: id }) },
-      make("span", { class: "photos" }, rows.slice(0, 4).map((row) => make("img", { src: photo(row), alt: "", loading: "lazy" }))),
+      make("span", { class: "photos" }, photos.slice(0, 4).map((row) => make("img", { src: photo(row), alt: "", loading: "lazy" }))),
       make("span", { class: "name" }, `Group ${id + 1}`), make("span", { class: "quiet" }, plural(size, "photo")));
   return [make("h2", {}, "Groups of similar photos"), make("div", { class: "classes wide" }, groups.map(card))];
 }

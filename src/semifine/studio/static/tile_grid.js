@@ -96,15 +96,16 @@ export class TileGrid {
     const last = Math.min(list.total, (Math.ceil((scrollTop + this.height) / height) + MARGIN_ROWS) * columns);
     for (const [index, element] of this.#elements) if (index < first || index >= last) this.#release(index, element);
     for (let index = first; index < last; index++) this.#drawTile(index, (index % columns) * (size + GAP), Math.floor(index / columns) * height);
+    for (const element of this.#spare) if (!element.hidden) hideTile(element);
     const active = this.#elements.has(this.focused) ? `tile-${this.focused}` : "";
     if (active !== this.element.getAttribute("aria-activedescendant")) this.element.setAttribute("aria-activedescendant", active);
     list.need(first, last);
   }
 
+  /** Gives a tile that has scrolled out to the next one that scrolls in. It stays in the page, which is faster. */
   #release(index, element) {
     cancelPhoto(element.photo);
     element.tile = null;
-    element.remove();
     this.#elements.delete(index);
     this.#spare.push(element);
   }
@@ -112,10 +113,10 @@ export class TileGrid {
   #drawTile(index, x, y) {
     let element = this.#elements.get(index);
     if (!element) {
-      element = this.#spare.pop() ?? newTile();
+      element = this.#spare.pop() ?? this.canvas.appendChild(newTile());
       element.id = `tile-${index}`;
+      if (element.hidden) element.hidden = false;
       this.#elements.set(index, element);
-      this.canvas.append(element);
     }
     const place = `${x} ${y}`;
     if (element.place !== place) Object.assign(element.style, { left: `${x}px`, top: `${y}px` });
@@ -332,6 +333,12 @@ function newTile() {
   element.chip = make("span", { class: "chip" });
   element.append(element.photo, element.chip, element.caption);
   return element;
+}
+
+function hideTile(element) {
+  element.hidden = true;
+  element.removeAttribute("id");
+  element.setAttribute("aria-selected", "false");
 }
 
 function fillTile(element, texts, tile, { index, total, isSelected, isFocused }) {
