@@ -191,7 +191,7 @@ def test_other_files_are_refused_and_unchanged(tmp_path: Path, content: bytes) -
 def test_a_log_of_a_later_version_is_refused(tmp_path: Path) -> None:
     LabelLog(tmp_path / "labels.db").close()
     connection = sqlite3.connect(tmp_path / "labels.db")
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
     with pytest.raises(UserError, match="update semifine"):
         LabelLog(tmp_path / "labels.db")

@@ -54,7 +54,7 @@ def test_label_export_and_changes(client: TestClient, snapshot: ModelSnapshot) -
     assert changes["counts"]["labeled"] == 1
     assert changes["images"][str(first)]["label"] == name
     assert client.get(f"/{TOKEN}/api/changes?after={changes['last']}").json()["images"] == {}
-    assert client.post(f"/{TOKEN}/api/undo", json={"person": "Ada"}).json() == {"ids": [first]}
+    assert client.post(f"/{TOKEN}/api/undo", json={"person": "Ada"}).json() == {"ids": [first], "classes": None}
 
 
 def test_an_answer_for_another_model_is_rejected(client: TestClient) -> None:

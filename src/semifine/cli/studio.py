@@ -16,6 +16,7 @@ from semifine.errors import UserError
 
 if TYPE_CHECKING:
     from semifine.studio.sharing import Link, Sharing
+    from semifine.studio.snapshot import ModelSnapshot
 
 FORMATS = ("csv", "labelstudio", "coco", "fiftyone", "camtrapdp")
 """The keys of ``studio.exchange.FORMATS``, which is slow to import."""
@@ -30,7 +31,10 @@ def run(arguments: Sequence[str]) -> int:
     from semifine.runs.folder import RunFolder
     from semifine.studio.queue import default_log
 
-    run_path = RunFolder.open(options.run).path.resolve()
+    is_run = RunFolder(options.run).settings.exists() or not options.run.is_dir()
+    run_path = RunFolder.open(options.run).path.resolve() if is_run else options.run.resolve()
+    if is_run and options.crops:
+        raise UserError("--crops is for a folder of photos; a run has the boxes that it was trained with.")
     log_file = options.db or default_log(run_path)
     if options.export:
         return _export(run_path, log_file, options)
@@ -45,19 +49,38 @@ def run(arguments: Sequence[str]) -> int:
 def _create_parser() -> Parser:
     parser = Parser(
         prog="semifine studio",
-        description="Label the images that a run is uncertain about, on a local page in the browser.",
+        description="Label the images that a run is uncertain about, or a folder of photos without any labels, on a "
+        "local page in the browser.",
         allow_abbrev=False,
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument(
+        "run",
+        type=Path,
+        metavar="RUN",
+        help="folder of a finished run, or a folder of photos: with labeled/<class>/ and unlabeled/, or without labels",
+    )
     parser.add_argument(
         "--db",
         type=Path,
         metavar="FILE",
-        help="label log (default: the log that the run was trained with, else RUN.studio.db beside the run)",
+        help="label log (default: the log that the run was trained with, else RUN.studio.db beside the folder)",
     )
     parser.add_argument(
         "--method", type=Path, metavar="FILE", help="method file for trainings, if the run was trained with one"
     )
+    parser.add_argument(
+        "--crops",
+        metavar="FILE",
+        help="folder of photos: boxes of animals in MegaDetector's JSON, COCO JSON or a CSV table; each photo is "
+        "cropped to its most confident box",
+    )
+    parser.add_argument(
+        "--taxonomy",
+        type=Path,
+        metavar="FILE",
+        help="CSV file with a column of classes and columns of higher ranks, shown as a tree",
+    )
+    parser.add_argument("--cache", metavar="FOLDER", help="folder of decoded images and features of a folder of photos")
     parser.add_argument("--port", type=int, default=0, help="port on this machine (default: any free port)")
     parser.add_argument("--no-browser", action="store_true", help="print the URL without opening a browser")
     add_device(parser, "predict")
@@ -155,7 +178,7 @@ def _serve(run_path: Path, log_file: Path, options: argparse.Namespace) -> None:
     from semifine.data.label_log import LabelLog, check_is_log
     from semifine.studio.app import Studio, serve
     from semifine.studio.sharing import listen
-    from semifine.studio.snapshot import take_snapshot
+    from semifine.studio.taxonomy import read_ranks
 
     def ready(links: list[Link]) -> None:
         print(f"Labels are saved to {log_file}. Press Ctrl-C to stop.", file=sys.stderr)
@@ -169,9 +192,45 @@ def _serve(run_path: Path, log_file: Path, options: argparse.Namespace) -> None:
     with listen(sharing.host, options.port) as listening:
         if log_file.exists():
             check_is_log(log_file)  # before the predictions, which take time
-        print(f"Predicting all images of {options.run} ...", file=sys.stderr)
-        snapshot = take_snapshot(run_path, options.device)
-        studio = Studio(snapshot, LabelLog(log_file), options.device, options.method)
+        ranks = read_ranks(options.taxonomy) if options.taxonomy else None
+        snapshot, photo_options = _take_snapshot(run_path, options)
+        studio = Studio(snapshot, LabelLog(log_file), options.device, options.method, photo_options, ranks)
         if count := studio.label_queue.num_unknown_paths:
             print(f"note: {count} lines of {log_file} are about images that are not in this data set", file=sys.stderr)
         serve(studio, listening, ready, sharing)
+
+
+def _take_snapshot(run_path: Path, options: argparse.Namespace) -> tuple[ModelSnapshot, list[str]]:
+    """Returns the predictions of the run, or the features of the photos, and options for trainings of the photos."""
+    # Slow: these import torch.
+    from semifine.runs.folder import RunFolder
+    from semifine.studio.plain import open_photos, take_plain_snapshot
+    from semifine.studio.snapshot import take_snapshot
+
+    if RunFolder(run_path).settings.exists():
+        print(f"Predicting all images of {options.run} ...", file=sys.stderr)
+        return take_snapshot(run_path, options.device), []
+    boxes = {"crops": str(Path(options.crops).resolve())} if options.crops else {}
+    dataset = open_photos(str(run_path), boxes)
+    steps: list[str] = []
+
+    def progress(step: str, done: int, total: int) -> None:
+        if step not in steps:
+            steps.append(step)
+            print(f"{STEPS[step]} of {total} photos ...", file=sys.stderr)
+        if sys.stderr.isatty():
+            print(f"\r{done} of {total}", end="" if done < total else "\n", file=sys.stderr, flush=True)
+
+    snapshot = take_plain_snapshot(
+        run_path, dataset, options.device, cache=options.cache, progress=progress, log=_print_note
+    )
+    print(dataset.catalog.describe(), file=sys.stderr)
+    photo_options = ["--data.optional_labels", "true", *(f"--data.{name}={value}" for name, value in boxes.items())]
+    return snapshot, photo_options + (["--cache", str(options.cache)] if options.cache else [])
+
+
+def _print_note(note: str) -> None:
+    print(note, file=sys.stderr)
+
+
+STEPS = {"decoding": "Decoding", "features": "Computing features"}

@@ -121,6 +121,7 @@ class Catalog:
         held_out: Whether the val rows were held out from the labeled images.
         official_splits: Whether the splits are published, so that they are kept as they are.
         keep_conflicting: Whether to train on copies of an image that are labeled as different classes.
+        labels_optional: Whether there may be no labels, because people give them in the studio.
 
     Raises:
         AssertionError: If the columns contradict each other, for example if an unlabeled image has a label.
@@ -148,6 +149,7 @@ class Catalog:
     held_out: bool = False
     official_splits: bool = False
     keep_conflicting: bool = False
+    labels_optional: bool = False
 
     def __post_init__(self) -> None:
         for name, column in (

@@ -218,6 +218,8 @@ def _empty_splits(catalog: Catalog) -> list[str]:
 
 
 def _imbalance(catalog: Catalog, labeled: NDArray[np.int64]) -> list[str]:
+    if not len(labeled):
+        return []
     fewest, most = int(labeled.argmin()), int(labeled.argmax())
     if labeled[fewest] == 0 or labeled[most] < MIN_IMBALANCE * labeled[fewest]:
         return []

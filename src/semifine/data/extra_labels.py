@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from semifine.data.catalog import Catalog, Split, normalize_class_name
+from semifine.data.catalog import UNKNOWN, Catalog, Split, normalize_class_name
 from semifine.data.csv_table import backslash_hint, get_cell, read_csv, write_csv
+from semifine.data.label_classes import NO_CHANGES, ClassChanges, class_changes, resolve_classes
 from semifine.data.label_log import agreed_labels, current_labels, is_sqlite, read_events
 from semifine.data.store import ImageStore
 from semifine.errors import UserError
-from semifine.files import write_atomically
+from semifine.files import damage_as_user_error, read_json, write_atomically
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class ExtraLabels:
         blank: Number of lines of a table without a label.
         allow_missing: Whether to ignore labels of images or classes that are not in the data set, as for a log, which
             may be older than the data set. For a table, they are an error.
+        changes: Classes that were renamed, merged, retired or created in the studio.
     """
 
     file: Path
@@ -37,6 +40,7 @@ class ExtraLabels:
     conflicts: int = 0
     blank: int = 0
     allow_missing: bool = False
+    changes: ClassChanges = NO_CHANGES
 
 
 def read_labels(file: Path) -> ExtraLabels:
@@ -56,9 +60,13 @@ def read_labels(file: Path) -> ExtraLabels:
             return _read_table(file)
     except OSError as error:
         raise UserError(f"Cannot read the labels {file}: {error.strerror or error}.") from error
-    current = current_labels(read_events(file))
+    events = read_events(file)
+    current = current_labels(events)
+    changes = class_changes(resolve_classes(events)[1])
     conflicts = sum(label.in_conflict for label in current.values())
-    return ExtraLabels(file, agreed_labels(current), conflicts, allow_missing=True)
+    retired = {name for name, now in changes.current.items() if now is None}
+    pairs = [(path, name) for path, name in agreed_labels(current) if name not in retired]
+    return ExtraLabels(file, pairs, conflicts, allow_missing=True, changes=changes)
 
 
 def with_catalog_paths(catalog: Catalog, labels: ExtraLabels) -> ExtraLabels:
@@ -80,6 +88,7 @@ def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tupl
         UserError: If a label is not for an unlabeled image or a class of the catalog and ``labels.allow_missing`` is
             not set.
     """
+    catalog, store = change_classes(catalog, store, labels)
     row_of = _unlabeled_rows(catalog)
     class_of = {normalize_class_name(name): class_id for class_id, name in enumerate(catalog.class_names)}
     if not labels.allow_missing:
@@ -102,6 +111,36 @@ def add_labels(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tupl
         store.take(rows),
         _describe(labels, catalog, added),
     )
+
+
+def change_classes(catalog: Catalog, store: ImageStore, labels: ExtraLabels) -> tuple[Catalog, ImageStore]:
+    """Renames, merges and retires classes as in the studio, and adds the created classes that have labels.
+
+    The labeled images of a retired class are left out.
+    """
+    if not labels.changes:
+        return catalog, store
+    current = {normalize_class_name(name): now for name, now in labels.changes.current.items()}
+    names = [current.get(name, name) for name in catalog.class_names]
+    given = {normalize_class_name(name) for _, name in labels.pairs}
+    created = [normalize_class_name(name) for name in labels.changes.created]
+    kept = list(dict.fromkeys([*(name for name in names if name is not None), *(c for c in created if c in given)]))
+    new_id = np.array([UNKNOWN if name is None else kept.index(name) for name in names] + [UNKNOWN], np.int64)
+    is_kept = (catalog.split == Split.UNLABELED) | (new_id[catalog.label] != UNKNOWN)
+    rows = np.flatnonzero(is_kept)
+    catalog, store = catalog.take(rows), store.take(rows)
+    outside = catalog.truth >= len(names)
+    truth = np.where(outside, catalog.truth - len(names) + len(kept), new_id[np.where(outside, UNKNOWN, catalog.truth)])
+    groups = catalog.class_groups
+    group_of = dict(zip(names, groups, strict=True)) if groups else {}
+    changed = replace(
+        catalog,
+        class_names=tuple(kept),
+        class_groups=groups and tuple(group_of.get(name, "") for name in kept),
+        label=new_id[catalog.label],
+        truth=truth,
+    )
+    return changed, store
 
 
 def _unlabeled_rows(catalog: Catalog) -> dict[str, int]:
@@ -156,13 +195,33 @@ def _describe(labels: ExtraLabels, catalog: Catalog, added: NDArray[np.int64]) -
 
 def freeze_labels(labels: ExtraLabels | None, frozen: Path) -> None:
     """Writes the labels to a file of the run, so that later changes do not affect the run."""
-    if labels is not None and labels.file != frozen:
-        write_atomically(frozen, labels_as_csv(labels.pairs))
+    if labels is None or labels.file == frozen:
+        return
+    if labels.changes:
+        changes = {"current": dict(labels.changes.current), "created": list(labels.changes.created)}
+        write_atomically(_changes_file(frozen), json.dumps(changes, ensure_ascii=False) + "\n")
+    write_atomically(frozen, labels_as_csv(labels.pairs))
 
 
 def read_frozen_labels(frozen: Path) -> ExtraLabels | None:
     """Reads the labels that :func:`freeze_labels` wrote; None if the run has none."""
-    return replace(read_labels(frozen), allow_missing=True) if frozen.exists() else None
+    if not frozen.exists():
+        return None
+    return replace(read_labels(frozen), allow_missing=True, changes=_read_changes(_changes_file(frozen)))
+
+
+def _changes_file(frozen: Path) -> Path:
+    """Returns the file with the changes of classes, beside the frozen labels."""
+    return frozen.with_name(f"{frozen.stem}_classes.json")
+
+
+def _read_changes(file: Path) -> ClassChanges:
+    if not file.exists():
+        return NO_CHANGES
+    with damage_as_user_error(file):
+        found = read_json(file)
+        current = {str(name): None if now is None else str(now) for name, now in found["current"].items()}
+        return ClassChanges(current, tuple(map(str, found["created"])))
 
 
 def labels_as_csv(pairs: Sequence[tuple[str, str]]) -> str:

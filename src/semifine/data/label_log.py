@@ -10,60 +10,55 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from semifine.data.label_classes import resolve_classes
+from semifine.data.label_events import (
+    CLASS_KINDS,
+    KINDS,
+    KINDS_WITH_CLASS,
+    KINDS_WITH_TARGET,
+    LABEL,
+    NO_LABEL,
+    NONE_OF_THESE,
+    SKIP,
+    UNDO,
+    UNSURE,
+    VERDICTS,
+    CurrentLabel,
+    Event,
+    Replaced,
+    current_label,
+)
 from semifine.errors import UserError
 from semifine.files import create_folder
 
-LABEL, NONE_OF_THESE, UNSURE, SKIP, UNDO = "label", "none_of_these", "unsure", "skip", "undo"
-VERDICTS = (LABEL, NONE_OF_THESE)
-"""Events that state what an image shows. studio/static/answers.js lists the buttons."""
-KINDS = (*VERDICTS, UNSURE, SKIP, UNDO)
-
-
-@dataclass(frozen=True)
-class Event:
-    """An event in the log.
-
-    Args:
-        person: Who labeled the image.
-        path: The image.
-        kind: One of ``KINDS``.
-        class_name: The class of a ``label``; None for other kinds.
-        seen: Number of the last event on this image that the person saw and replaces.
-        undoes: Number of the event that an ``undo`` cancels.
-        shown: What the page showed: the candidates, the model and its prediction.
-        number: Number in the log; set by the log.
-        time: UTC time in ISO 8601 format; set by the log.
-
-    Example:
-        >>> Event("Ada", "1.jpg", LABEL, "robin").is_verdict
-        True
-    """
-
-    person: str
-    path: str
-    kind: str
-    class_name: str | None = None
-    seen: int = 0
-    undoes: int | None = None
-    shown: dict[str, Any] = field(default_factory=dict)
-    number: int = 0
-    time: str = ""
-
-    @property
-    def is_verdict(self) -> bool:
-        """Whether the event states what the image shows."""
-        return self.kind in VERDICTS
-
-    def agrees_with(self, other: Event) -> bool:
-        """Whether both events give the image the same label."""
-        return (self.kind, self.class_name) == (other.kind, other.class_name)
+__all__ = [
+    "CLASS_KINDS",
+    "KINDS",
+    "LABEL",
+    "NONE_OF_THESE",
+    "NO_LABEL",
+    "SKIP",
+    "UNDO",
+    "UNSURE",
+    "VERDICTS",
+    "CurrentLabel",
+    "Event",
+    "LabelLog",
+    "Replaced",
+    "agreed_labels",
+    "check_is_log",
+    "current_label",
+    "current_labels",
+    "is_sqlite",
+    "read_events",
+]
 
 
 MAX_SECONDS = 60.0
@@ -72,12 +67,12 @@ PROGRESS_STEPS = 100_000
 """Number of SQLite's instructions between checks of the time."""
 MAX_VALUE_BYTES = 10 << 20
 """Length of the longest text in an event."""
-FORMAT = 1
+FORMAT = 2
 APPLICATION_ID = 0x5EF1_1AB5
 """Identifies a label log; stored at byte 68 of the SQLite file."""
 SQLITE_HEADER = b"SQLite format 3\x00"
 
-COLUMNS = "number, time, person, path, kind, class, seen, undoes, shown"
+COLUMNS = "number, time, person, path, kind, class, target, seen, undoes, shown"
 SCHEMA = f"""
 CREATE TABLE events (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -85,7 +80,8 @@ CREATE TABLE events (
   person TEXT NOT NULL,
   path TEXT NOT NULL,
   kind TEXT NOT NULL CHECK (kind IN {KINDS}),
-  class TEXT CHECK ((class IS NOT NULL) = (kind = 'label')),
+  class TEXT CHECK ((class IS NOT NULL) = (kind IN {KINDS_WITH_CLASS})),
+  target TEXT CHECK ((target IS NOT NULL) = (kind IN {KINDS_WITH_TARGET})),
   seen INTEGER NOT NULL,
   undoes INTEGER REFERENCES events (number) CHECK ((undoes IS NOT NULL) = (kind = 'undo')),
   shown TEXT NOT NULL
@@ -169,9 +165,10 @@ class LabelLog:
 
     def _insert(self, event: Event) -> Event:
         shown = json.dumps(event.shown, ensure_ascii=False)
-        values = (event.person, event.path, event.kind, event.class_name, event.seen, event.undoes, shown)
+        values = (event.person, event.path, event.kind, event.class_name, event.target, event.seen, event.undoes, shown)
         cursor = self._connection.execute(
-            "INSERT INTO events (time, person, path, kind, class, seen, undoes, shown) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO events (time, person, path, kind, class, target, seen, undoes, shown) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (event.time, *values),
         )
         assert cursor.lastrowid is not None
@@ -226,6 +223,11 @@ def check_is_log(file: Path) -> None:
     version = int.from_bytes(header[60:64], "big")
     if version > FORMAT:
         raise UserError(f"{file} was written by a newer version of semifine (format {version}); update semifine.")
+    if 0 < version < FORMAT:
+        raise UserError(
+            f"{file} was written by an older version of semifine (format {version}): export its labels to a CSV file "
+            "with that version, and choose a new file."
+        )
 
 
 def _distrust(connection: sqlite3.Connection) -> None:
@@ -265,9 +267,10 @@ def _read(connection: sqlite3.Connection, after: int, file: Path) -> list[Event]
 
 def _event(row: tuple[Any, ...], file: Path) -> Event:
     """Checks the types of a row, because SQLite does not."""
-    number, moment, person, path, kind, class_name, seen, undoes, shown = row
+    number, moment, person, path, kind, class_name, target, seen, undoes, shown = row
     is_valid = isinstance(number, int) and all(isinstance(text, str) for text in (moment, person, path, shown))
-    is_valid &= kind in KINDS and isinstance(class_name, str) == (kind == LABEL)
+    is_valid &= kind in KINDS and isinstance(class_name, str) == (kind in KINDS_WITH_CLASS)
+    is_valid &= isinstance(target, str) == (kind in KINDS_WITH_TARGET)
     is_valid &= isinstance(seen, int) and isinstance(undoes, int) == (kind == UNDO)
     try:
         details = json.loads(shown) if is_valid else None
@@ -275,7 +278,7 @@ def _event(row: tuple[Any, ...], file: Path) -> Event:
         details = None
     if not isinstance(details, dict):
         raise UserError(f"{file} is damaged: event {str(number)[:20]} is not an answer; restore it from a copy.")
-    return Event(person, path, kind, class_name, seen, undoes, details, number, moment)
+    return Event(person, path, kind, class_name, seen, undoes, details, number, moment, target)
 
 
 def _statements(script: str) -> list[str]:
@@ -283,101 +286,14 @@ def _statements(script: str) -> list[str]:
     return [part.strip() for part in script.split(";\n") if part.strip()]
 
 
-@dataclass(frozen=True)
-class Replaced:
-    """A verdict that another person replaced.
-
-    Args:
-        old: The replaced verdict.
-        by: The verdict that replaced it.
-    """
-
-    old: Event
-    by: Event
-
-
-@dataclass(frozen=True)
-class CurrentLabel:
-    """The current state of one image.
-
-    Args:
-        verdicts: Verdicts that were neither undone nor replaced.
-        replaced: Verdicts that another person replaced, until the person of the verdict answers again.
-        passed: The last ``unsure`` or ``skip`` of each person without a later verdict.
-        last: Number of the last event on this image; 0 without events.
-    """
-
-    verdicts: tuple[Event, ...]
-    replaced: tuple[Replaced, ...]
-    passed: tuple[Event, ...]
-    last: int
-
-    @property
-    def in_conflict(self) -> bool:
-        """Whether verdicts of different people disagree."""
-        return any(not verdict.agrees_with(self.verdicts[0]) for verdict in self.verdicts)
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether there are verdicts and all of them agree."""
-        return len(self.verdicts) > 0 and not self.in_conflict
-
-    @property
-    def label(self) -> str | None:
-        """The class that all verdicts agree on; None without one."""
-        return self.verdicts[-1].class_name if self.is_decided else None
-
-    def verdict_of(self, person: str) -> Event | None:
-        """The current verdict of a person, or None."""
-        return next((verdict for verdict in self.verdicts if verdict.person == person), None)
-
-
-NO_LABEL = CurrentLabel((), (), (), 0)
-"""The state of an image without events."""
-
-
-def current_label(events: Sequence[Event]) -> CurrentLabel:
-    """Computes the current state of one image from its events, in the order of their numbers.
-
-    A verdict replaces the person's earlier verdict, and different verdicts of other people that the person saw
-    (``seen``). ``unsure`` removes the person's verdict. Undone events are ignored. Verdicts that differ and do not
-    replace each other are in conflict until a person who saw all of them gives a new verdict.
-
-    Example:
-        >>> ada = Event("Ada", "1.jpg", LABEL, "robin", number=1)
-        >>> bo = Event("Bo", "1.jpg", LABEL, "wren", number=2)
-        >>> current_label([ada, bo]).in_conflict
-        True
-    """
-    undone = {event.undoes for event in events if event.kind == UNDO}
-    effective = [event for event in events if event.kind != UNDO and event.number not in undone]
-    verdicts: list[Event] = []
-    replaced: list[Replaced] = []
-    passed: dict[str, Event] = {}
-    for event in effective:
-        passed.pop(event.person, None)
-        if event.is_verdict:
-            others = [old for old in verdicts if old.person != event.person]
-            superseded = [old for old in others if old.number <= event.seen and not old.agrees_with(event)]
-            verdicts = [*(old for old in others if old not in superseded), event]
-            replaced = [earlier for earlier in replaced if earlier.old.person != event.person]
-            replaced += [Replaced(old, event) for old in superseded]
-            continue
-        passed[event.person] = event
-        if event.kind == UNSURE:
-            verdicts = [old for old in verdicts if old.person != event.person]
-    last = events[-1].number if events else 0
-    return CurrentLabel(tuple(verdicts), tuple(replaced), tuple(passed.values()), last)
-
-
 def current_labels(events: Iterable[Event]) -> dict[str, CurrentLabel]:
-    """Computes the current state of each image, by path."""
+    """Computes the current state of each image, by path, with the current names of classes."""
     by_path: dict[str, list[Event]] = {}
-    for event in events:
+    for event in resolve_classes(events)[0]:
         by_path.setdefault(event.path, []).append(event)
     return {path: current_label(path_events) for path, path_events in by_path.items()}
 
 
-def agreed_labels(labels: dict[str, CurrentLabel]) -> list[tuple[str, str]]:
+def agreed_labels(labels: Mapping[str, CurrentLabel]) -> list[tuple[str, str]]:
     """Path and class of each image whose verdicts agree on a class, sorted by path."""
     return [(path, state.label) for path, state in sorted(labels.items()) if state.label is not None]

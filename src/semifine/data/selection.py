@@ -67,7 +67,7 @@ def select_images(catalog: Catalog, store: ImageStore) -> Selection:
         errors += [
             f"Class '{catalog.class_names[class_id]}' has no labeled image: add at least one." for class_id in empty
         ]
-    elif catalog.num_classes - len(empty) < MIN_CLASSES:
+    elif catalog.num_classes - len(empty) < MIN_CLASSES and not catalog.labels_optional:
         errors.append(_too_few_classes(catalog, by_row))
     else:
         classes = [LeftOut(catalog.class_names[class_id], "labeled", "class", NO_LABELS) for class_id in empty]

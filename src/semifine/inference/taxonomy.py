@@ -96,7 +96,7 @@ def read_taxonomy(file: Path, class_names: Sequence[str]) -> Taxonomy:
             ranks. Cells are separated by commas, semicolons or tabs.
         class_names: Names of the classes of the model.
     """
-    header, lines = _read(file)
+    header, lines = read_lines(file)
     if len(header) < 2:
         raise UserError(
             f"{file} needs a column of classes and at least one of a higher rank, such as species,genus; "
@@ -128,7 +128,8 @@ def _delimiter(text: str) -> str:
     return next((mark for mark in DELIMITERS if mark in header), DELIMITERS[0])
 
 
-def _read(file: Path) -> tuple[list[str], list[list[str]]]:
+def read_lines(file: Path) -> tuple[list[str], list[list[str]]]:
+    """Reads the header and the cells of each line of a taxonomy file."""
     try:
         text = read_text(file, MAX_BYTES).removeprefix("\ufeff")
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -28,18 +28,20 @@ from semifine.errors import UserError
 from semifine.studio.connections import LimitedProtocol
 from semifine.studio.images import SIZES, PhotoEncoder
 from semifine.studio.jobs import TrainingManager
+from semifine.studio.live import LiveModel
 from semifine.studio.queue import LabelQueue, normalize_name
 from semifine.studio.review_routes import export_labels, get_log, get_metadata, get_review, import_labels
 from semifine.studio.schemas import (
     parse_answer,
+    parse_class_change,
     parse_filter,
     parse_grid_filter,
     parse_integer,
     parse_text,
     parse_training_options,
+    serialize_classes,
     serialize_image,
     serialize_label,
-    serialize_live,
     serialize_overview,
 )
 from semifine.studio.security import VISITOR, SecurityMiddleware
@@ -55,6 +57,7 @@ from semifine.studio.sharing import (
     local_sharing,
 )
 from semifine.studio.snapshot import ModelSnapshot, take_snapshot
+from semifine.studio.taxonomy import Ranks, taxonomy_tree
 from semifine.studio.tiles import GRID_ORDERS, GridPage, serialize_grid, serialize_neighbors
 
 
@@ -66,6 +69,8 @@ class Studio:
         log: The label log. ``create_app`` closes it at shutdown.
         device: Device for the predictions of new models.
         method_file: The method file for trainings, if the method of the run is a file.
+        photo_options: Settings of the data source for trainings of photos without a run.
+        ranks: The higher ranks of the classes, shown as a tree.
     """
 
     def __init__(
@@ -74,22 +79,41 @@ class Studio:
         log: LabelLog,
         device: Literal["auto", "cpu", "cuda"],
         method_file: Path | None = None,
+        photo_options: Sequence[str] = (),
+        ranks: Ranks | None = None,
     ) -> None:
+        self.ranks = ranks
         self._device: Literal["auto", "cpu", "cuda"] = device
         self._switch_lock = threading.Lock()
         self.log = log
-        self.training = TrainingManager(snapshot.run, log.file, method_file)
+        self.live: LiveModel | None = None
+        self.training = TrainingManager(snapshot.run, log.file, method_file, photo_options)
         self._use(snapshot)
 
     def _use(self, snapshot: ModelSnapshot) -> None:
+        if self.live is not None:
+            self.live.close()
         self.label_queue = LabelQueue(snapshot, self.log)
         self.label_queue.metadata.start()
+        self.live = LiveModel(self.label_queue)
+        self.live.start()
         self.photos = PhotoEncoder(snapshot.catalog, snapshot.store)
 
     def current_queue(self) -> LabelQueue:
         """The queue with all labels in the log, also of other processes."""
         self.label_queue.refresh()
         return self.label_queue
+
+    def live_state(self) -> dict[str, Any]:
+        """Returns the state of the live model."""
+        return self.live.state() if self.live is not None else {}
+
+    def close(self) -> None:
+        """Stops the training and the live model."""
+        self.training.close()
+        if self.live is not None:
+            self.live.close()
+        self.label_queue.metadata.close()
 
     def switch_model(self) -> None:
         """Switches to the model of the finished training."""
@@ -108,8 +132,7 @@ def create_app(studio: Studio, access: Access, address: Address) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
         yield
-        studio.training.close()
-        studio.label_queue.metadata.close()
+        studio.close()
         studio.log.close()
 
     app = Starlette(
@@ -171,9 +194,10 @@ QUEUE_LENGTH = 60
 
 
 def get_overview(request: Request) -> Response:
-    visitor = visitor_of(request)
-    own = {"role": visitor.role, "person": visitor.name}
-    return JSONResponse({**serialize_overview(_current_queue(request)), **own})
+    studio, label_queue, visitor = _studio(request), _current_queue(request), visitor_of(request)
+    tree = taxonomy_tree(studio.ranks, label_queue.classes) if studio.ranks is not None else None
+    own = {"live": studio.live_state(), "taxonomy": tree, "role": visitor.role, "person": visitor.name}
+    return JSONResponse({**serialize_overview(label_queue), **own})
 
 
 def get_queue(request: Request) -> Response:
@@ -217,8 +241,8 @@ def get_changes(request: Request) -> Response:
                 index: serialize_label(label_queue.current_label(index)) for index in changed if index is not None
             },
             "training": studio.training.status(),
-            "live": serialize_live(label_queue.snapshot),
-            "classes": 0,
+            "live": studio.live_state(),
+            "classes": label_queue.classes_version,
         }
     )
 
@@ -242,7 +266,16 @@ def submit_answer(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def undo_answer(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
-    return {"ids": studio.label_queue.undo(parse_text(body, "person"))}
+    label_queue = studio.label_queue
+    before = label_queue.classes_version
+    indices = label_queue.undo(parse_text(body, "person"))
+    version = label_queue.classes_version
+    return {"ids": indices, "classes": None if version == before else version}
+
+
+def change_class(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
+    version = studio.label_queue.change_class(parse_class_change(body))
+    return {"classes": serialize_classes(studio.label_queue), "version": version}
 
 
 def start_training(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
@@ -338,6 +371,7 @@ ACTIONS: dict[str, tuple[Action, str]] = {
     "person": (check_person, LABEL),
     "answer": (submit_answer, LABEL),
     "undo": (undo_answer, LABEL),
+    "classes": (change_class, LABEL),
     "import": (import_labels, REVIEW),
     "train": (start_training, TRAIN),
     "stop": (stop_training, TRAIN),

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -135,10 +135,14 @@ class TrainingManager:
         run: The run that the studio was started with.
         labels: The label log to train with.
         method_file: The method file that the person who started the studio has named.
+        photo_options: Settings of the data source for photos without a run.
     """
 
-    def __init__(self, run: Path, labels: Path, method_file: Path | None = None) -> None:
+    def __init__(
+        self, run: Path, labels: Path, method_file: Path | None = None, photo_options: Sequence[str] = ()
+    ) -> None:
         self._run = run
+        self._photo_options = photo_options
         self._labels = labels
         self._method_file = method_file
         self._lock = threading.Lock()
@@ -151,7 +155,8 @@ class TrainingManager:
             if job is not None and job.is_running:
                 raise UserError(f"A training is already running in {job.folder}.")
             new = next_folder(run)
-            command = training_command(run, new, self._labels, options) + self._method_options(run)
+            command = training_command(run, new, self._labels, options, self._photo_options)
+            command += self._method_options(run)
             with open_regular(output_file(new), "xb") as output:
                 # Ctrl-C in the terminal must reach only the studio, which then stops the training itself.
                 process = subprocess.Popen(
@@ -167,6 +172,8 @@ class TrainingManager:
 
     def _method_options(self, run: Path) -> list[str]:
         """Returns the option with the method file of a run; the settings of the run alone must not execute it."""
+        if not RunFolder(run).settings.exists():
+            return []  # the run is a folder of photos
         method = read_method_name(RunFolder(run).settings)
         if not is_method_file(method):
             return []
@@ -231,12 +238,24 @@ LOG_EVERY = 10
 """Steps between metrics, fewer than the default, because the page shows the progress."""
 
 
-def training_command(run: Path, out: Path, labels: Path, options: TrainingOptions) -> list[str]:
-    """Returns the command line that trains a new run with the labels."""
-    command = [sys.executable, "-m", "semifine", "train", "--config", str(RunFolder(run).settings)]
+def training_command(
+    run: Path, out: Path, labels: Path, options: TrainingOptions, photo_options: Sequence[str] = ()
+) -> list[str]:
+    """Returns the command line that trains a new run with the labels.
+
+    Args:
+        run: The run to continue from, or a folder of photos without a run.
+        out: The new run folder.
+        labels: The label log.
+        options: Options of the training page.
+        photo_options: Settings of the data source for photos without a run.
+    """
+    command = [sys.executable, "-m", "semifine", "train"]
+    is_run = RunFolder(run).settings.exists()
+    command += ["--config", str(RunFolder(run).settings)] if is_run else [str(run), *photo_options]
     command += ["--labels", str(labels), "--out", str(out), "--quiet"]
     command += ["--log-every", str(LOG_EVERY)]
-    if options.from_weights:
+    if options.from_weights and is_run:
         command += ["--weights", str(run), "--no-pretrained", "--weights-head", "auto"]
         # A supervised warm-up would undo what the model learned from unlabeled images.
         command += ["--supervised-warmup", "0"]
@@ -276,7 +295,7 @@ def output_file(folder: Path) -> Path:
 
 def read_progress(old: RunFolder, new: RunFolder, finished: bool) -> dict[str, Any]:
     """Returns steps, evaluations, and the accuracy before and after the training as JSON values."""
-    result = old.read_result()
+    result = old.read_result() if old.result.exists() else {}
     before = final_accuracy(result)
     after = final_accuracy(new.read_result()) if finished else None
     iterations = read_train_settings(new.settings).iterations if new.settings.exists() else None

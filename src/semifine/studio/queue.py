@@ -15,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semifine.config import read_train_settings
-from semifine.data.label_log import (
+from semifine.data.label_classes import ClassHistory, LabelClass
+from semifine.data.label_events import (
+    CLASS_KINDS,
+    CREATE_CLASS,
     LABEL,
     NO_LABEL,
     SKIP,
@@ -24,12 +27,12 @@ from semifine.data.label_log import (
     VERDICTS,
     CurrentLabel,
     Event,
-    LabelLog,
     current_label,
-    is_sqlite,
 )
+from semifine.data.label_log import LabelLog, is_sqlite
 from semifine.errors import UserError
 from semifine.runs.folder import RunFolder
+from semifine.studio.class_changes import ClassChange, class_event
 from semifine.studio.metadata import MetadataIndex
 from semifine.studio.snapshot import Indices, ModelSnapshot
 
@@ -101,9 +104,11 @@ class LabelQueue:
         self.snapshot = snapshot
         self._log = log
         self._lock = threading.RLock()
+        self._classes = ClassHistory(snapshot.catalog.class_names)
         self._paths = [str(snapshot.catalog.paths[row]) for row in snapshot.rows]
         self._index_of = {path: index for index, path in enumerate(self._paths)}
-        self._events: dict[str, list[Event]] = {}
+        self._events: dict[str, list[tuple[Event, int | None]]] = {}
+        """Events of each path, labels with the class that had this name at the time."""
         self._events_by_person: dict[str, list[Event]] = {}
         self._current: dict[int, CurrentLabel] = {}
         self._state = np.zeros(len(snapshot.rows), np.int64)
@@ -119,14 +124,66 @@ class LabelQueue:
         """Reads the events that this or another process has appended to the log."""
         with self._lock:
             new = self._log.events(self.last_event)
+            version = self._classes.version
             for event in new:
-                self._events.setdefault(event.path, []).append(event)
                 self._events_by_person.setdefault(event.person, []).append(event)
                 self.last_event = event.number
-            for path in {event.path for event in new}:
-                if path in self._index_of:
-                    self._update(self._index_of[path], current_label(self._events[path]))
-            self.num_unknown_paths += sum(event.path not in self._index_of for event in new)
+                if self._classes.is_class_event(event):
+                    self._classes.apply(event)
+                    continue
+                class_id = self._classes.id_of(event.class_name) if event.class_name is not None else None
+                self._events.setdefault(event.path, []).append((event, class_id))
+                self.num_unknown_paths += event.path not in self._index_of
+            changed = self._events if self._classes.version != version else {event.path for event in new}
+            for path in changed:
+                if path in self._index_of and path in self._events:
+                    self._update(self._index_of[path], current_label(self._resolved(path)))
+
+    def _resolved(self, path: str) -> list[Event]:
+        """Returns the events of an image with the current names of classes."""
+        return [
+            event if class_id is None else replace(event, class_name=self._classes.name_of(class_id))
+            for event, class_id in self._events[path]
+        ]
+
+    @property
+    def classes(self) -> tuple[LabelClass, ...]:
+        """All classes by id, also retired and merged ones. New classes follow those of the data set."""
+        with self._lock:
+            return tuple(self._classes.classes)
+
+    @property
+    def class_names(self) -> list[str]:
+        """The current name of each class."""
+        return [entry.name for entry in self.classes]
+
+    @property
+    def active_names(self) -> list[str]:
+        """Names of the classes that images can get."""
+        with self._lock:
+            return self._classes.active_names
+
+    @property
+    def classes_version(self) -> int:
+        """Rises with every change of the classes."""
+        return self._classes.version
+
+    def final_classes(self) -> Indices:
+        """Returns for each class the class that has its labels: itself, unless it was merged."""
+        with self._lock:
+            return np.array([self._classes.final_id(c) for c in range(len(self._classes.classes))], np.int64)
+
+    def is_active(self) -> NDArray[np.bool_]:
+        """Returns for each class whether images can get it."""
+        return np.array([entry.is_active for entry in self.classes], np.bool_)
+
+    def labeled_classes(self) -> tuple[Indices, Indices]:
+        """Returns the indices of the images with an agreed label, and their class ids."""
+        with self._lock:
+            pairs = [(index, label.label) for index, label in self._current.items() if label.label is not None]
+            found = [(index, self._classes.find(name)) for index, name in pairs]
+        known = sorted((index, class_id) for index, class_id in found if class_id is not None)
+        return np.array([index for index, _ in known], np.int64), np.array([c for _, c in known], np.int64)
 
     def _update(self, index: int, label: CurrentLabel) -> None:
         self._current[index] = label
@@ -174,9 +231,10 @@ class LabelQueue:
         return matches
 
     def _matches_text(self, text: str, prediction: NDArray[np.int64]) -> NDArray[np.bool_]:
-        in_class_name = np.array([text in casefold(name) for name in self.snapshot.class_names])
+        in_class_name = np.array([text in casefold(name) for name in self.class_names], np.bool_)
         in_path = np.fromiter((text in path for path in self._folded_paths), np.bool_, len(self._paths))
-        return np.asarray(in_class_name[prediction] | in_path | self.metadata.matches_text(text))
+        in_path |= self.metadata.matches_text(text)
+        return np.asarray(in_path | in_class_name[prediction] if len(in_class_name) else in_path)
 
     @cached_property
     def _folded_paths(self) -> list[str]:
@@ -246,7 +304,7 @@ class LabelQueue:
             raise UserError(f"'{answer.kind}' is not a valid answer.")
         if (answer.class_name is not None) != (answer.kind == LABEL):
             raise UserError("An answer of the kind label needs a class; other kinds must not have one.")
-        if answer.kind == LABEL and answer.class_name not in self.snapshot.class_names:
+        if answer.kind == LABEL and answer.class_name not in self._classes.active_names:
             raise UserError(f"'{answer.class_name}' is not a class of {self.snapshot.catalog.name}.")
         count = len(answer.indices)
         if not count or count != len(answer.seen) or count != len(set(answer.indices)):
@@ -256,32 +314,65 @@ class LabelQueue:
 
     def _shown(self, index: int, answer: Answer) -> dict[str, Any]:
         """Returns the candidates and the prediction that the page showed, for the log."""
-        snapshot = self.snapshot
-        shown: dict[str, Any] = {
-            "run": snapshot.run.name,
-            "candidates": [snapshot.class_names[c] for c in snapshot.candidates(index)],
-            "prediction": snapshot.class_names[int(snapshot.prediction[index])],
-            "confidence": round(float(snapshot.probs[index].max()), 4),
-        }
+        snapshot, names = self.snapshot, self._classes.classes
+        shown: dict[str, Any] = {"run": snapshot.run.name}
+        if snapshot.probs.shape[1]:
+            shown |= {
+                "candidates": [names[c].name for c in snapshot.candidates(index)],
+                "prediction": names[int(snapshot.prediction[index])].name,
+                "confidence": round(float(snapshot.confidence[index]), 4),
+                "model": snapshot.version,
+            }
         if index != answer.indices[0]:
             shown["accepted_with"] = self._paths[answer.indices[0]]
         return shown
 
     def undo(self, person: str) -> list[int]:
-        """Undoes the person's last answer for all of its images. Returns their indices."""
+        """Undoes the person's last answer for all of its images, or the last change of a class.
+
+        Returns:
+            The indices of the images; empty for a change of a class.
+        """
         person = normalize_name(person)
         self.refresh()
         with self._lock:
             events = self._events_by_person.get(person, [])
             undone = {event.undoes for event in events}
-            answers = [event for event in events if event.kind != UNDO and event.path in self._index_of]
+            answers = [
+                event
+                for event in events
+                if event.kind in CLASS_KINDS or (event.kind != UNDO and event.path in self._index_of)
+            ]
             remaining = [event for event in answers if event.number not in undone]
             # All events of one answer have the same time.
             last = [event for event in remaining if event.time == remaining[-1].time]
+            self._check_undo(person, last)
         if not last:
             return []
         self._append([Event(person, event.path, UNDO, seen=event.number, undoes=event.number) for event in last])
-        return [self._index_of[event.path] for event in last]
+        return [self._index_of[event.path] for event in last if event.kind not in CLASS_KINDS]
+
+    def _check_undo(self, person: str, events: list[Event]) -> None:
+        """Raises ``UserError`` if people use the class whose creation would be undone."""
+        for event in events:
+            if event.kind == CREATE_CLASS and self._num_labels(str(event.class_name)):
+                raise UserError(
+                    f"{person} cannot undo the class '{event.class_name}', because images are labeled with it: "
+                    "retire it or merge it instead."
+                )
+
+    def _num_labels(self, name: str) -> int:
+        class_id = self._classes.id_of(name)
+        return sum(label.label == self._classes.name_of(class_id) for label in self._current.values())
+
+    def change_class(self, change: ClassChange) -> int:
+        """Creates, renames, merges, retires or restores a class. Returns the version of the list of classes."""
+        person = normalize_name(change.person)
+        with self._lock:
+            self.refresh()
+            event = class_event(self._classes, change)
+            self._append([replace(event, person=person)])
+            return self._classes.version
 
     def _append(self, events: list[Event]) -> list[Event]:
         written = self._log.append(events)
@@ -343,7 +434,9 @@ def normalize_name(person: str) -> str:
 
 
 def default_log(run: Path) -> Path:
-    """Returns the log that the run was trained with, or ``RUN.studio.db`` next to the run folder."""
+    """Returns the log that the run was trained with, or ``RUN.studio.db`` next to the run or the folder of photos."""
+    if not RunFolder(run).settings.exists():
+        return run.with_name(run.name + ".studio.db")
     labels = read_train_settings(RunFolder(run).settings).labels
     if labels and Path(labels).is_file() and is_sqlite(Path(labels)):
         return Path(labels)

@@ -125,7 +125,7 @@ def export_labels(request: Request) -> Response:
     labels = collect_labels(states, photos, needs_size(name))
     file_name = f"{label_queue.snapshot.run.name}-labels{FORMATS[name].suffix}"
     return Response(
-        export_as(name, labels, label_queue.snapshot.class_names, photos),
+        export_as(name, labels, label_queue.active_names, photos),
         media_type=FORMATS[name].media_type,
         headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file_name, safe='')}"},
     )
@@ -139,7 +139,7 @@ def import_labels(studio: Studio, body: dict[str, Any]) -> dict[str, Any]:
     content = parse_text(body, "content")
     if "\0" in content:
         raise UserError("The file is not text: choose the file that the other program exported.")
-    result = import_text(format_name, "The file", content, photos, label_queue.snapshot.class_names)
+    result = import_text(format_name, "The file", content, photos, label_queue.active_names)
     pairs = [(photos.path(row), name) for row, name in result.labels]
     recorded = record_labels(studio.log, person, pairs, format_name)
     label_queue.refresh()

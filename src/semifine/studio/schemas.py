@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from semifine.data.label_log import CurrentLabel, Event
+from semifine.data.label_events import CurrentLabel, Event
 from semifine.errors import UserError
 from semifine.inference.tables import printable
+from semifine.studio.class_changes import ClassChange
 from semifine.studio.jobs import TrainingOptions, final_accuracy
 from semifine.studio.metadata import parse_date
 from semifine.studio.queue import ALL_STATES, STATES, Answer, LabelQueue, QueueFilter, state_of
@@ -59,6 +61,12 @@ def parse_answer(body: dict[str, Any]) -> Answer:
     )
 
 
+def parse_class_change(body: dict[str, Any]) -> ClassChange:
+    """Parses a change of the list of classes."""
+    to = parse_text(body, "to") if body.get("to") is not None else None
+    return ClassChange(parse_text(body, "person"), parse_text(body, "action"), parse_text(body, "name"), to)
+
+
 def parse_training_options(body: dict[str, Any]) -> TrainingOptions:
     """Parses the form of the training page."""
     value = body.get("iterations")
@@ -101,7 +109,8 @@ MAX_SUSPECTS = 200
 def serialize_image(label_queue: LabelQueue, index: int) -> dict[str, Any]:
     """Returns an image with its candidates, example photos, look-alikes and answers."""
     snapshot = label_queue.snapshot
-    labels = label_queue.agreed_labels()
+    labels, names = label_queue.agreed_labels(), label_queue.class_names
+    shown = offered_candidates(label_queue, index)
     return {
         "run": snapshot.run.name,
         "id": index,
@@ -111,22 +120,30 @@ def serialize_image(label_queue: LabelQueue, index: int) -> dict[str, Any]:
         "cluster": int(snapshot.group[index]),
         "candidates": [
             {
-                "name": snapshot.class_names[c],
+                "id": c,
+                "name": names[c],
                 "probability": round(float(snapshot.probs[index, c]), 4),
                 "examples": find_examples(label_queue, index, c, labels),
             }
-            for c in snapshot.candidates(index)
+            for c in shown
         ],
         "look_alikes": find_look_alikes(label_queue, index),
         **serialize_label(label_queue.current_label(index)),
     }
 
 
+def offered_candidates(label_queue: LabelQueue, index: int) -> list[int]:
+    """Returns the class ids to choose from, most probable first, without classes that were retired or merged."""
+    active = label_queue.is_active()
+    return [c for c in label_queue.snapshot.candidates(index) if active[c]]
+
+
 def find_examples(label_queue: LabelQueue, index: int, class_id: int, labels: list[tuple[int, str]]) -> list[int]:
     """Returns the catalog rows of the labeled images of a class, new labels included, most similar to an image."""
     snapshot = label_queue.snapshot
-    of_class = np.flatnonzero(snapshot.catalog.label[snapshot.labeled_rows] == class_id)
-    class_name = snapshot.class_names[class_id]
+    final = label_queue.final_classes()
+    of_class = np.flatnonzero(final[snapshot.catalog.label[snapshot.labeled_rows]] == class_id)
+    class_name = label_queue.class_names[class_id]
     new = np.array([other for other, name in labels if name == class_name and other != index], np.int64)
     rows = np.concatenate([snapshot.labeled_rows[of_class], snapshot.rows[new]])
     features = np.concatenate([snapshot.labeled_features[of_class], snapshot.features[new]])
@@ -188,32 +205,33 @@ def serialize_overview(label_queue: LabelQueue) -> dict[str, Any]:
     return {
         "run": snapshot.run.name,
         "last": label_queue.last_event,
-        "method": snapshot.result["method"],
+        "method": snapshot.result.get("method"),
         "accuracy": final_accuracy(snapshot.result),
         "images": len(snapshot.rows),
         "counts": label_queue.counts(),
         "people": label_queue.verdicts_by_person(),
-        "classes": _serialize_classes(label_queue),
+        "classes": serialize_classes(label_queue),
         "clusters": confusion_map.clusters,
         "pairs": [[pair.first, pair.second, pair.total] for pair in confusion_map.pairs],
         "suspects": [serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
         "num_suspects": len(snapshot.suspects),
-        "live": serialize_live(snapshot),
-        "taxonomy": None,
-        "role": "train",
+        "groups": _serialize_groups(snapshot),
     }
 
 
-def serialize_live(snapshot: ModelSnapshot) -> dict[str, Any]:
-    """Returns the state of the model that is fitted while people label."""
-    return {
-        "model": snapshot.version,
-        "fitting": False,
-        "labels": 0,
-        "seconds": 0.0,
-        "accuracy": None,
-        "history": [],
-    }
+def _serialize_groups(snapshot: ModelSnapshot) -> list[dict[str, Any]]:
+    """Returns the groups of similar photos that people name first; empty as soon as there is a model."""
+    if snapshot.photo_groups is None or snapshot.probs.shape[1] > 1:
+        return []
+    sizes = np.bincount(snapshot.photo_groups)
+    order = snapshot.orders["informative"]
+    group = snapshot.photo_groups[order]
+    shown: dict[int, list[int]] = {}
+    for row, number in zip(snapshot.rows[order].tolist(), group.tolist(), strict=True):
+        photos = shown.setdefault(number, [])
+        if len(photos) < PHOTOS_PER_CLASS:
+            photos.append(row)
+    return [{"id": n, "size": int(size), "photos": shown.get(n, [])} for n, size in enumerate(sizes) if size]
 
 
 def serialize_suspect(snapshot: ModelSnapshot, suspect: SuspectLabel) -> dict[str, Any]:
@@ -228,37 +246,43 @@ def serialize_suspect(snapshot: ModelSnapshot, suspect: SuspectLabel) -> dict[st
     }
 
 
-def _serialize_classes(label_queue: LabelQueue) -> list[dict[str, Any]]:
-    snapshot = label_queue.snapshot
-    names, prediction = snapshot.class_names, snapshot.prediction
-    class_of = {name: class_id for class_id, name in enumerate(names)}
-    # The log may contain classes that are not in the data set.
-    new = [class_of[name] for _, name in label_queue.agreed_labels() if name in class_of]
-    waits = label_queue.is_waiting()
-    labeled = np.bincount(snapshot.catalog.label[snapshot.labeled_rows], minlength=len(names))
-    new_labels = np.bincount(np.array(new, np.int64), minlength=len(names))
-    waiting = np.bincount(prediction[waits], minlength=len(names))
-    uncertainty = np.bincount(prediction[waits], weights=snapshot.uncertainty[waits], minlength=len(names))
-    groups = snapshot.catalog.class_groups
+def serialize_classes(label_queue: LabelQueue) -> list[dict[str, Any]]:
+    """Returns all classes by id, also retired and merged ones."""
+    snapshot, classes, final = label_queue.snapshot, label_queue.classes, label_queue.final_classes()
+    count, known = len(classes), snapshot.probs.shape[1]
+    prediction, waits = snapshot.prediction, label_queue.is_waiting()
+    labeled_class = final[snapshot.catalog.label[snapshot.labeled_rows]]
+    labeled = np.bincount(labeled_class, minlength=count)
+    new_labels = np.bincount(label_queue.labeled_classes()[1], minlength=count)
+    predicted = np.bincount(prediction, minlength=count) if known else np.zeros(count, np.int64)
+    waiting = np.bincount(prediction[waits], minlength=count) if known else predicted
+    weights = snapshot.uncertainty[waits]
+    uncertainty = np.bincount(prediction[waits], weights=weights, minlength=count) if known else predicted
+    groups, confusion_map = snapshot.catalog.class_groups, snapshot.confusion_map
     return [
         {
             "id": c,
-            "name": name,
-            "retired": False,
-            "group": groups[c] if groups else None,
-            "cluster": int(snapshot.confusion_map.cluster_of[c]),
-            "position": [round(float(x), 4) for x in snapshot.confusion_map.position[c]],
+            "name": entry.name,
+            "retired": not entry.is_active,
+            "merged_into": None if entry.merged_into is None else int(final[c]),
+            "group": groups[c] if groups and c < len(groups) else None,
+            "cluster": int(confusion_map.cluster_of[c]) if c < known else None,
+            "position": [round(float(x), 4) for x in confusion_map.position[c]] if c < known else [0.5, 0.5],
             "labeled": int(labeled[c]),
             "new_labels": int(new_labels[c]),
-            "predicted": int((prediction == c).sum()),
+            "predicted": int(predicted[c]),
             "waiting": int(waiting[c]),
             "uncertainty": round(float(uncertainty[c]), 2),
-            "photos": _photos(snapshot, c),
+            "photos": _photos(label_queue, labeled_class, c),
         }
-        for c, name in enumerate(names)
+        for c, entry in enumerate(classes)
     ]
 
 
-def _photos(snapshot: ModelSnapshot, class_id: int) -> list[int]:
-    rows = snapshot.labeled_rows[snapshot.catalog.label[snapshot.labeled_rows] == class_id]
+def _photos(label_queue: LabelQueue, labeled_class: NDArray[np.int64], class_id: int) -> list[int]:
+    """Returns rows of labeled images of a class, without repeated ones; new labels follow those of the data set."""
+    snapshot = label_queue.snapshot
+    indices, classes = label_queue.labeled_classes()
+    new = snapshot.rows[indices[classes == class_id][: 2 * PHOTOS_PER_CLASS]]
+    rows = np.concatenate([snapshot.labeled_rows[labeled_class == class_id], new])
     return distinct_photos(snapshot, rows, PHOTOS_PER_CLASS)

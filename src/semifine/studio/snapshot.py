@@ -147,15 +147,27 @@ class ConfusionMap:
     """Positions ``(K, 2)`` in 0..1: classes with similar images are close."""
 
 
-def build_confusion_map(run: Run, probs: NDArray[np.float32], features: Features) -> ConfusionMap:
-    """Clusters classes by SoC's class transitions, or by the predicted probabilities if the method has none."""
-    counts = run.transitions if has_transitions(run) and run.transitions is not None else soft_confusion(probs)
-    groups, singles = drop_unlinked(class_clusters(counts, choose_k(run)[0]), counts)
+def map_classes(
+    counts: NDArray[np.int64], num_clusters: int, probs: NDArray[np.float32], features: Features
+) -> ConfusionMap:
+    """Clusters classes by confusion counts ``(K, K)``, and computes their positions."""
+    num_classes = probs.shape[1]
+    if num_classes < 2:
+        return ConfusionMap(
+            [[c] for c in range(num_classes)], np.arange(num_classes), [], np.full((num_classes, 2), 0.5)
+        )
+    groups, singles = drop_unlinked(class_clusters(counts, num_clusters), counts)
     clusters = [*groups, *([class_id] for class_id in singles)]
-    cluster_of = np.zeros(run.num_classes, np.int64)
+    cluster_of = np.zeros(num_classes, np.int64)
     for number, members in enumerate(clusters):
         cluster_of[members] = number
     return ConfusionMap(clusters, cluster_of, most_confused_pairs(counts, MAX_PAIRS), class_positions(probs, features))
+
+
+def build_confusion_map(run: Run, probs: NDArray[np.float32], features: Features) -> ConfusionMap:
+    """Clusters classes by SoC's class transitions, or by the predicted probabilities if the method has none."""
+    counts = run.transitions if has_transitions(run) and run.transitions is not None else soft_confusion(probs)
+    return map_classes(counts, choose_k(run)[0], probs, features)
 
 
 def soft_confusion(probs: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -168,9 +180,9 @@ def soft_confusion(probs: NDArray[np.float32]) -> NDArray[np.int64]:
         [[1750, 250], [0, 0]]
     """
     num_classes = probs.shape[1]
-    counts = np.zeros((num_classes, num_classes))
-    np.add.at(counts, probs.argmax(axis=1), probs.astype(np.float64))
-    return np.asarray(np.rint(counts * COUNTS_PER_IMAGE), np.int64)
+    counts = torch.zeros(num_classes, num_classes, dtype=torch.float64)
+    counts.index_add_(0, torch.from_numpy(probs.argmax(axis=1)), torch.from_numpy(np.asarray(probs, np.float64)))
+    return np.asarray(np.rint(counts.numpy() * COUNTS_PER_IMAGE), np.int64)
 
 
 def class_positions(probs: NDArray[Any], features: Features) -> NDArray[np.float64]:
@@ -224,6 +236,7 @@ def outlier_degree(features: Features, group: NDArray[np.int64]) -> NDArray[np.f
 
 MAX_CANDIDATES = 9  # one per digit key
 MIN_CANDIDATES = 3
+CANDIDATE_PROBABILITY = 0.9
 LABELED = (Split.LABELED, Split.VAL)
 
 
@@ -275,8 +288,8 @@ class ModelSnapshot:
     """Catalog rows of the unlabeled images ``(U,)``. Paths are unique."""
     probs: NDArray[np.float32]
     """Probabilities ``(U, K)``, calibrated if the run has validation images."""
-    num_candidates: NDArray[np.int64]
-    """Size of SoC's candidate set for each image ``(U,)``."""
+    num_candidates: NDArray[np.int64] | None
+    """Size of SoC's candidate set for each image ``(U,)``; None for the fewest classes with 90 % of the probability."""
     features: Features
     """Normalized features ``(U, D)``."""
     labeled_rows: Indices
@@ -292,6 +305,21 @@ class ModelSnapshot:
     """Labeled images to check."""
     version: int = 0
     """Rises with every refit of the live model."""
+    labeled_probs: NDArray[np.float32] | None = None
+    """Probabilities of the labeled images ``(L, K)``."""
+    photo_groups: Indices | None = None
+    """Group of similar images ``(U,)`` for photos without a run; None for a run."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the photos have no run, so that there is no model before people label."""
+        return self.photo_groups is not None
+
+    @property
+    def all_probs(self) -> NDArray[np.float32]:
+        """Probabilities of the labeled and then the unlabeled images ``(L + U, K)``."""
+        assert self.labeled_probs is not None
+        return np.concatenate([self.labeled_probs, self.probs])
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -300,6 +328,8 @@ class ModelSnapshot:
     @cached_property
     def prediction(self) -> NDArray[np.int64]:
         """Predicted class ``(U,)``."""
+        if not self.probs.shape[1]:
+            return np.zeros(len(self.probs), np.int64)
         return np.asarray(self.probs.argmax(axis=1), np.int64)
 
     @cached_property
@@ -309,13 +339,15 @@ class ModelSnapshot:
 
     @cached_property
     def group(self) -> NDArray[np.int64]:
-        """Cluster of the predicted class ``(U,)``."""
+        """Cluster of the predicted class ``(U,)``; without two classes, the group of similar images."""
+        if self.photo_groups is not None and self.probs.shape[1] < 2:
+            return self.photo_groups
         return self.confusion_map.cluster_of[self.prediction]
 
     @cached_property
     def outlier(self) -> NDArray[np.float32]:
         """How untypical each image is for its predicted class ``(U,)``, from 0 to 1."""
-        return outlier_degree(self.features, self.prediction)
+        return outlier_degree(self.features, self.prediction if self.probs.shape[1] > 1 else self.group)
 
     def candidates(self, index: int) -> list[int]:
         """Returns the class ids to choose from, most probable first.
@@ -323,8 +355,12 @@ class ModelSnapshot:
         The number of candidates is the size of SoC's cluster, limited to 3 to 9. The candidates are the most probable
         classes rather than the members of the cluster, because the cluster misses the true class more often.
         """
-        count = int(np.clip(self.num_candidates[index], MIN_CANDIDATES, MAX_CANDIDATES))
-        return [int(c) for c in np.argsort(-self.probs[index], kind="stable")[:count]]
+        best = np.argsort(-self.probs[index], kind="stable")[:MAX_CANDIDATES]
+        if self.num_candidates is None:
+            needed = int((np.cumsum(self.probs[index][best]) < CANDIDATE_PROBABILITY).sum()) + 1
+        else:
+            needed = int(self.num_candidates[index])
+        return [int(c) for c in best[: int(np.clip(needed, MIN_CANDIDATES, MAX_CANDIDATES))]]
 
 
 def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSnapshot:
@@ -338,7 +374,7 @@ def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSn
     features, logits = _features_and_logits(model, rows)
     probs = model.calibration.probabilities(logits).astype(np.float32)
     labeled_rows = catalog.rows(Split.LABELED)
-    labeled_features, _ = _features_and_logits(model, labeled_rows)
+    labeled_features, labeled_logits = _features_and_logits(model, labeled_rows)
     center = features.mean(axis=0)
     features, labeled_features = (center_and_normalize(part, center) for part in (features, labeled_features))
     uncertainty = margin_uncertainty(probs)
@@ -362,6 +398,7 @@ def take_snapshot(path: Path, device: Literal["auto", "cpu", "cuda"]) -> ModelSn
             "cluster": rank_by_cluster(uncertainty, confusion_map.cluster_of[probs.argmax(axis=1)]),
         },
         suspects=find_suspects(run, catalog),
+        labeled_probs=model.calibration.probabilities(labeled_logits).astype(np.float32),
     )
 
 

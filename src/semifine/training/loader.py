@@ -32,6 +32,8 @@ def check_images(catalog: Catalog, method: type[Method]) -> None:
     """Raises ``UserError`` if the data set has no images of a kind that the method needs."""
     if not len(catalog.rows(Split.LABELED)):
         raise UserError(f"{catalog.name} has no labeled images; add some.")
+    if catalog.labels_optional and len(np.unique(catalog.label[catalog.rows(Split.LABELED)])) < 2:
+        raise UserError(f"{catalog.name} has labels of one class only; label images of at least two classes.")
     if method.unlabeled_views and not len(catalog.rows(Split.UNLABELED)):
         raise UserError(
             f"{catalog.name} has no unlabeled images, which the method '{method.name}' needs; "

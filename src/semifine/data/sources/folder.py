@@ -32,6 +32,7 @@ from semifine.data.left_out import LeftOut
 from semifine.data.sources import Source
 from semifine.data.splits import BURST, FOLDER, SplitSettings, make_splits
 from semifine.errors import UserError, first_few
+from semifine.fields import setting
 from semifine.files import PARTIAL, create_folder, errors_name, sync_to_disk, sync_tree
 
 FOLDERS = {
@@ -57,6 +58,12 @@ or one folder per class:
 class Settings(CropSettings, SplitSettings):
     """Settings of a folder of photos."""
 
+    optional_labels: bool = setting(
+        False,
+        "read a folder that may have no labels, because --labels contains them: without the folders labeled and "
+        "unlabeled, all photos are unlabeled",
+    )
+
 
 def load(root: Path, settings: Settings) -> Catalog:
     """Reads the catalog of a folder. Class ids follow the sorted names of the folders with labeled images.
@@ -69,6 +76,8 @@ def load(root: Path, settings: Settings) -> Catalog:
             "the command."
         )
     folder_of = _split_folders(root)
+    if settings.optional_labels:
+        return _load_optional(root, folder_of)
     labeled = folder_of.get(Split.LABELED, ".")
     all_names = _class_names(root, labeled)
     skipped: SkippedFiles = Counter()
@@ -102,6 +111,35 @@ def load(root: Path, settings: Settings) -> Catalog:
         left_out=tuple(left_out),
     )
     return make_splits(catalog, settings, lambda group_by: _group_keys(paths, group_by))
+
+
+def _load_optional(root: Path, folder_of: dict[Split, str]) -> Catalog:
+    """Reads a folder that may have no labels. Photos outside of the folders of splits are unlabeled."""
+    skipped: SkippedFiles = Counter()
+    labeled = folder_of.get(Split.LABELED)
+    names = sorted({normalize_class_name(name) for name in _class_folders(root, labeled)}) if labeled else []
+    rows = _class_rows(root, labeled, tuple(names), Split.LABELED, skipped) if labeled else []
+    used = tuple(name for name in names if name in {name for _, name, _ in rows})
+    unlabeled = folder_of.get(Split.UNLABELED)
+    searched = [unlabeled] if unlabeled else [] if labeled else ["."]
+    rows += [(path, "", Split.UNLABELED) for folder in searched for path in find_images(root, folder, skipped=skipped)]
+    if not rows:
+        raise UserError(f"{root} contains no photos.")
+    paths = [path.removeprefix("./") for path, _, _ in rows]
+    class_ids = {"": UNKNOWN} | {name: class_id for class_id, name in enumerate(used)}
+    label = np.array([class_ids[name] for _, name, _ in rows], np.int64)
+    return Catalog(
+        name=root.name,
+        class_names=used,
+        paths=paths,
+        label=label,
+        split=np.array([split for _, _, split in rows], np.uint8),
+        truth=label.copy(),
+        reader=FileReader(paths, [root]),
+        root=root,
+        notes=(*skipped_notes(skipped), *case_variant_notes(used)),
+        labels_optional=True,
+    )
 
 
 def _group_keys(paths: list[str], group_by: str) -> tuple[list[str | None], str]:
