@@ -12,6 +12,14 @@ from semifine.data.catalog import UNKNOWN, Catalog, Split
 from semifine.data.decode import FileReader
 from semifine.data.store import ImageStore
 from semifine.studio.images import file_reader
+from semifine.studio.plain import typical_first
+from semifine.studio.snapshot import (
+    Indices,
+    ModelSnapshot,
+    margin_uncertainty,
+    rank_by_acquisition,
+    rank_by_cluster,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,3 +96,48 @@ def grow_catalog(first: Catalog, second: Catalog) -> Catalog:
         split=np.concatenate([first.split, second.split]),
         reader=reader,
     )
+
+
+def grow_snapshot(snapshot: ModelSnapshot, photos: Catalog, store: ImageStore) -> ModelSnapshot:
+    """Returns a snapshot with new photos behind the others.
+
+    Args:
+        snapshot: The snapshot before the live model was fitted.
+        photos: The new photos, see :func:`new_photos`.
+        store: Their decoded images.
+    """
+    assert snapshot.embed is not None
+    new = snapshot.embed(photos, store)
+    features = np.concatenate([snapshot.features, new.features])
+    probs = np.concatenate([snapshot.probs, new.probs])
+    groups, counts = snapshot.photo_groups, snapshot.num_candidates
+    if groups is not None:
+        nearest = (new.features @ snapshot.features.T).argmax(axis=1)
+        groups = np.concatenate([groups, groups[nearest]])
+    if counts is not None and new.num_candidates is not None:
+        counts = np.concatenate([counts, new.num_candidates])
+    grown = replace(
+        snapshot,
+        catalog=grow_catalog(snapshot.catalog, photos),
+        store=grow_store(snapshot.store, store),
+        rows=np.concatenate([snapshot.rows, len(snapshot.catalog) + np.arange(len(photos))]),
+        probs=probs,
+        num_candidates=counts,
+        features=features,
+        uncertainty=np.concatenate([snapshot.uncertainty, margin_uncertainty(new.probs)]),
+        photo_groups=groups,
+        version=snapshot.version + 1,
+    )
+    return replace(grown, orders=orders_of(grown))
+
+
+def orders_of(snapshot: ModelSnapshot) -> dict[str, Indices]:
+    """Ranks all images of a snapshot in each order of the queue."""
+    if snapshot.photo_groups is not None:
+        by_group = np.lexsort((np.arange(len(snapshot.rows)), snapshot.photo_groups))
+        return {"informative": typical_first(snapshot.features, snapshot.photo_groups), "cluster": by_group}
+    uncertainty = snapshot.uncertainty
+    return {
+        "informative": rank_by_acquisition(uncertainty, snapshot.features, snapshot.labeled_features),
+        "cluster": rank_by_cluster(uncertainty, snapshot.group),
+    }

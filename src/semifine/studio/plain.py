@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +14,12 @@ from numpy.typing import NDArray
 from semifine.config.autotune import choose_network
 from semifine.config.train_settings import TrainSettings
 from semifine.data import sources
-from semifine.data.catalog import Split
+from semifine.data.catalog import Catalog, Split
 from semifine.data.dataset import Dataset
+from semifine.data.store import ImageStore
 from semifine.devices import inference_device
 from semifine.errors import UserError
+from semifine.features.extract import FeatureEvaluator
 from semifine.features.live import principal_components
 from semifine.features.pretrained import pretrained_evaluator
 from semifine.studio.snapshot import (
@@ -24,6 +27,7 @@ from semifine.studio.snapshot import (
     Features,
     Indices,
     ModelSnapshot,
+    NewImages,
     center_and_normalize,
     drop_repeated_paths,
 )
@@ -141,17 +145,18 @@ def take_plain_snapshot(
         raise UserError(f"{path} has no unlabeled photos: there is nothing to label.")
     labeled_rows = catalog.rows(Split.LABELED)
     every_row = np.concatenate([labeled_rows, rows])
-    evaluator = pretrained_evaluator(
-        store,
-        backbone,
-        train.image_size,
-        train.stored_side,
+    evaluator_of = partial(
+        pretrained_evaluator,
+        backbone=backbone,
+        image_size=train.image_size,
+        stored_side=train.stored_side,
         device=inference_device(device) if device != "cpu" else torch.device("cpu"),
         cache=cache,
-        progress=lambda done: progress("features", done, len(every_row)),
     )
+    evaluator = evaluator_of(store, progress=lambda done: progress("features", done, len(every_row)))
     raw = evaluator.features(every_row)
-    normalized = center_and_normalize(raw, raw.mean(axis=0))
+    center = raw.mean(axis=0)
+    normalized = center_and_normalize(raw, center)
     labeled_features, features = normalized[: len(labeled_rows)], normalized[len(labeled_rows) :]
     group = group_photos(principal_components(features, GROUP_COMPONENTS))
     count = len(rows)
@@ -171,7 +176,16 @@ def take_plain_snapshot(
         confusion_map=ConfusionMap([], np.zeros(0, np.int64), [], np.zeros((0, 2))),
         orders={"informative": typical_first(features, group), "cluster": by_group},
         photo_groups=group,
+        embed=partial(_embed_new, evaluator_of, center),
     )
+
+
+def _embed_new(
+    evaluator_of: Callable[[ImageStore], FeatureEvaluator], center: Features, catalog: Catalog, store: ImageStore
+) -> NewImages:
+    """Computes features of other photos. ``center`` is the center of the features of the snapshot."""
+    features = evaluator_of(store).features(np.arange(len(catalog)))
+    return NewImages(center_and_normalize(features, center), np.zeros((len(catalog), 0), np.float32))
 
 
 def typical_first(features: Features, group: Indices) -> Indices:
