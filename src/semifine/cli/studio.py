@@ -85,7 +85,7 @@ def _create_parser() -> Parser:
         "--watch",
         type=Path,
         metavar="FOLDER",
-        help="folder of the data set whose new photos appear in the running studio",
+        help="folder of the data set; its new photos appear in the studio",
     )
     parser.add_argument("--port", type=int, default=0, help="port on this machine (default: any free port)")
     parser.add_argument("--no-browser", action="store_true", help="print the URL without opening a browser")

@@ -44,12 +44,37 @@ PCA_SAMPLE = 6000
 """Images from which principal components are computed."""
 
 
+class Projection(NamedTuple):
+    """A projection on principal components."""
+
+    matrix: Features
+    """``(D, dim)``"""
+    offset: Features
+    """``(dim,)``"""
+    scale: np.float32
+    """The root of the mean squared norm of the projected images."""
+
+    def apply(self, features: Features) -> Features:
+        """Projects features ``(N, D)``."""
+        return np.asarray((features @ self.matrix - self.offset) / self.scale, np.float32)
+
+
 def principal_components(features: Features, dim: int, seed: int = 0) -> Features:
     """Returns features ``(N, min(dim, D))``: centered, projected, and scaled to a mean squared norm of 1.
 
     Example:
         >>> principal_components(np.array([[0, 1], [0, 3], [0, 5]], np.float32), dim=1).round().tolist()
         [[-1.0], [0.0], [1.0]]
+    """
+    return fit_projection(features, dim, seed).apply(features)
+
+
+def fit_projection(features: Features, dim: int, seed: int = 0) -> Projection:
+    """Computes principal components from a sample of the images.
+
+    Example:
+        >>> fit_projection(np.eye(5, dtype=np.float32), dim=2).matrix.shape
+        (5, 2)
     """
     count = len(features)
     chosen = np.arange(count)
@@ -62,8 +87,7 @@ def principal_components(features: Features, dim: int, seed: int = 0) -> Feature
     order = np.argsort(-variance)[:dim]
     vectors = vectors[:, order] * np.where(vectors[:, order].sum(axis=0) < 0, -1, 1)
     scale = np.sqrt(max(float(variance[order].sum()), 1e-12))
-    projected = features @ vectors.astype(np.float32) - (mean @ vectors).astype(np.float32)
-    return np.asarray(projected / np.float32(scale), np.float32)
+    return Projection(vectors.astype(np.float32), (mean @ vectors).astype(np.float32), np.float32(scale))
 
 
 class LiveFit(NamedTuple):
