@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,9 +98,10 @@ def cached_start(cache: Path | None, key: bytes, unlabeled: int, compute: Callab
         start = compute()
     if start.projection is not None:
         matrix, offset, scale = start.projection
-        arrays = {"features": start.features, "group": start.group, "center": start.center, "matrix": matrix}
+        arrays: dict[str, NDArray[Any]] = {"features": start.features, "group": start.group, "center": start.center}
+        arrays |= {"matrix": matrix, "offset": offset, "scale": np.array([scale], np.float32)}
         try:
-            write_atomically(file, save({**arrays, "offset": offset, "scale": np.array([scale], np.float32)}))
+            write_atomically(file, save(arrays))
         except OSError:  # without permission or space, it is computed again at the next start
             return start
     return start
