@@ -104,11 +104,12 @@ class Studio:
         label_queue = LabelQueue(snapshot, self.log)
         if read is not None:
             label_queue.metadata.take_over(read)
+        # Before the queue, so that there is a photo for each image of the queue at any time.
+        self.photos = PhotoEncoder(snapshot.catalog, snapshot.store)
         self.label_queue = label_queue
         self.label_queue.metadata.start()
         self.live = LiveModel(self.label_queue)
         self.live.start()
-        self.photos = PhotoEncoder(snapshot.catalog, snapshot.store)
 
     def current_queue(self) -> LabelQueue:
         """The queue with all labels in the log, also of other processes."""

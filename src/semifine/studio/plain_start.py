@@ -101,7 +101,8 @@ def cached_start(cache: Path | None, key: bytes, unlabeled: int, compute: Callab
         arrays: dict[str, NDArray[Any]] = {"features": start.features, "group": start.group, "center": start.center}
         arrays |= {"matrix": matrix, "offset": offset, "scale": np.array([scale], np.float32)}
         try:
-            write_atomically(file, save(arrays))
+            # The format ignores the order of arrays in memory.
+            write_atomically(file, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
         except OSError:  # without permission or space, it is computed again at the next start
             return start
     return start
