@@ -77,13 +77,13 @@ class InMemoryReader(FileReader):
 def grow_catalog(first: Catalog, second: Catalog) -> Catalog:
     """Returns a catalog with the rows of both; the rows of the second follow those of the first."""
     old, rows = file_reader(first)
-    new, _ = file_reader(second)
+    new, new_rows = file_reader(second)
     assert old is not None
     assert new is not None
     boxes = None if old.boxes is None else np.concatenate([old.boxes[rows], np.full((len(second), 4), np.nan)])
     folder_of = np.concatenate([old.folder_of[rows], np.full(len(second), len(old.folders), np.uint8)])
     reader = FileReader(
-        [*(str(old.paths[row]) for row in rows), *map(str, new.paths)],
+        [*(str(old.paths[row]) for row in rows), *(str(new.paths[row]) for row in new_rows)],
         [*old.folders, *new.folders],
         folder_of,
         boxes,

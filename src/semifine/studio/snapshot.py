@@ -196,12 +196,13 @@ def soft_confusion(probs: NDArray[np.float32]) -> NDArray[np.int64]:
 def class_positions(probs: NDArray[Any], features: Features) -> NDArray[np.float64]:
     """Returns the first two principal components of the class centroids ``(K, 2)``, scaled to 0..1."""
     weight = probs / np.maximum(probs.sum(axis=0), 1e-12)
-    centroids = weight.T.astype(np.float64) @ features
+    centroids = (weight.T @ features).astype(np.float64)
     centered = centroids - centroids.mean(axis=0)
-    components, scale, _ = np.linalg.svd(centered, full_matrices=False)
+    # Eigenvectors of the small matrix of inner products take a fraction of the time of a singular value decomposition.
+    variance, components = np.linalg.eigh(centered @ centered.T)
     plane = np.zeros((len(centered), 2))
-    rank = min(2, components.shape[1])
-    plane[:, :rank] = components[:, :rank] * scale[:rank]
+    rank = min(2, *centered.shape)
+    plane[:, :rank] = (components * np.sqrt(np.maximum(variance, 0)))[:, ::-1][:, :rank]
     low, high = plane.min(axis=0), plane.max(axis=0)
     return np.asarray((plane - low) / np.maximum(high - low, 1e-12))
 
