@@ -82,7 +82,8 @@ def digest(values: bytes) -> str:
 def weights(folder: Path) -> dict[str, str]:
     """Returns the digest of each run's tensors in the order of their names."""
     found = {}
-    for file in sorted(folder.glob("*/checkpoints/last/model.safetensors")):
+    files = [file for name in ("last", "probe") for file in folder.glob(f"*/checkpoints/{name}/model.safetensors")]
+    for file in sorted(files):
         tensors = load_file(file)
         found[f"weights {file.relative_to(folder).parts[0]}"] = digest(
             b"".join(name.encode() + tensors[name].tobytes() for name in sorted(tensors))

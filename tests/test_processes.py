@@ -19,6 +19,7 @@ import semifine.processes, signal, sys, time
 semifine.processes.end_with_parent()
 print("!", flush=True)
 time.sleep(60)
+print("not ended")
 """
 PARENT_OF_CHILD = """
 import subprocess, sys
@@ -50,7 +51,7 @@ def test_a_child_whose_parent_has_ended_before_it_starts_to_watch() -> None:
 
 def test_a_child_that_does_not_end_is_killed() -> None:
     before = "semifine.processes.GRACE_SECONDS = 0.1; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    with start(before, {**child_environment(), PARENT: "1"}) as child:
+    with start(before, {**child_environment(), PARENT: "0"}) as child:
         assert child.wait() == -signal.SIGKILL
 
 

@@ -19,7 +19,12 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """Index of this process, 0 to ``world_size() - 1``."""
+    """Index of this process, 0 to ``world_size() - 1``.
+
+    Example:
+        >>> rank()
+        0
+    """
     return dist.get_rank() if world_size() > 1 else 0
 
 

@@ -13,6 +13,8 @@ from semifine.features.probe import (
     Linear,
     Scaling,
     SelfTraining,
+    UnlabeledFeatures,
+    Whitening,
     class_weights,
     cross_validate,
     fit_logistic_regression,
@@ -79,7 +81,7 @@ def test_held_out_labels_do_not_affect_their_own_predictions() -> None:
     folds = stratified_folds(label)
     poisoned = torch.where(folds == 0, (label + 1) % 3, label)
     unlabeled, _ = blobs(seed=3)
-    for more in (None, unlabeled):
+    for more in (None, UnlabeledFeatures.of(unlabeled)):
         clean = cross_validate(labeled_features(features, label), folds, [3.0], more)[3.0]
         other = cross_validate(labeled_features(features, poisoned), folds, [3.0], more)[3.0]
         assert torch.equal(clean.logits[folds == 0], other.logits[folds == 0])
@@ -95,6 +97,60 @@ def test_soft_labels_divide_by_the_mean_and_sharpen() -> None:
     assert soft_labels(probs, SelfTraining()).tolist() == pytest.approx(np.array(expected), abs=1e-6)
 
 
+def test_whitening_equalizes_variances_and_folds_into_the_layer() -> None:
+    features, label = blobs(spread=3.0)
+    stretched = features * torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0])
+
+    def spread_of_variances(values: torch.Tensor) -> float:
+        variances = torch.linalg.eigvalsh(torch.cov(values.t()))
+        return float(variances.max() / variances.min())
+
+    spreads = {power: spread_of_variances(Whitening.of(stretched, power).apply(stretched)) for power in (0.0, 0.5, 1.0)}
+    assert spreads[0.0] == pytest.approx(spread_of_variances(stretched), rel=1e-3)
+    assert spreads[0.5] == pytest.approx(spreads[0.0] ** 0.5, rel=0.15)
+    assert spreads[1.0] < 1.2
+
+    whitening = Whitening.of(stretched)
+    whitened = whitening.apply(stretched)
+    assert whitened.square().sum(dim=1).mean().item() == pytest.approx(1.0, rel=1e-3)
+    probe = fit_logistic_regression(whitened, torch.nn.functional.one_hot(label, 3).float())
+    torch.testing.assert_close(
+        whitening.fold_into(probe).logits(stretched), probe.logits(whitened), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_neighbors_and_smoothing_equal_a_slow_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semifine.features.probe.CHUNK", 7)
+    features, _ = blobs(per_class=7)
+    found = UnlabeledFeatures.of(features, count=4)
+    unit = (features / features.norm(dim=1, keepdim=True)).double().numpy()
+    probs = torch.softmax(torch.randn(len(features), 3, generator=torch.Generator().manual_seed(1)), dim=1)
+    settings = SelfTraining(smoothing=2.0, smoothing_rounds=2)
+    smoothed = probs.double().numpy()
+    for _ in range(settings.smoothing_rounds):
+        rows = []
+        for row, own in enumerate(probs.double().numpy()):
+            cosine = unit @ unit[row]
+            cosine[row] = -np.inf
+            nearest = np.argsort(-cosine)[:4]
+            assert set(nearest) == set(found.neighbors[row].tolist())
+            weight = np.maximum(cosine[nearest], 0)
+            mean = (weight[:, None] * smoothed[nearest]).sum(axis=0) / weight.sum() if weight.sum() else np.zeros(3)
+            values = own * np.exp(2.0 * mean)
+            rows.append(values / values.sum())
+        smoothed = np.array(rows)
+    torch.testing.assert_close(found.smooth(probs, settings).double(), torch.from_numpy(smoothed), rtol=1e-5, atol=1e-6)
+
+
+def test_a_single_unlabeled_image_has_no_neighbors() -> None:
+    features, label = blobs()
+    alone = UnlabeledFeatures.of(features[:1])
+    assert alone.neighbors.shape == (1, 0)
+    probs = torch.tensor([[0.7, 0.2, 0.1]])
+    torch.testing.assert_close(alone.smooth(probs, SelfTraining()), probs)
+    assert torch.isfinite(fit_probe(labeled_features(features, label), 3.0, alone).weight).all()
+
+
 def test_self_training_uses_the_unlabeled_images() -> None:
     """Three labels per class, 80 unlabeled images: the mean over several draws improves."""
     plain, trained = [], []
@@ -103,7 +159,7 @@ def test_self_training_uses_the_unlabeled_images() -> None:
         features, label = blobs(per_class=3, seed=seed, spread=2.2)
         unlabeled, _ = blobs(per_class=80, seed=50 + seed, spread=2.2)
         labeled = labeled_features(features, label)
-        for accuracies, more in ((plain, None), (trained, unlabeled)):
+        for accuracies, more in ((plain, None), (trained, UnlabeledFeatures.of(unlabeled))):
             probe = fit_probe(labeled, 1.0, more)
             accuracies.append((probe.logits(test).argmax(dim=1) == truth).double().mean().item())
     assert np.mean(trained) > np.mean(plain)

@@ -82,3 +82,24 @@ def test_selector_equals_the_reference_with_varying_batch_size():
         ((probs, index),) = random_stream(1, size, M, K, generator)
         torch.testing.assert_close(selector(probs, index), torch.tensor(reference.step(probs.tolist(), index.tolist())))
         assert_same_state(selector, reference)
+
+
+def test_official_code_has_51200_equal_rows_at_alpha_2_5():
+    """Transitions are few and random, so that medoids cycle: with at most 20 rounds, rows differ."""
+    num_classes, num_samples = 8, 51_200
+    options = {**OFFICIAL_CODE, "window": 2, "alpha": 2.5}
+    selector = SoftLabelSelector(num_classes, num_samples, **options)
+    capped = SoftLabelSelector(num_classes, num_samples, **{**options, "max_rounds": 20})
+    reference = create_reference(num_classes, num_samples, options)
+    generator = torch.Generator().manual_seed(0)
+    rows = different = capped_different = 0
+    for _ in range(320):
+        index = torch.randint(0, num_samples, (160,), generator=generator)
+        probs = (3 * torch.randn((160, num_classes), generator=generator)).softmax(dim=1)
+        expected = torch.tensor(reference.step(probs.tolist(), index.tolist()))
+        rows += len(expected)
+        different += int((selector(probs, index) - expected).abs().amax(dim=1).gt(1e-6).sum())
+        capped_different += int((capped(probs, index) - expected).abs().amax(dim=1).gt(1e-6).sum())
+    assert (rows, different) == (51_200, 0)
+    assert capped_different > 0
+    assert_same_state(selector, reference)

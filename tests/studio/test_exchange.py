@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import string
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -260,3 +261,31 @@ def test_the_format_of_a_file_is_guessed(tmp_path: Path) -> None:
     assert guess_format(tmp_path) == "camtrapdp"
     with pytest.raises(UserError, match="--format"):
         guess_format(Path("a.json"))
+
+
+def damaged_archive(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("observations.csv", "mediaID,observationType,scientificName\n" * 1000)
+    content = bytearray(path.read_bytes())
+    content[60:80] = b"\xff" * 20
+    path.write_bytes(content)
+
+
+def endless_table(path: Path) -> None:
+    path.mkdir()
+    (path / "observations.csv").symlink_to("/dev/zero")
+
+
+def pipe_as_table(path: Path) -> None:
+    path.mkdir()
+    os.mkfifo(path / "observations.csv")
+
+
+@pytest.mark.parametrize("write", [damaged_archive, endless_table, pipe_as_table, os.mkfifo])
+def test_packages_made_to_harm_give_one_sentence(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("semifine.studio.exchange_camtrap.MAX_BYTES", 1 << 20)
+    write(tmp_path / "package.zip")
+    with pytest.raises(UserError, match="Cannot read the package"):
+        read_package(tmp_path / "package.zip")

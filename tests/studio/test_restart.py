@@ -42,7 +42,7 @@ def post(url: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -144,6 +144,16 @@ def test_statistics_and_predictions_use_clusterings_that_are_up_to_date(similari
         assert size == (cluster == cluster[prediction]).sum()
 
 
+def test_statistics_of_each_evaluation_use_clusterings_that_are_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, renewed = [], SoC.renewed
+    monkeypatch.setattr(SoC, "renewed", lambda method: steps.append(int(method.selector.step)) or renewed(method))
+    settings = tiny_settings("soc", iterations=4, evaluate_every=2, keep_sample_stats="every")
+    fit(settings, tmp_path / "run", display=Display(quiet=True))
+    assert steps == [2, 4, 4], "two evaluations and the end of the run"
+
+
 def test_methods_without_clusters_record_no_changes(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     fit(tiny_settings("fixmatch", evaluate_every=6), folder.path, display=Display(quiet=True))

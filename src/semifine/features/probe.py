@@ -65,6 +65,44 @@ class Scaling(NamedTuple):
         return Linear(linear.weight * self.scale, linear.bias + linear.weight @ self.mean)
 
 
+WHITENING_POWER = 0.25
+"""Directions of the features are divided by their standard deviation to this power before self-training."""
+SMALLEST_VARIANCE = 1e-3
+"""Added to the variance of each direction, relative to the mean variance."""
+
+
+class Whitening(NamedTuple):
+    """Centers features and partly equalizes the variances of their directions; the mean squared norm becomes 1.
+
+    Self-training gains from it: a few directions of large variance decide less often which images are alike.
+    """
+
+    mean: Tensor
+    matrix: Tensor
+    """``(dim, dim)``, symmetric."""
+
+    @classmethod
+    def of(cls, features: Tensor, power: float = WHITENING_POWER) -> Whitening:
+        """Returns the whitening of features ``(n, dim)``; with ``power=0``, all directions are scaled alike."""
+        mean = features.mean(dim=0)
+        centered = (features - mean).double()
+        variance, directions = torch.linalg.eigh(centered.t() @ centered / len(features))
+        variance = variance.clamp_min(0)
+        variance = variance + SMALLEST_VARIANCE * variance.mean().clamp_min(1e-12)
+        matrix = directions * variance ** (-power / 2) @ directions.t()
+        norm = (centered @ matrix).square().sum(dim=1).mean().sqrt().clamp_min(1e-12)
+        return cls(mean, (matrix / norm).to(features.dtype))
+
+    def apply(self, features: Tensor) -> Tensor:
+        """Returns the whitened features."""
+        return (features - self.mean) @ self.matrix
+
+    def fold_into(self, linear: Linear) -> Linear:
+        """Returns the layer on raw features that equals ``linear`` on whitened ones."""
+        weight = linear.weight @ self.matrix
+        return Linear(weight, linear.bias - weight @ self.mean)
+
+
 def fit_logistic_regression(
     features: Tensor,
     target: Tensor,
@@ -152,19 +190,85 @@ class SelfTraining:
     """Soft labels are raised to this power."""
     weight: float = 0.3
     """Weight of an unlabeled image relative to a labeled one."""
+    smoothing: float = 1.0
+    """Weight of the mean label of an image's neighbors, relative to its own log-probabilities."""
+    smoothing_rounds: int = 5
 
 
 SELF_TRAINING = SelfTraining()
+NEIGHBORS = 10
+"""Nearest unlabeled images whose labels smooth the label of an image."""
+CHUNK = 2048
+"""Images whose neighbors are searched at a time."""
 
 
-def soft_labels(probs: Tensor, settings: SelfTraining) -> Tensor:
-    """Returns soft labels ``(n, classes)``: probabilities with their mean divided out, sharpened.
+@dataclass(frozen=True)
+class UnlabeledFeatures:
+    """Features of unlabeled images from one or several views, and the nearest neighbors of each image among them."""
+
+    views: tuple[Tensor, ...]
+    """Each ``(m, dim)``. The first one determines the neighbors."""
+    neighbors: Tensor
+    """``(m, k)`` rows of the most similar images."""
+    similarity: Tensor
+    """``(m, k)`` weights of the neighbors, which sum to 1 or are all 0."""
+
+    @classmethod
+    def of(cls, *views: Tensor, count: int = NEIGHBORS) -> UnlabeledFeatures:
+        """Finds the neighbors by cosine similarity; negative similarities count as 0.
+
+        Example:
+            >>> found = UnlabeledFeatures.of(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]]), count=1)
+            >>> found.neighbors.flatten().tolist()
+            [2, 2, 0]
+        """
+        unit = torch.nn.functional.normalize(views[0], dim=1)
+        rows = torch.arange(len(unit), device=unit.device)
+        count = min(count, len(unit) - 1)
+        parts = []
+        for start in range(0, len(unit), CHUNK):
+            cosine = unit[start : start + CHUNK] @ unit.t()
+            cosine[rows[: len(cosine)], rows[start : start + len(cosine)]] = -2  # no image is its own neighbor
+            parts.append(cosine.topk(count, dim=1))
+        similarity = torch.cat([part.values for part in parts]).clamp_min(0)
+        similarity = similarity / similarity.sum(dim=1, keepdim=True).clamp_min(1e-12)
+        return cls(views, torch.cat([part.indices for part in parts]), similarity)
+
+    def predict(self, probe: Linear) -> Tensor:
+        """Returns the mean probabilities ``(m, classes)`` of a probe over the views."""
+        return torch.stack([torch.softmax(probe.logits(view), dim=1) for view in self.views]).mean(dim=0)
+
+    def smooth(self, probs: Tensor, settings: SelfTraining) -> Tensor:
+        """Moves the probabilities ``(m, classes)`` of each image towards the labels of its neighbors.
+
+        Repeats ``q <- softmax(log p + smoothing * mean q of the neighbors)``, as LaplacianShot (Ziko et al., ICML 2020)
+        does with the distances to class prototypes in the place of ``log p``.
+        """
+        log_probs, smoothed = probs.clamp_min(1e-9).log(), probs
+        for _ in range(settings.smoothing_rounds):
+            around = torch.zeros_like(probs)
+            for column in range(self.neighbors.shape[1]):  # (m, k, classes) would be large
+                around += self.similarity[:, column, None] * smoothed[self.neighbors[:, column]]
+            smoothed = torch.softmax(log_probs + settings.smoothing * around, dim=1)
+        return smoothed
+
+
+def soft_labels(probs: Tensor, settings: SelfTraining, unlabeled: UnlabeledFeatures | None = None) -> Tensor:
+    """Returns soft labels ``(n, classes)``: probabilities with their mean divided out, smoothed and sharpened.
+
+    Args:
+        probs: Predicted probabilities ``(n, classes)``.
+        settings: Power, smoothing and sharpening.
+        unlabeled: The images, for smoothing over their neighbors.
 
     Example:
         >>> soft_labels(torch.tensor([[0.5, 0.5]]), SelfTraining()).tolist()
         [[0.5, 0.5]]
     """
     aligned = probs / probs.mean(dim=0).clamp_min(1e-6) ** settings.power
+    aligned = aligned / aligned.sum(dim=1, keepdim=True)
+    if unlabeled is not None:
+        aligned = unlabeled.smooth(aligned, settings)
     sharp = aligned**settings.sharpening
     return sharp / sharp.sum(dim=1, keepdim=True)
 
@@ -210,7 +314,7 @@ class LabeledFeatures:
 def fit_probe(
     labeled: LabeledFeatures,
     strength: float,
-    unlabeled: Tensor | None = None,
+    unlabeled: UnlabeledFeatures | None = None,
     settings: SelfTraining = SELF_TRAINING,
     initial: Linear | None = None,
 ) -> Linear:
@@ -219,21 +323,22 @@ def fit_probe(
     Args:
         labeled: Features and labels.
         strength: Inverse regularization strength.
-        unlabeled: Scaled features of unlabeled images ``(m, dim)``; None trains on labeled images only.
-        settings: Rounds, power, sharpening and weight of self-training.
+        unlabeled: Features of unlabeled images, scaled like those of the labeled ones; None trains on labeled images
+            only.
+        settings: Settings of self-training.
         initial: Start of the search; zeros by default.
     """
     features, target, weight = labeled.stacked()
     probe = fit_logistic_regression(features, target, weight, strength, initial)
-    if unlabeled is None or not len(unlabeled):
+    if unlabeled is None or not len(unlabeled.neighbors):
         return probe
-    everything = torch.cat([features, unlabeled])
-    weights = torch.cat([weight, features.new_full((len(unlabeled),), settings.weight)])
+    everything = torch.cat([features, *unlabeled.views])
+    count = len(unlabeled.views)
+    weights = torch.cat([weight, features.new_full((len(everything) - len(features),), settings.weight / count)])
     for _ in range(settings.rounds):
-        soft = soft_labels(torch.softmax(probe.logits(unlabeled), dim=1), settings)
-        probe = fit_logistic_regression(
-            everything, torch.cat([target, soft]), weights, strength, initial=probe, max_steps=MAX_STEPS // 2
-        )
+        soft = soft_labels(unlabeled.predict(probe), settings, unlabeled)
+        targets = torch.cat([target, soft.repeat(count, 1)])
+        probe = fit_logistic_regression(everything, targets, weights, strength, initial=probe, max_steps=MAX_STEPS // 2)
     return probe
 
 
@@ -259,7 +364,7 @@ class CrossValidation(NamedTuple):
 
 
 def cross_validate(
-    labeled: LabeledFeatures, folds: Tensor, strengths: Sequence[float], unlabeled: Tensor | None = None
+    labeled: LabeledFeatures, folds: Tensor, strengths: Sequence[float], unlabeled: UnlabeledFeatures | None = None
 ) -> dict[float, CrossValidation]:
     """Predicts each labeled image with a probe that was fitted on the other folds, for several strengths.
 
@@ -267,7 +372,7 @@ def cross_validate(
         labeled: Features and labels.
         folds: ``(n,)`` fold of each image, -1 for images in every training part; see :func:`stratified_folds`.
         strengths: Inverse regularization strengths.
-        unlabeled: Scaled features of unlabeled images, for probes with self-training.
+        unlabeled: Features of unlabeled images, for probes with self-training.
     """
     held_out = (folds >= 0).nonzero().flatten()
     logits = {strength: labeled.views[0].new_zeros(len(labeled.label), labeled.num_classes) for strength in strengths}

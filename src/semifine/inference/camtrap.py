@@ -101,7 +101,7 @@ def write_package(
 
     Args:
         records: Records of a prediction table; or labels of people, which have the keys ``path``, ``name``, ``person``
-            and ``time``, and optionally those of a box.
+            and ``time``, and optionally the fields of a box.
         folder: Folder of the package.
         classified_by: Name of the model.
         ranks: Ranks of the taxonomy, starting with the rank of the classes; empty without a taxonomy.

@@ -237,6 +237,11 @@ def load(path: str | Path, checkpoint: Checkpoint = "auto", device: Device = "au
         device: ``"auto"`` uses a GPU if one is available.
         views: Number of views of each image whose predictions are averaged: 1 for the center crop, 2 with its mirror
             image, 5 for crops at the center and the corners, 10 for these with their mirror images.
+
+    Example:
+        >>> model = load("runs/birds")  # doctest: +SKIP
+        >>> model.predict(["new/IMG_0001.jpg"])[0].name  # doctest: +SKIP
+        'Parus major'
     """
     return TrainedModel(path, checkpoint, device, views)
 

@@ -110,7 +110,14 @@ class PredictOptions:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Prediction of one image."""
+    """Prediction of one image.
+
+    Example:
+        >>> names = ["Parus major", "Parus minor"]
+        >>> prediction = Prediction(names, [0.8, 0.1], names, conformal_set=names, ood_score=-4.2, is_ood=False)
+        >>> prediction.name, prediction.probability
+        ('Parus major', 0.8)
+    """
 
     names: list[str]
     """The most probable classes in descending order."""

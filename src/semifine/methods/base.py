@@ -41,7 +41,13 @@ class DataInfo:
 
 @dataclass(frozen=True)
 class Progress:
-    """Number of completed training steps, and the total number."""
+    """Number of completed training steps, and the total number.
+
+    Example:
+        >>> progress = Progress(step=50, total=200)
+        >>> progress.step / progress.total
+        0.25
+    """
 
     step: int
     """Number of completed steps."""
@@ -100,7 +106,14 @@ class Mixing:
 
 @dataclass(frozen=True)
 class Batch:
-    """The data of one training step, on the device."""
+    """The data of one training step, on the device.
+
+    Example:
+        >>> images = torch.rand(2, 3, 8, 8)
+        >>> batch = Batch({"weak": images}, label=torch.tensor([0, 1]))
+        >>> batch.labeled_loss(torch.tensor([[9.0, 0.0], [0.0, 9.0]])).item() < 0.001
+        True
+    """
 
     labeled: Mapping[str, Tensor]
     """Views of the labeled images by name, each (B, 3, S, S)."""
@@ -167,7 +180,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class PseudoLabels:
-    """Pseudo-labels of a batch of unlabeled images."""
+    """Pseudo-labels of a batch of unlabeled images.
+
+    Example:
+        >>> probs = torch.tensor([[0.6, 0.3, 0.1]])
+        >>> PseudoLabels(probs, target=torch.tensor([[0.5, 0.5, 0.0]]), accepted=torch.ones(1)).target.argmax().item()
+        0
+    """
 
     probs: Tensor
     """(B, K) predicted probabilities."""
@@ -183,7 +202,13 @@ class PseudoLabels:
 
 @dataclass(frozen=True)
 class StepResult:
-    """Result of a training step."""
+    """Result of a training step.
+
+    Example:
+        >>> loss = torch.tensor(0.5, requires_grad=True)
+        >>> StepResult(loss, {"loss": loss.detach()}).metrics
+        {'loss': tensor(0.5000)}
+    """
 
     loss: Tensor
     """Scalar to minimize."""
@@ -203,7 +228,12 @@ labels (the oracle). ``soc`` is the method of the paper. All others are ``semi_s
 
 @dataclass(frozen=True)
 class NoSettings:
-    """Settings of a method that has none."""
+    """Settings of a method that has none.
+
+    Example:
+        >>> NoSettings()
+        NoSettings()
+    """
 
 
 class Method(nn.Module):

@@ -54,7 +54,13 @@ def _mix(value: Tensor | int) -> Tensor | int:
 
 
 class Clustering(NamedTuple):
-    """One clustering of the classes per row."""
+    """One clustering of the classes per row.
+
+    Example:
+        >>> clustering = Clustering(torch.tensor([[0, 2]]), torch.tensor([[0, 0, 1]]))
+        >>> clustering.medoids.gather(1, clustering.assignment).tolist()  # the medoid of each class
+        [[0, 0, 2]]
+    """
 
     medoids: Tensor
     """(rows, k_max) classes, padded with -1."""
@@ -237,6 +243,11 @@ def objective(counts: Tensor, clustering: Clustering) -> Tensor:
     """Twice the objective of the paper: the sum over all classes of (C + C^T)[class, its medoid].
 
     Shapes: counts (K, K) -> (rows,).
+
+    Example:
+        >>> counts = torch.tensor([[0, 3, 0], [1, 0, 0], [0, 0, 0]])
+        >>> objective(counts, Clustering(torch.tensor([[0, 2]]), torch.tensor([[0, 0, 1]]))).tolist()
+        [4]
     """
     medoids, assignment = (part.long() for part in clustering)
     own_medoid = medoids.gather(1, assignment)

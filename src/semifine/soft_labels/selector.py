@@ -42,7 +42,14 @@ OFFICIAL_CODE: Final[Mapping[str, Any]] = {
 
 
 class Selection(NamedTuple):
-    """Soft labels of a batch, and the values from which they were computed."""
+    """Soft labels of a batch, and the values from which they were computed.
+
+    Example:
+        >>> selector = SoftLabelSelector(num_classes=4, num_samples=2)
+        >>> selection = selector.select(torch.tensor([[0.7, 0.1, 0.1, 0.1]]))
+        >>> selection.prediction.item(), selection.target.shape
+        (0, torch.Size([1, 4]))
+    """
 
     target: Tensor
     """(batch, K) selected soft labels ptilde = normalize(g * p)."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from urllib.parse import unquote
 from semifine.data.boxes import Box
 from semifine.data.csv_table import CsvTable, get_cell, parse_csv
 from semifine.errors import UserError, short_reason
+from semifine.files import check_is_no_pipe, read_text
 from semifine.inference.camtrap import FILES, write_package
 from semifine.studio.exchange_formats import Entry, Label, Skipped
 
@@ -66,23 +69,31 @@ def read_package(file: Path) -> str:
     folder = file if file.is_dir() else file.parent if file.name == OBSERVATIONS else None
     try:
         if folder is not None:
-            tables = {name: (folder / name).read_bytes() for name in (OBSERVATIONS, MEDIA) if (folder / name).exists()}
-        elif zipfile.is_zipfile(file):
+            tables = {name: _read(folder / name) for name in (OBSERVATIONS, MEDIA) if (folder / name).exists()}
+        elif file.is_file() and zipfile.is_zipfile(file):
             tables = _read_archive(file)
         else:
-            return file.read_text(encoding="utf-8-sig")
-        return json.dumps({name: content.decode("utf-8-sig") for name, content in tables.items()})
-    except (OSError, ValueError, zipfile.BadZipFile, RuntimeError) as error:
+            return _read(file)
+        return json.dumps(tables)
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"Cannot read the package {file} ({short_reason(error)}): export it again.") from error
 
 
-def _read_archive(file: Path) -> dict[str, bytes]:
+def _read(file: Path) -> str:
+    check_is_no_pipe(file)
+    return read_text(file, MAX_BYTES).removeprefix("\ufeff")
+
+
+def _read_archive(file: Path) -> dict[str, str]:
     with zipfile.ZipFile(file) as archive:
         tables = {}
         for info in archive.infolist():
             if (name := os.path.basename(info.filename)) in (OBSERVATIONS, MEDIA):
-                with archive.open(info) as stream:
-                    tables[name] = stream.read(MAX_BYTES)
+                with archive.open(info) as stream:  # the size that the archive claims may be wrong
+                    content = stream.read(MAX_BYTES + 1)
+                if len(content) > MAX_BYTES:
+                    raise ValueError(f"{name} is larger than {MAX_BYTES >> 20} MB")
+                tables[name] = content.decode("utf-8-sig")
         return tables
 
 

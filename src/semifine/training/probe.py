@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ from semifine.features.probe import (
     LabeledFeatures,
     Linear,
     Scaling,
+    UnlabeledFeatures,
+    Whitening,
     cross_validate,
     fit_logistic_regression,
     fit_probe,
@@ -41,7 +44,8 @@ from semifine.training.meters import LabelHistory
 from semifine.training.progress import Display
 
 MAX_UNLABELED = 5000
-"""Unlabeled images whose features a CPU computes for self-training; more of them take minutes and gain little."""
+"""Views of unlabeled images whose features a CPU computes for self-training; more of them take minutes and gain little.
+Up to half as many images are used with their mirror images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,38 +133,40 @@ class RunProbeFitter:
 
     def fit_labeled(self) -> RunProbe:
         """Fits the probe on the labeled images, before the features of unlabeled images are computed."""
-        return self._fit(None)
+        return self._fit(())
 
     def fit(self) -> RunProbe:
         """Fits the probe on all images."""
         if not len(self._unlabeled_rows):
-            return self._fit(None)
+            return self._fit(())
         self._evaluator.restart_progress()
-        with self._display.bar("computing features of unlabeled images", len(self._unlabeled_rows)):
-            unlabeled = torch.from_numpy(self._evaluator.features(self._unlabeled_rows)).to(self._device)
-        return self._fit(unlabeled)
+        flips = (
+            (False, True) if self._device.type != "cpu" or 2 * len(self._unlabeled_rows) <= MAX_UNLABELED else (False,)
+        )
+        with self._display.bar("computing features of unlabeled images", len(flips) * len(self._unlabeled_rows)):
+            views = [self._evaluator.features(self._unlabeled_rows, flip=flip) for flip in flips]
+        return self._fit([torch.from_numpy(view).to(self._device) for view in views])
 
-    def _fit(self, unlabeled: Tensor | None) -> RunProbe:
+    def _fit(self, unlabeled: Sequence[Tensor]) -> RunProbe:
         labeled_rows, val_rows = (self._catalog.rows(split) for split in (Split.LABELED, Split.VAL))
         rows = np.concatenate([labeled_rows, val_rows])
         self._evaluator.restart_progress()
         with self._display.bar("computing features", 2 * len(rows)):
             both = [self._evaluator.features(rows, flip=flip) for flip in (False, True)]
         views = [torch.from_numpy(view).to(self._device) for view in both]
-        scaling = Scaling.of(torch.cat(views[:1] if unlabeled is None else [views[0], unlabeled]))
-        scaled_unlabeled = None if unlabeled is None else scaling.apply(unlabeled)
         label = torch.from_numpy(self._catalog.label[rows]).to(self._device)
-        features = LabeledFeatures(tuple(scaling.apply(view) for view in views), label, self._catalog.num_classes)
         with self._display.bar("fitting the probe", None):
-            cv, strength, self_trained = _choose(features, scaled_unlabeled, self._seed)
-            used = scaled_unlabeled if self_trained else None
-            final = start = scaling.fold_into(fit_probe(features, strength, used))
+            candidates = [_ProbeFit.on_labels(views, label, self._catalog.num_classes)]
+            if unlabeled:
+                candidates.append(_ProbeFit.with_self_training(views, label, self._catalog.num_classes, unlabeled))
+            folds = stratified_folds(label, self._seed).to(self._device)
+            chosen, cv, strength = _choose(candidates, folds)
+            final = start = chosen.fit(strength)
             if len(val_rows):
-                train = torch.arange(len(labeled_rows), device=self._device)
-                start = scaling.fold_into(fit_probe(features.take(train), strength, used))
+                start = chosen.fit(strength, torch.arange(len(labeled_rows), device=self._device))
         network = copy.deepcopy(self._network)
         set_head(network, final)
-        return RunProbe(network, start, self._evaluator, cv, strength, self_trained, rows)
+        return RunProbe(network, start, self._evaluator, cv, strength, chosen.unlabeled is not None, rows)
 
 
 def fit_new_classes(probe: RunProbe, catalog: Catalog, head: Linear, is_new: Tensor) -> Linear:
@@ -202,20 +208,55 @@ def _create_evaluator(
     return FeatureEvaluator(evaluator, network, dataset.store, (caches[0], caches[1]), progress)
 
 
-def _choose(features: LabeledFeatures, unlabeled: Tensor | None, seed: int) -> tuple[CrossValidation, float, bool]:
-    """Chooses the regularization by the cross-entropy of held-out labels, then whether to train on unlabeled images.
+@dataclass(frozen=True)
+class _ProbeFit:
+    """Scaled features from which a probe is fitted, with or without self-training."""
 
-    Self-training is used unless it has a significantly lower cross-validated accuracy.
+    features: LabeledFeatures
+    scaling: Scaling | Whitening
+    unlabeled: UnlabeledFeatures | None = None
+
+    @classmethod
+    def on_labels(cls, views: Sequence[Tensor], label: Tensor, num_classes: int) -> _ProbeFit:
+        scaling = Scaling.of(views[0])
+        return cls(LabeledFeatures(tuple(scaling.apply(view) for view in views), label, num_classes), scaling)
+
+    @classmethod
+    def with_self_training(
+        cls, views: Sequence[Tensor], label: Tensor, num_classes: int, unlabeled: Sequence[Tensor]
+    ) -> _ProbeFit:
+        whitening = Whitening.of(torch.cat([views[0], unlabeled[0]]))
+        labeled = LabeledFeatures(tuple(whitening.apply(view) for view in views), label, num_classes)
+        return cls(labeled, whitening, UnlabeledFeatures.of(*(whitening.apply(view) for view in unlabeled)))
+
+    def choose_strength(self, folds: Tensor) -> tuple[float, CrossValidation]:
+        """Returns the regularization with the lowest cross-entropy of held-out labels, without self-training."""
+        found = cross_validate(self.features, folds, STRENGTHS)
+        strength = min(found, key=lambda value: found[value].loss) if (folds >= 0).any() else STRENGTHS[1]
+        return strength, found[strength]
+
+    def fit(self, strength: float, rows: Tensor | None = None) -> Linear:
+        """Fits the probe on all labeled images or on some of them; returns the layer on raw features."""
+        features = self.features if rows is None else self.features.take(rows)
+        return self.scaling.fold_into(fit_probe(features, strength, self.unlabeled))
+
+
+def _choose(candidates: Sequence[_ProbeFit], folds: Tensor) -> tuple[_ProbeFit, CrossValidation, float]:
+    """Chooses the probe and its regularization by the cross-validated accuracy.
+
+    Self-training, the last candidate, is used unless its accuracy is significantly lower.
     """
-    folds = stratified_folds(features.label, seed).to(features.label.device)
-    plain = cross_validate(features, folds, STRENGTHS)
-    strength = min(plain, key=lambda value: plain[value].loss) if (folds >= 0).any() else STRENGTHS[1]
-    if unlabeled is None:
-        return plain[strength], strength, False
-    trained = cross_validate(features, folds, [strength], unlabeled)[strength]
-    difference = trained.correct.double() - plain[strength].correct.double()
-    worse = len(difference) > 0 and bool(difference.sum() < -difference.abs().sum().sqrt())
-    return (plain[strength] if worse else trained), strength, not worse
+    plain = candidates[0]
+    strength, before = plain.choose_strength(folds)
+    trained = candidates[-1]
+    if trained.unlabeled is None:
+        return plain, before, strength
+    trained_strength, _ = trained.choose_strength(folds)
+    after = cross_validate(trained.features, folds, [trained_strength], trained.unlabeled)[trained_strength]
+    difference = after.correct.double() - before.correct.double()
+    if len(difference) and bool(difference.sum() < -difference.abs().sum().sqrt()):
+        return plain, before, strength
+    return trained, after, trained_strength
 
 
 def write_probe(folder: RunFolder, dataset: Dataset, probe: RunProbe, *, with_samples: bool = True) -> dict[str, Any]:
