@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from semifine.data.label_classes import resolve_classes
 from semifine.data.label_log import Event
 from semifine.errors import UserError
 from semifine.studio.exchange import (
@@ -44,7 +45,7 @@ def get_review(request: Request) -> Response:
     label_queue = _studio(request).current_queue()
     snapshot = label_queue.snapshot
     events = _studio(request).log.events()
-    agreement = measure_agreement(ratings_of(events))
+    agreement = measure_agreement(ratings_of(resolve_classes(events)[0]))
     return JSONResponse(
         {
             "suspects": [serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
