@@ -19,10 +19,13 @@ from semifine.processes import PARENT
 from tests.conftest import tiny_settings
 from tests.distributed.process_runs import ENVIRONMENT, OPTIONS
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to list processes")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to list processes"),
+    pytest.mark.timeout(900),
+]
 PATIENCE = 100
 """Seconds after which a test fails; before, children lived on without limit. Trainings have 60 to save a checkpoint."""
-PATIENCE_WITH_START = 180
+PATIENCE_WITH_START = 600
 """The same for the start, in which a loaded machine needs long to import PyTorch."""
 
 DECODING = """

@@ -20,7 +20,7 @@ from semifine.data.label_log import Event, LabelLog
 from semifine.runs.folder import is_locked
 from semifine.studio.snapshot import ModelSnapshot
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def post(url: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -6,7 +6,7 @@ merges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from semifine.data.label_events import (
@@ -51,7 +51,8 @@ class ClassHistory:
     """The list of classes after some events. The number of a class never changes.
 
     Args:
-        names: The classes of the data set, which have the first numbers.
+        names: The classes of the data set, which have the first numbers. Other names in labels are no classes, unless
+            the log created them. None accepts all names.
 
     Example:
         >>> history = ClassHistory(["tit", "wren"])
@@ -63,14 +64,17 @@ class ClassHistory:
         'wren'
     """
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self.classes = [LabelClass(name, name) for name in names]
+    def __init__(self, names: Sequence[str] | None = None) -> None:
+        self.classes = [LabelClass(name, name) for name in names or ()]
+        self._accepts_all = names is None
+        self._unknown: set[int] = set()
+        """Classes of labels that are not in the data set."""
         self.version = 0
         """Number of the last event that changed the list."""
         self._events: list[Event] = []
         self._created_by: dict[int, int] = {}
         """The class that an event created."""
-        self._last_with_name = {name: class_id for class_id, name in enumerate(names)}
+        self._last_with_name = {entry.name: class_id for class_id, entry in enumerate(self.classes)}
 
     @property
     def active_names(self) -> list[str]:
@@ -95,7 +99,8 @@ class ClassHistory:
             found = self._last_with_name.get(name)
         if found is None:
             found = len(self.classes)
-            self.classes.append(LabelClass(name, name))
+            self.classes.append(LabelClass(name, name, exists=self._accepts_all))
+            self._unknown |= set() if self._accepts_all else {found}
         self._last_with_name.setdefault(name, found)
         return found
 
@@ -123,8 +128,13 @@ class ClassHistory:
             return
         self._events = [earlier for earlier in self._events if earlier.number != event.undoes]
         self.classes = [
-            LabelClass(entry.first_name, entry.first_name, entry.is_created, exists=not entry.is_created)
-            for entry in self.classes
+            LabelClass(
+                entry.first_name,
+                entry.first_name,
+                entry.is_created,
+                exists=not entry.is_created and class_id not in self._unknown,
+            )
+            for class_id, entry in enumerate(self.classes)
         ]
         for earlier in self._events:
             self._apply(earlier)
@@ -187,12 +197,12 @@ class ClassChanges:
 NO_CHANGES = ClassChanges({})
 
 
-def resolve_classes(events: Iterable[Event], names: Iterable[str] = ()) -> tuple[list[Event], ClassHistory]:
+def resolve_classes(events: Iterable[Event], names: Sequence[str] | None = None) -> tuple[list[Event], ClassHistory]:
     """Replaces the class names of labels by the current names of their classes.
 
     Args:
         events: All events of a log, in order.
-        names: Classes of the data set.
+        names: Classes of the data set; None accepts all names.
 
     Returns:
         The events about images, and the classes.

@@ -36,6 +36,8 @@ ESTIMATE_GROWTH = 1.1
 """Growth of the number of labels after which the accuracy is estimated again."""
 MIN_PER_BIN = 10
 MAX_BINS = 20
+CLASSES_PER_CLUSTER = 4
+"""Mean size of a cluster of classes, without a run whose method has a number of clusters."""
 
 
 class Labels(Protocol):
@@ -115,7 +117,8 @@ def updated_snapshot(
     normalized = center_and_normalize(components, components.mean(axis=0))
     unlabeled = normalized[len(components) - len(probs) :]
     uncertainty = margin_uncertainty(probs)
-    num_clusters = max(1, min(len(snapshot.confusion_map.clusters) or probs.shape[1] // 4, probs.shape[1]))
+    grouped = sum(len(members) > 1 for members in snapshot.confusion_map.clusters)
+    num_clusters = max(1, min(grouped or probs.shape[1] // CLASSES_PER_CLUSTER, probs.shape[1]))
     confusion_map = map_classes(soft_confusion(probs), num_clusters, probs, unlabeled)
     updated = replace(
         snapshot,
