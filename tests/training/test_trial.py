@@ -82,6 +82,17 @@ def test_result_is_what_the_trial_chose(finished: tuple[Path, dict[str, Any]]) -
     assert TrainedModel(out, device="cpu").evaluate()["top1"] == pytest.approx(result["top1"])
 
 
+def test_trial_uses_the_cross_validation_of_its_run_again(finished: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished
+    run, trial = (json.loads((folder / "probe.json").read_text()) for folder in (out, out / "trial"))
+    for key in ("strength", "self_trained", "cross_validation"):
+        assert trial["probe"][key] == run["probe"][key]
+    suspects = [Run(folder).label_check for folder in (out, out / "trial")]
+    assert suspects[0] is not None
+    assert suspects[1] is not None
+    assert sorted(suspects[0].paths) == sorted(suspects[1].paths)
+
+
 @pytest.mark.parametrize(("weight", "chosen"), [(0.0, "probe"), (0.5, "interpolated"), (1.0, "trained")])
 def test_weight_decides_network_and_calibration(
     weight: float, chosen: str, finished: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -323,7 +323,7 @@ def fit_probe(
     Args:
         labeled: Features and labels.
         strength: Inverse regularization strength.
-        unlabeled: Features of unlabeled images, scaled like those of the labeled ones; None trains on labeled images
+        unlabeled: Features of unlabeled images, with the same scaling; None trains on labeled images
             only.
         settings: Settings of self-training.
         initial: Start of the search; zeros by default.

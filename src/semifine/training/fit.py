@@ -6,7 +6,7 @@ import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,14 @@ def _system_errors_as_user_errors(out: Path) -> Iterator[None]:
         ) from error
 
 
+@dataclass(frozen=True)
+class _OuterRun:
+    """What a trial takes from its run."""
+
+    probe: RunProbe
+    views: CachedActivations | None
+
+
 def _fit(
     settings: RunSettings,
     folder: RunFolder,
@@ -137,7 +145,7 @@ def _fit(
     display: Display,
     started: float,
     profile: bool,
-    views: CachedActivations | None = None,
+    outer: _OuterRun | None = None,
 ) -> dict[str, Any]:
     logger_names = parse_logger_names(settings.train.loggers)
     check_backbone_name(settings.train.backbone)  # before images are decoded, which may take an hour
@@ -158,7 +166,8 @@ def _fit(
     # Probe
     probe = None
     if has_probe:
-        probe = _fit_probe(settings, folder, dataset, classifier, fabric, display, environment, report)
+        like = outer.probe if outer else None
+        probe = _fit_probe(settings, folder, dataset, classifier, fabric, display, environment, report, like)
     if not method.takes_steps:
         return finish_probe(folder) if fabric.is_global_zero else {}
 
@@ -168,9 +177,10 @@ def _fit(
     if planned is None:
         return finish_probe(folder) if fabric.is_global_zero else {}
     settings = planned
+    views = outer.views if outer else None
     if probe is not None and fabric.world_size == 1:
         views = views or _cache_views(settings, dataset, classifier, fabric.device, display)
-        trial = _run_trial(settings, folder, dataset, display, views)
+        trial = _run_trial(settings, folder, dataset, display, _OuterRun(probe, views))
 
     # Training
     display.log(estimate_memory(settings, classifier, dataset, fabric.device.type))
@@ -226,6 +236,7 @@ def _fit_probe(
     display: Display,
     environment: dict[str, Any],
     report: LoadReport | None,
+    like: RunProbe | None = None,
 ) -> RunProbe | None:
     """Fits the probe in the first process and makes it the head of the network in all processes.
 
@@ -237,7 +248,7 @@ def _fit_probe(
         check_images(dataset.catalog, method_class(settings.method))
         check_pretrained(settings)
         _write_inputs(settings, folder, dataset, environment, report)
-        probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment)
+        probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment, like)
     if settings.train.head_init != "probe":
         return probe
     start = None
@@ -324,7 +335,7 @@ def _cache_views(
 
 
 def _run_trial(
-    settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display, views: CachedActivations | None
+    settings: RunSettings, folder: RunFolder, dataset: Dataset, display: Display, outer: _OuterRun
 ) -> Run | None:
     """Trains without a part of the labels, in a run folder inside the run folder; None if no trial is needed."""
     held_out = _trial_data(settings, dataset)
@@ -338,7 +349,7 @@ def _run_trial(
         without_time = replace(settings, train=last_only, notes=())
         number, labels = len(held_out.catalog.rows(Split.VAL)), len(dataset.catalog.rows(Split.LABELED))
         display.log(f"trial: training without {number} of {labels} labels, to compare the result with the probe")
-        _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, views)
+        _fit(without_time, trial, held_out, Display(quiet=True), time.perf_counter(), False, outer)
     return Run(trial.path, held_out)
 
 

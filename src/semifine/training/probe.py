@@ -98,6 +98,17 @@ class RunProbe:
         paths = [str(catalog.paths[row]) for row in self.labeled_rows[cv.rows.cpu().numpy()].tolist()]
         return check_labels(paths, self.calibration().probabilities(cv.logits.cpu().numpy()), cv.label.cpu().numpy())
 
+    def cross_validation_of(self, rows: NDArray[np.int64]) -> CrossValidation:
+        """Returns the cross-validation for the same labels in another order.
+
+        Args:
+            rows: Catalog rows of the labeled images in their order.
+        """
+        position = {row: index for index, row in enumerate(rows.tolist())}
+        held_out = self.labeled_rows[self.cross_validation.rows.cpu().numpy()]
+        found = torch.tensor([position[row] for row in held_out.tolist()], dtype=torch.long)
+        return self.cross_validation._replace(rows=found)
+
     def calibration(self) -> Calibration:
         """Returns the calibration of the probe, fitted on the predictions of the cross-validation."""
         cv = self.cross_validation
@@ -135,19 +146,23 @@ class RunProbeFitter:
         """Fits the probe on the labeled images, before the features of unlabeled images are computed."""
         return self._fit(())
 
-    def fit(self) -> RunProbe:
-        """Fits the probe on all images."""
+    def fit(self, like: RunProbe | None = None) -> RunProbe:
+        """Fits the probe on all images.
+
+        Args:
+            like: A probe with the same labels, whose regularization and cross-validation are used again.
+        """
         if not len(self._unlabeled_rows):
-            return self._fit(())
+            return self._fit((), like)
         self._evaluator.restart_progress()
         flips = (
             (False, True) if self._device.type != "cpu" or 2 * len(self._unlabeled_rows) <= MAX_UNLABELED else (False,)
         )
         with self._display.bar("computing features of unlabeled images", len(flips) * len(self._unlabeled_rows)):
             views = [self._evaluator.features(self._unlabeled_rows, flip=flip) for flip in flips]
-        return self._fit([torch.from_numpy(view).to(self._device) for view in views])
+        return self._fit([torch.from_numpy(view).to(self._device) for view in views], like)
 
-    def _fit(self, unlabeled: Sequence[Tensor]) -> RunProbe:
+    def _fit(self, unlabeled: Sequence[Tensor], like: RunProbe | None = None) -> RunProbe:
         labeled_rows, val_rows = (self._catalog.rows(split) for split in (Split.LABELED, Split.VAL))
         rows = np.concatenate([labeled_rows, val_rows])
         self._evaluator.restart_progress()
@@ -159,8 +174,12 @@ class RunProbeFitter:
             candidates = [_ProbeFit.on_labels(views, label, self._catalog.num_classes)]
             if unlabeled:
                 candidates.append(_ProbeFit.with_self_training(views, label, self._catalog.num_classes, unlabeled))
-            folds = stratified_folds(label, self._seed).to(self._device)
-            chosen, cv, strength = _choose(candidates, folds)
+            if like is None:
+                folds = stratified_folds(label, self._seed).to(self._device)
+                chosen, cv, strength = _choose(candidates, folds)
+            else:
+                chosen, strength = candidates[-1 if like.self_trained else 0], like.strength
+                cv = like.cross_validation_of(rows)
             final = start = chosen.fit(strength)
             if len(val_rows):
                 start = chosen.fit(strength, torch.arange(len(labeled_rows), device=self._device))

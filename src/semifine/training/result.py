@@ -47,16 +47,28 @@ def fit_and_write_probe(
     device: torch.device,
     display: Display,
     environment: dict[str, Any],
+    like: RunProbe | None = None,
 ) -> RunProbe:
-    """Fits the probe and writes it to the run folder, which is complete from then on."""
+    """Fits the probe and writes it to the run folder, which is complete from then on.
+
+    Args:
+        settings: Settings of the run.
+        folder: The run folder.
+        dataset: The images, with an open store.
+        classifier: The network with pretrained weights.
+        device: Device of the computations.
+        display: Receives the accuracy.
+        environment: Code version, hardware and libraries.
+        like: In a trial, the probe of its run, whose regularization and cross-validation are used again.
+    """
     start = time.perf_counter()
     fitter = RunProbeFitter(settings, dataset, classifier, device, display)
-    if device.type == "cpu" and len(dataset.catalog.rows(Split.UNLABELED)):
+    if like is None and device.type == "cpu" and len(dataset.catalog.rows(Split.UNLABELED)):
         # Features of many unlabeled images take minutes on a CPU, so a probe without them is written first.
         probe = fitter.fit_labeled()
         _write_probe_result(settings, folder, dataset, probe, device, environment, start, with_samples=False)
         display.log(f"{probe.describe()}; {folder.path} can be used from now on")
-    probe = fitter.fit()
+    probe = fitter.fit(like)
     found = _write_probe_result(settings, folder, dataset, probe, device, environment, start)
     display.log(probe.describe())
     if found.get("suspect_labels"):
