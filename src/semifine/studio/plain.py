@@ -142,15 +142,9 @@ def typical_first(features: Features, group: Indices) -> Indices:
         >>> typical_first(unit, np.array([0, 0, 0, 1])).tolist()
         [1, 3, 2, 0]
     """
-<<<<<<< HEAD
     member = csr_array((np.ones(len(group), np.float32), (group, np.arange(len(group)))))
     sums = np.asarray(member @ features)
-    typicality = np.einsum("nd,nd->n", features, sums[group])
-=======
-    sums = np.zeros((int(group.max()) + 1, features.shape[1]), np.float32)
-    np.add.at(sums, group, features)
     typicality = (features * sums[group]).sum(axis=1)
->>>>>>> main
     order = np.lexsort((-typicality, group))
     starts = np.searchsorted(group[order], np.arange(len(sums)))
     rank = np.empty(len(group), np.int64)
