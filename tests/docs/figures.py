@@ -335,7 +335,32 @@ def readme() -> Iterator[str]:
     yield from own_photos_summary()
 
 
+def studio() -> Iterator[str]:
+    sizes = [raw("studio.json")["sizes"][count] for count in ("10000", "100000")]
+    starts = [f"{size['page_s']:g} s ({size['page_cpu_s']:g} s)" for size in sizes]
+    yield f"| start until the page answers (CPU time) | {' | '.join(starts)} |"
+    refits = [f"{size['refit_s']['median']:g} s ({size['refit_cpu_s']:g} s)" for size in sizes]
+    yield f"| refit of the live model, median (CPU time) | {' | '.join(refits)} |"
+    answers = [f"{size['answer_ms']['median']:g} ms" for size in sizes]
+    yield f"| one answer acknowledged, median | {' | '.join(answers)} |"
+    rows = {
+        "first photo": "first_photo_ms",
+        "answer of 1,000 tiles acknowledged": "answer_of_1000_tiles_ms",
+        "first page of the grid, 200 tiles": "grid_first_ms",
+        "page of the grid at 90 % of the photos": "grid_at_90_percent_ms",
+        "search for a folder": "grid_search_ms",
+        "60 neighbors of a photo": "neighbors_ms",
+        "overview": "overview_ms",
+    }
+    for title, key in rows.items():
+        values = [f"{size[key]:g} ms" for size in sizes]
+        yield f"| {title} | {' | '.join(values)} |"
+    memory = [f"{size['memory_gib']:g} GiB" for size in sizes]
+    yield f"| memory | {' | '.join(memory)} |"
+
+
 def results() -> Iterator[str]:
+    yield from studio()
     yield from demo_rows()
     yield from own_photos_rows()
     yield f"reaches {raw('laptop-script.json')[LAPTOP['semi-cub']]['top1']:.1f} %"

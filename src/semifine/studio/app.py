@@ -409,7 +409,7 @@ ACTIONS: dict[str, tuple[Action, str]] = {
     "person": (check_person, LABEL),
     "answer": (submit_answer, LABEL),
     "undo": (undo_answer, LABEL),
-    "classes": (change_class, LABEL),
+    "classes": (change_class, REVIEW),
     "import": (import_labels, REVIEW),
     "train": (start_training, TRAIN),
     "stop": (stop_training, TRAIN),

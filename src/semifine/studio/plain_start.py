@@ -18,7 +18,7 @@ from semifine.features.live import Projection, fit_projection, principal_compone
 from semifine.files import write_atomically
 from semifine.studio.snapshot import Features, Indices, center_and_normalize
 
-LARGE = 20_000
+LARGE = 10_000
 """Number of photos from which principal components replace the features, and are cached. They open in less time, and
 take a fifth of the memory."""
 DIM = 256
