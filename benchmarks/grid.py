@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from provenance import provenance
@@ -167,6 +168,32 @@ def describe(entry: Mapping[str, Any] | None) -> str:
     return ", ".join(
         f"{name} {found['top1']:.1f} / {found['top5']:.1f}" for name, found in scores.items() if found.get("top1")
     )
+
+
+def format_table(results: Path, parts: Iterable[str]) -> str:
+    """Returns the rows of several parts as one Markdown table: mean ± deviation over seeds, and the standard error.
+
+    The standard error is that of the same test images, which seeds do not reduce, or that of the seeds if it is larger.
+    """
+    by_row: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        for entry in read_json_list(results / f"{part}.json"):
+            if entry.get("top1") is not None:
+                by_row.setdefault(entry["row"], []).append(entry)
+    lines = [
+        "| row | seeds | steps | top-1 | standard error | top-5 | standard error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row, found in sorted(by_row.items(), key=lambda item: -mean(entry["top1"] for entry in item[1])):
+        cells = []
+        for name in ("top1", "top5"):
+            values = [entry[name] for entry in found]
+            spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
+            of_seeds = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+            error = max(of_seeds, mean(entry["standard_error"][name] for entry in found))
+            cells += [f"{mean(values):.1f}{spread}", f"{error:.1f}"]
+        lines.append(f"| {row} | {len(found)} | {found[0]['iterations']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 @contextmanager

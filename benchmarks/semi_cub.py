@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from grid import Results, Row, named, print_plan, run_rows
+from grid import Results, Row, format_table, named, print_plan, run_rows
 from semifine.config.autotune import TRANSFORMER_TRAINING
 from semifine.config.loading import read_preset
 from semifine.data.sources import resolve as resolve_source
@@ -90,7 +90,8 @@ class Parts:
         return Row(part, title, seed, named(stages, title, changes))
 
     def recipe_row(self, part: str, conditions: Conditions, seed: int) -> Row:
-        best = read_preset("best")
+        # A trial would double the steps, and all rows take the same number.
+        best = {**read_preset("best"), "trial": False}
         if conditions.init == "scratch":
             best.pop("probe", None)
         return self.row(part, "recipe", str(best["method.name"]), conditions, seed, best)
@@ -223,11 +224,15 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/semi-cub-224"))
     parser.add_argument("--plan", action="store_true", help="print the rows and the estimated time only")
+    parser.add_argument("--show", action="store_true", help="print the results of the parts as one table")
     return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
+    if options.show:
+        print(format_table(options.results, options.parts))
+        return
     rows = [row for part in options.parts for row in Parts(options).rows(part)]
     if options.plan:
         print_plan(rows, options.results, MILLISECONDS)

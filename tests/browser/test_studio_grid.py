@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from semifine.data.label_log import read_events
 from tests.browser.fake_studio import FakeStudio, live_state, serving_fake
-from tests.browser.studio_pages import open_page, wait_for_text
+from tests.browser.studio_pages import open_page, serving, wait_for_text
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -243,4 +245,27 @@ def test_one_hundred_thousand_photos(chromium: Browser) -> None:
         pending = "() => import(new URL('static/photo_loader.js', location)).then((m) => m.pendingPhotos())"
         assert page.evaluate(pending) < 150, "photos of tiles that were scrolled away no longer wait"
         page.wait_for_function("() => document.querySelectorAll('.tile:not([hidden]) img:not(.loaded)').length === 0")
+        page.context.close()
+
+
+def test_the_grid_and_the_review_of_a_run(chromium: Browser, own_run: Path) -> None:
+    """With the real server: answers of the grid are events of the log, and the review page lists them."""
+    with serving(own_run) as server:
+        page = open_page(chromium, server.url, "Ada")
+        open_grid(page)
+        page.click(tile(0))
+        page.click(tile(2), modifiers=["Shift"])
+        wait_for_text(page, "#grid-selected", "3 photos selected")
+        name = page.locator("#grid-names .name").first.inner_text()
+        page.keyboard.press("1")
+        wait_for_text(page, "#toast.shown", f"{name}: 3 photos")
+        events = read_events(own_run.with_name("birds.studio.db"))
+        assert [(event.kind, event.class_name) for event in events] == [("label", name)] * 3
+        page.keyboard.press("Home")
+        page.keyboard.press("l")
+        wait_for_text(page, "#grid-like", "Photos that look like synthetic/")
+        page.wait_for_selector(".tile img.loaded")
+        page.evaluate("location.hash = '#review'")
+        page.wait_for_function("() => document.querySelectorAll('#log tbody tr').length === 3")
+        wait_for_text(page, "#log tbody", name)
         page.context.close()

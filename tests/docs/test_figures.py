@@ -44,7 +44,7 @@ SETTINGS = {
 }
 """Settings and limits of the program, and times that a command prints in front of its lines. "": on all pages."""
 
-MEASURED_AGAIN = {"fuzz.json", "label-errors.json", "scan-studio.json"}
+MEASURED_AGAIN = {"fuzz.json", "scan-studio.json"}
 """Raw files of older scripts, which did not write command, version and hardware. Run the script again."""
 
 

@@ -106,6 +106,21 @@ def test_finished_rows_are_not_repeated_unless_a_setting_changes(benchmark: Any,
     assert [entry["settings"]["iterations"] for entry in results.entries] == [other.settings()["iterations"]]
 
 
+def test_the_table_has_deviations_and_standard_errors(benchmark: Any, tmp_path: Path) -> None:
+    grid = benchmark("grid")
+    for part, seeds in (("main", {"soc": [60.0], "fixmatch": [50.0]}), ("seeds", {"soc": [62.0]})):
+        entries = [
+            {"row": row, "iterations": 9, "top1": top1, "top5": 80.0, "standard_error": {"top1": 0.5, "top5": 1.3}}
+            for row, values in seeds.items()
+            for top1 in values
+        ]
+        (tmp_path / f"{part}.json").write_text(json.dumps({"results": entries}))
+    assert grid.format_table(tmp_path, ["main", "seeds"]).splitlines()[2:] == [
+        "| soc | 2 | 9 | 61.0 ± 1.4 | 1.0 | 80.0 ± 0.0 | 1.3 |",
+        "| fixmatch | 1 | 9 | 50.0 | 0.5 | 80.0 | 1.3 |",
+    ]
+
+
 def test_the_recipe_is_chosen_by_the_mean_over_validation_sets(
     benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

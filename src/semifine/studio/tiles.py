@@ -65,6 +65,7 @@ def serialize_tile(label_queue: LabelQueue, index: int) -> dict[str, Any]:
     return {
         "id": index,
         "row": int(snapshot.rows[index]),
+        "path": label_queue.path(index),
         "prediction": int(snapshot.prediction[index]) if has_classes else None,
         "confidence": round(float(snapshot.confidence[index]), 4) if has_classes else None,
         "outlier": round(float(snapshot.outlier[index]), 3),

@@ -18,12 +18,22 @@ const round = (value) => `${Math.round(value)}\u00a0%`;
 
 /** A figure of the estimated accuracy over the labels; nothing for fewer than two points. */
 export function liveChart({ history }) {
-  const points = history.filter(({ top1 }) => top1 !== null).map(({ labels, top1, low, high }) => ({ x: labels, y: top1, low, high }));
+  const points = risingHistory(history).map(({ labels, top1, low, high }) => ({ x: labels, y: top1, low, high }));
   if (points.length < MIN_POINTS) return [];
   const title = `Estimated accuracy from ${points[0].y.toFixed(0)} % with ${points[0].x} labels to ${points.at(-1).y.toFixed(0)} % with ${points.at(-1).x} labels`;
   return [make("figure", { class: "curve" },
     lineChart(points, { title, x: "labels", y: "accuracy in %" }),
     make("figcaption", { class: "quiet" }, "Estimated by cross-validation on the labels. The band is the 95 % interval."))];
+}
+
+/** The newest estimate for each number of labels, which falls after an undo or a conflict. */
+function risingHistory(history) {
+  const rising = [];
+  for (const entry of history.filter(({ top1 }) => top1 !== null)) {
+    while (rising.length && rising.at(-1).labels >= entry.labels) rising.pop();
+    rising.push(entry);
+  }
+  return rising;
 }
 
 let shown = "";

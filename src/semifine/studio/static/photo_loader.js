@@ -25,11 +25,26 @@ export function cancelPhoto(image) {
   fill();
 }
 
+let heldUntil = 0;
+let timer = null;
+
+/** Starts no photo for some milliseconds: while the page scrolls fast, photos would only pass by and slow it down. */
+export function holdPhotos(milliseconds) {
+  heldUntil = performance.now() + milliseconds;
+  timer ??= setTimeout(release, milliseconds);
+}
+
+function release() {
+  const left = heldUntil - performance.now();
+  timer = left > 0 ? setTimeout(release, left) : null;
+  if (!timer) fill();
+}
+
 /** Photos that are loading or wait for a slot. */
 export const pendingPhotos = () => waiting.length + loading.size;
 
 function fill() {
-  while (loading.size < AT_ONCE && waiting.length) {
+  while (!timer && loading.size < AT_ONCE && waiting.length) {
     const image = waiting.pop();
     loading.add(image);
     const address = image.dataset.photo;

@@ -74,8 +74,8 @@ function agreementParts({ alpha = null, images = 0, people = 0, pairs = [] } = {
   return [
     title,
     make("p", {}, make("b", { class: "value" }, alpha.toFixed(2)), ` Krippendorff's alpha of ${plural(people, "person", "people")} on ${plural(images, "photo")}: ${alphaText(alpha)}.${few}`),
-    rows.length && make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Agreement of pairs" }, make("table", {},
-      make("thead", {}, make("tr", {}, ["Person", "Person", "Cohen's kappa", "Photos"].map((name) => make("th", { scope: "col" }, name)))),
+    rows.length && make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Agreement of pairs" }, make("table", { class: "narrow" },
+      make("thead", {}, make("tr", {}, ["Person", "Person", "Cohen's kappa", "Photos"].map((name, column) => make("th", { scope: "col", class: column > 1 && "number" }, name)))),
       make("tbody", {}, rows))),
   ].filter(Boolean);
 }

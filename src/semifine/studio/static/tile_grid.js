@@ -2,12 +2,14 @@
 
 import { photo } from "./api.js";
 import { find, make } from "./dom.js";
-import { cancelPhoto, loadPhoto } from "./photo_loader.js";
+import { cancelPhoto, holdPhotos, loadPhoto } from "./photo_loader.js";
 
 const GAP = 6; // pixels
 const CAPTION = 24; // height of the text below a photo
 const MARGIN_ROWS = 2; // rows above and below the window that are drawn in advance
 const DRAG_FROM = 6; // pixels of movement that make a click a drag
+const FAST = 1.5; // windows per second: faster scrolling loads no photos
+const HOLD = 120; // milliseconds without fast scrolling until photos load again
 const EDGE = 40; // a drag this close to the edge scrolls
 
 export class TileGrid {
@@ -19,6 +21,7 @@ export class TileGrid {
   #tileSize = 132;
   #rowHeight = 132;
   #total = ""; // height of all rows
+  #lastScroll = { top: 0, time: 0 };
   #anchor = 0;
   #elements = new Map(); // from index to element
   #spare = [];
@@ -32,7 +35,7 @@ export class TileGrid {
   constructor(element, list, { describe, onSelect, limit }) {
     Object.assign(this, { element, list, describe, onSelect, limit });
     this.canvas = find(".canvas", element);
-    element.addEventListener("scroll", () => this.schedule(), { passive: true });
+    element.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     element.addEventListener("keydown", (event) => this.#key(event));
     element.addEventListener("pointerdown", (event) => this.#pointerDown(event));
     new ResizeObserver(() => this.#measure()).observe(element);
@@ -72,6 +75,14 @@ export class TileGrid {
   get visibleTiles() {
     const [first, last] = this.visible;
     return Array.from({ length: Math.max(0, last - first) }, (_, index) => this.list.at(first + index)).filter(Boolean);
+  }
+
+  #scrolled() {
+    const [top, now] = [this.element.scrollTop, performance.now()];
+    const speed = Math.abs(top - this.#lastScroll.top) / Math.max(1, now - this.#lastScroll.time); // pixels per millisecond
+    if (speed > (FAST * this.height) / 1000 && now - this.#lastScroll.time < HOLD) holdPhotos(HOLD);
+    this.#lastScroll = { top, time: now };
+    this.schedule();
   }
 
   /** Draws the tiles before the next frame. */
