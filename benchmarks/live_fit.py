@@ -2,7 +2,7 @@
 
 The features are random clouds, one for each class, so no photos are needed.
 
-    OMP_NUM_THREADS=2 python benchmarks/live_fit.py --photos 10000 100000 --out benchmarks/results/live-fit.json
+    OMP_NUM_THREADS=1 python benchmarks/live_fit.py --photos 10000 100000 --out benchmarks/results/live-fit.json
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from provenance import provenance
 from semifine.features.live import LiveClassifier
 from semifine.studio.coverage import rank_by_coverage
-from semifine.studio.live import CLASSES_PER_CLUSTER
+from semifine.studio.live import CLASSES_PER_CLUSTER, live_map
 from semifine.studio.plain import GROUP_COMPONENTS, group_photos
-from semifine.studio.snapshot import center_and_normalize, map_classes, soft_confusion
+from semifine.studio.snapshot import center_and_normalize
 
 NOISE = 1.5
 
@@ -62,7 +62,7 @@ def measure(photos: int, classes: int, dim: int, labels: int, refits: int) -> di
         predicted = time.perf_counter()
         is_answered = np.isin(np.arange(photos), rows)
         rank_by_coverage(probs.max(axis=1), normalized, is_answered)
-        map_classes(soft_confusion(probs), classes // CLASSES_PER_CLUSTER, probs, normalized)
+        live_map(probs, normalized, classes // CLASSES_PER_CLUSTER)
         done = time.perf_counter()
         times.append((done - begun, time.process_time() - begun_cpu))
         parts.append((fitted - begun, predicted - fitted, done - predicted))
