@@ -127,11 +127,7 @@ def take_plain_snapshot(
         progress: Receives the progress.
         log: Receives notes.
     """
-    # The settings that train would choose, so that both share decoded images and features.
-    suggestions = choose_network(dataset.catalog, {"time", "probe"}, TrainSettings(pretrained=True))
-    chosen = suggestions.values
-    backbone = str(chosen.get("backbone", TrainSettings().backbone))
-    train = TrainSettings(backbone=backbone, image_size=int(chosen.get("image_size", TrainSettings().image_size)))
+    train = _network_settings(dataset)
     store = dataset.open_store(
         train.stored_side, cache_dir=cache, progress=lambda done, total: progress("decoding", done, total), log=log
     )
@@ -143,7 +139,7 @@ def take_plain_snapshot(
     every_row = np.concatenate([labeled_rows, rows])
     evaluator = pretrained_evaluator(
         store,
-        backbone,
+        train.backbone,
         train.image_size,
         train.stored_side,
         device=inference_device(device) if device != "cpu" else torch.device("cpu"),
@@ -172,6 +168,14 @@ def take_plain_snapshot(
         orders={"informative": typical_first(features, group), "cluster": by_group},
         photo_groups=group,
     )
+
+
+def _network_settings(dataset: Dataset) -> TrainSettings:
+    """Returns the network that ``train`` would choose, so that both share decoded images and features."""
+    chosen = choose_network(dataset.catalog, {"time", "probe"}, TrainSettings(pretrained=True)).values
+    defaults = TrainSettings()
+    backbone = str(chosen.get("backbone", defaults.backbone))
+    return TrainSettings(backbone=backbone, image_size=int(chosen.get("image_size", defaults.image_size)))
 
 
 def typical_first(features: Features, group: Indices) -> Indices:
