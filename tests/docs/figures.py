@@ -372,7 +372,6 @@ def results() -> Iterator[str]:
     yield from table1_text()
     yield from soc_core()
     yield from labeling()
-    yield from live_labeling()
 
 
 PHRASES = {
