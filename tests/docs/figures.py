@@ -280,6 +280,35 @@ def labeling() -> Iterator[str]:
     yield f"by {min(gains):.1f} to {max(gains):.1f} points"
 
 
+WAYS = {
+    "random": "single answers, random order",
+    "static": "single answers, the queue before the first answer",
+    "live": "single answers, the live queue",
+    "uncertain": "single answers, the lowest confidence first",
+    "margin-k-center": "single answers, margin uncertainty and distance, live",
+    "typical-uncertain": "single answers, low confidence times density, live",
+    "grid": "grid: pages of a predicted class",
+    "hybrid": "live queue to 50 % correct, then the grid",
+    "groups": "groups of similar photos, then the grid",
+}
+
+
+def live_labeling() -> Iterator[str]:
+    cells: dict[str, list[str]] = {way: [] for way in WAYS}
+    for start in ("none", "labels"):
+        for result in raw(f"live-labeling-{start}.json")["results"]:
+            goal = result["reached"]["0.8"]
+            cells[result["way"]] += [f"{goal['answers']:,}", f"{goal['minutes']:.0f} min"]
+    for way, title in WAYS.items():
+        yield f"| {title} | {' | '.join(cells[way])} |"
+    ten = {(result["start"], result["way"]): result for result in raw("live-labeling-ten.json")["results"]}
+    for start in ("labels", "none"):
+        live, random = (ten[start, way]["reached"]["0.8"]["answers"] for way in ("live", "random"))
+        yield f"{live:,} instead of {random:,} answers ({100 * live / random:.0f} %)"
+    for found in raw("live-fit.json")["results"]:
+        yield f"{found['refit_cpu_seconds']:.1f} s of CPU time"
+
+
 def label_errors() -> Iterator[str]:
     draws = raw("label-errors.json")["draws"]
     for labels in (8, 20):

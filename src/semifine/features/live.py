@@ -32,8 +32,8 @@ class LiveSettings:
     """Steps of L-BFGS on the labeled images."""
     unlabeled_steps: int = 8
     """Steps of L-BFGS on labeled and unlabeled images; 0 leaves the unlabeled ones out."""
-    max_unlabeled: int = 4000
-    """Unlabeled images that take part in a fit."""
+    max_soft_labels: int = 400_000
+    """Soft labels (images times classes) of unlabeled images that take part in a fit."""
     self_training: SelfTraining = SELF_TRAINING
 
 
@@ -186,7 +186,7 @@ class LiveClassifier:
         fit = _minimize(
             self.features[known], target, weight, self.offset(num_classes, known), settings.strength, fit, steps
         )
-        others = self._sample_of_others(known)
+        others = self._sample_of_others(known, max(1, settings.max_soft_labels // num_classes))
         is_used = with_unlabeled and settings.unlabeled_steps > 0
         if not is_used or not len(others) or len(classes.unique()) < 2:
             return fit
@@ -202,11 +202,10 @@ class LiveClassifier:
             settings.unlabeled_steps,
         )
 
-    def _sample_of_others(self, known: Tensor) -> Tensor:
+    def _sample_of_others(self, known: Tensor, limit: int) -> Tensor:
         is_other = torch.ones(len(self.features), dtype=torch.bool)
         is_other[known] = False
         others = is_other.nonzero().flatten()
-        limit = self.settings.max_unlabeled
         if len(others) <= limit:
             return others
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(others))[:limit])

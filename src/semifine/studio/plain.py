@@ -75,11 +75,7 @@ def take_plain_snapshot(
         progress: Receives the progress.
         log: Receives notes.
     """
-    # The settings that train would choose, so that both share decoded images and features.
-    suggestions = choose_network(dataset.catalog, {"time", "probe"}, TrainSettings(pretrained=True))
-    chosen = suggestions.values
-    backbone = str(chosen.get("backbone", TrainSettings().backbone))
-    train = TrainSettings(backbone=backbone, image_size=int(chosen.get("image_size", TrainSettings().image_size)))
+    train = _network_settings(dataset)
     store = dataset.open_store(
         train.stored_side, cache_dir=cache, progress=lambda done, total: progress("decoding", done, total), log=log
     )
@@ -91,7 +87,7 @@ def take_plain_snapshot(
     every_row = np.concatenate([labeled_rows, rows])
     evaluator_of = partial(
         pretrained_evaluator,
-        backbone=backbone,
+        backbone=train.backbone,
         image_size=train.image_size,
         stored_side=train.stored_side,
         device=inference_device(device) if device != "cpu" else torch.device("cpu"),
@@ -102,7 +98,7 @@ def take_plain_snapshot(
         evaluator = evaluator_of(store, progress=lambda done: progress("features", done, len(every_row)))
         return compute_start(evaluator.features(every_row), len(labeled_rows))
 
-    name = f"{backbone} {train.image_size} {train.stored_side} {len(labeled_rows)}"
+    name = f"{train.backbone} {train.image_size} {train.stored_side} {len(labeled_rows)}"
     start = cached_start(cache, name.encode() + store.digest[every_row].tobytes(), len(rows), compute)
     labeled_features, features = np.split(start.features, [len(labeled_rows)])
     group, count = start.group, len(rows)
@@ -132,6 +128,14 @@ def _embed_new(
     """Computes features of other photos, as for the photos at the start."""
     raw = evaluator_of(store).features(np.arange(len(catalog)))
     return NewImages(start.normalize(raw), np.zeros((len(catalog), 0), np.float32))
+
+
+def _network_settings(dataset: Dataset) -> TrainSettings:
+    """Returns the network that ``train`` would choose, so that both share decoded images and features."""
+    chosen = choose_network(dataset.catalog, {"time", "probe"}, TrainSettings(pretrained=True)).values
+    defaults = TrainSettings()
+    backbone = str(chosen.get("backbone", defaults.backbone))
+    return TrainSettings(backbone=backbone, image_size=int(chosen.get("image_size", defaults.image_size)))
 
 
 def typical_first(features: Features, group: Indices) -> Indices:

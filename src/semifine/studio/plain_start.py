@@ -25,7 +25,7 @@ DIM = 256
 """Number of principal components."""
 PHOTOS_PER_GROUP = 20
 """Mean size of a group. A person looks through it on one page of the grid."""
-MAX_GROUPS = 500
+MIN_GROUPS, MAX_GROUPS = 8, 500
 ROUNDS = 12
 SAMPLE = 20_000
 """Photos from which the centers of the groups are computed."""
@@ -124,7 +124,7 @@ def group_photos(components: Features, seed: int = 0) -> Indices:
         [0, 0, 0, 1, 1]
     """
     count = len(components)
-    k = min(MAX_GROUPS, max(1, round(count / PHOTOS_PER_GROUP)))
+    k = min(MAX_GROUPS, max(1, min(count // 4, MIN_GROUPS), round(count / PHOTOS_PER_GROUP)))
     unit = center_and_normalize(components, np.zeros(components.shape[1], np.float32))
     random = np.random.default_rng(seed)
     sample = unit if count <= SAMPLE else unit[np.sort(random.choice(count, SAMPLE, replace=False))]
