@@ -61,3 +61,19 @@ def open_window(context: BrowserContext, url: str, name: str, polls: bool = True
 
 def wait_for_text(page: Page, selector: str, text: str) -> None:
     page.locator(selector, has_text=text).wait_for()
+
+
+def show_only(page: Page, path: str) -> None:
+    """Shows one photo of the queue, whatever order the live model gives it."""
+    page.fill("#filters [name=text]", path)
+    page.keyboard.press("Enter")
+    wait_for_text(page, "#path", path)
+
+
+def answer_by_search(page: Page, name: str) -> None:
+    """Answers with a class by name, because the live model may have changed the candidates."""
+    page.keyboard.press("/")
+    page.wait_for_selector("#class-dialog[open]")
+    page.keyboard.type(name)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#class-dialog:not([open])", state="attached")

@@ -16,7 +16,15 @@ import pytest
 from semifine.config import read_settings_file, resolve
 from semifine.data.label_log import agreed_labels, current_labels, read_events
 from semifine.data.sources import load_catalog
-from tests.browser.studio_pages import Server, open_page, open_window, serving, wait_for_text
+from tests.browser.studio_pages import (
+    Server,
+    answer_by_search,
+    open_page,
+    open_window,
+    serving,
+    show_only,
+    wait_for_text,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -161,16 +169,17 @@ def test_replacing_an_answer_asks_and_notifies(chromium: Browser, own_run: Path)
         wait_for_text(ada, "#notices", f"Conflict: Bo answered {names[1]}, you answered {names[0]}")
         ada.click("#notices button >> text=Show")
         wait_for_text(ada, "#banner.conflict", f"Bo answered {names[1]}")
-        ada.keyboard.press("2")  # agrees with Bo, so no dialog opens
+        answer_by_search(ada, names[1])  # agrees with Bo, so no dialog opens
         wait_for_text(ada, "#toast.shown", names[1])
         assert read_agreed_labels(log) == {disputed: names[1]}
 
         third = shown_path(bo)
-        assert third == shown_path(ada) != disputed
+        assert third != disputed
         names = bo.locator("#candidates .name").all_inner_texts()
-        answer(ada, names[0])
+        show_only(ada, third)
+        answer_by_search(ada, names[0])
         bo.wait_for_selector("#banner.answered")
-        bo.keyboard.press("2")
+        answer_by_search(bo, names[1])
         bo.wait_for_selector("#replace-dialog[open]")
         bo.keyboard.press("r")
         wait_for_text(ada, "#notices", f"Bo replaced your answer {names[0]} with {names[1]}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semifine.data.label_log import Event, LabelLog, agreed_labels, current_labels, read_events
-from tests.browser.studio_pages import open_page, serving, wait_for_text
+from tests.browser.studio_pages import answer_by_search, open_page, serving, show_only, wait_for_text
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -91,6 +91,8 @@ def test_keys_and_focus(chromium: Browser, own_run: Path) -> None:
         assert page.evaluate("document.activeElement.querySelector('kbd')?.textContent") == "2"
 
         bo = open_page(chromium, server.url, "Bo", polls=False)
+        show_only(bo, page.inner_text("#path"))
+        names = page.locator("#candidates .name").all_inner_texts()
         page.keyboard.press("1")
         wait_for_text(page, "#counts", "3 labeled")
         page.click("nav a[href='#overview']")
@@ -100,7 +102,7 @@ def test_keys_and_focus(chromium: Browser, own_run: Path) -> None:
         page.keyboard.press("Tab")
         top = "document.activeElement.getBoundingClientRect().y"
         scrolled = page.evaluate(top)
-        bo.keyboard.press("2")  # before his page shows Ada's answer
+        answer_by_search(bo, names[1])  # before his page shows Ada's answer
         page.wait_for_selector(".conflicts")
         wait_for_text(page, ".tiles", "1in conflict")
         assert page.evaluate("scrollY") > 0
