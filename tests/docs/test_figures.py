@@ -15,7 +15,7 @@ from tests.docs.figures import PHRASES, RESULTS
 
 PAGES = [
     "README.md",
-    *(f"docs/explanation/{name}.md" for name in ("results", "reliability", "method", "levers")),
+    *(f"docs/explanation/{name}.md" for name in ("results", "reliability", "method", "levers", "probe")),
     "docs/reference/predictions.md",
     *sorted(
         str(path.relative_to(ROOT)) for name in ("tutorial", "how-to") for path in (ROOT / "docs" / name).glob("*.md")
