@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--starts", nargs="+", choices=("none", "labels"), default=["none", "labels"])
     parser.add_argument("--batch", type=int, default=20, help="answers between two refits")
     parser.add_argument("--seeds", type=int, default=1, help="orders of the way random")
-    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--cache", type=Path, help="folder of decoded images and features")
     parser.add_argument("--out", type=Path, required=True, help="JSON file for the results")
     options = parser.parse_args()
     features, labeled, truth = compute_features(options.data, options.cache)

@@ -42,13 +42,18 @@ QUEUE = {
     "order": {"type": "string", "enum": ["informative", "cluster"]},
     "person": TEXT,
     "text": TEXT,
+    "after": TEXT,
+    "before": TEXT,
     "class": NUMBER,
     "cluster": NUMBER,
     "count": NUMBER,
 }
+GRID = {**QUEUE, "order": {"type": "string", "enum": ["confidence", "outliers", "group"]}, "offset": NUMBER}
+FORMATS = {"type": "string", "enum": ["csv", "labelstudio", "coco", "fiftyone"]}
 BODIES: dict[str, dict[str, Any]] = {
     "person": {"person": TEXT},
     "undo": {"person": TEXT},
+    "import": {"person": TEXT, "format": FORMATS, "content": TEXT},
     "stop": {},
     "switch": {},
     "answer": {
@@ -76,7 +81,13 @@ def describe_routes() -> dict[str, Any]:
             {"image/jpeg": {}}, row=NUMBER, size={"type": "string", "enum": ["small", "large"]}
         ),
         "/labels.csv": _get({"text/csv": {}}),
+        "/export/{format}": _get({"text/csv": {}, "application/json": {}}, format=FORMATS),
         "/api/overview": _get(JSON),
+        "/api/grid": _get(JSON, GRID),
+        "/api/neighbors/{index}": _get(JSON, {"count": NUMBER}, index=NUMBER),
+        "/api/review": _get(JSON),
+        "/api/log": _get(JSON, {"after": NUMBER, "count": NUMBER, "person": TEXT}),
+        "/api/metadata/{index}": _get(JSON, index=NUMBER),
         "/api/queue": _get(JSON, QUEUE),
         "/api/image/{index}": _get(JSON, index=NUMBER),
         "/api/changes": _get(JSON, {"after": NUMBER}),

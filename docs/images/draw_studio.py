@@ -5,7 +5,7 @@
 RUN is a run on the synthetic data set, for example:
 
     semifine train synthetic --data.genera 4 --data.species 5 --data.image_side 256 --data.unlabeled_per_class 30 \
-        --pretrained --image-size 96 --method supervised --iterations 60 --out creatures
+        --backbone tf_efficientnet_lite0 --pretrained --image-size 160 --method probe --out creatures
 
 Two people label some photos first, with the true classes of the data set, and disagree about a few. Their labels are
 in a new log in a temporary folder.

@@ -291,6 +291,36 @@ def labeling() -> Iterator[str]:
     yield f"by {min(gains):.1f} to {max(gains):.1f} points"
 
 
+WAYS = {
+    "random": "single answers, random order",
+    "static": "single answers, the queue before the first answer",
+    "live": "single answers, the live queue",
+    "uncertain": "single answers, the lowest confidence first",
+    "margin-k-center": "single answers, margin uncertainty and distance, live",
+    "typical-uncertain": "single answers, low confidence times density, live",
+    "grid": "grid: pages of a predicted class",
+    "hybrid": "live queue to 50 % correct, then the grid",
+    "groups": "groups of similar photos, then the grid",
+}
+
+
+def live_labeling() -> Iterator[str]:
+    cells: dict[str, list[str]] = {way: [] for way in WAYS}
+    for start in ("none", "labels"):
+        for result in raw(f"live-labeling-{start}.json")["results"]:
+            goal = result["reached"]["0.8"]
+            cells[result["way"]] += [f"{goal['answers']:,}", f"{goal['minutes']:.0f} min"]
+    for way, title in WAYS.items():
+        yield f"| {title} | {' | '.join(cells[way])} |"
+    yield f"80 % of {raw('live-labeling-none.json')['images']['unlabeled']:,} photos"
+    ten = {(result["start"], result["way"]): result for result in raw("live-labeling-ten.json")["results"]}
+    for start in ("labels", "none"):
+        live, random = (ten[start, way]["reached"]["0.8"]["answers"] for way in ("live", "random"))
+        yield f"{live:,} instead of {random:,} answers ({100 * live / random:.0f} %)"
+    for found in raw("live-fit.json")["results"]:
+        yield f"{found['refit_cpu_seconds']:.1f} s of CPU time"
+
+
 def label_errors() -> Iterator[str]:
     draws = raw("label-errors.json")["draws"]
     for labels in (8, 20):
@@ -346,7 +376,32 @@ def readme() -> Iterator[str]:
     yield from own_photos_summary()
 
 
+def studio() -> Iterator[str]:
+    sizes = [raw("studio.json")["sizes"][count] for count in ("10000", "100000")]
+    starts = [f"{size['page_s']:g} s ({size['page_cpu_s']:g} s)" for size in sizes]
+    yield f"| start until the page answers (CPU time) | {' | '.join(starts)} |"
+    refits = [f"{size['refit_s']['median']:g} s ({size['refit_cpu_s']:g} s)" for size in sizes]
+    yield f"| refit of the live model, median (CPU time) | {' | '.join(refits)} |"
+    answers = [f"{size['answer_ms']['median']:g} ms" for size in sizes]
+    yield f"| one answer acknowledged, median | {' | '.join(answers)} |"
+    rows = {
+        "first photo": "first_photo_ms",
+        "answer of 1,000 tiles acknowledged": "answer_of_1000_tiles_ms",
+        "first page of the grid, 200 tiles": "grid_first_ms",
+        "page of the grid at 90 % of the photos": "grid_at_90_percent_ms",
+        "search for a folder": "grid_search_ms",
+        "60 neighbors of a photo": "neighbors_ms",
+        "overview": "overview_ms",
+    }
+    for title, key in rows.items():
+        values = [f"{size[key]:g} ms" for size in sizes]
+        yield f"| {title} | {' | '.join(values)} |"
+    memory = [f"{size['memory_gib']:g} GiB" for size in sizes]
+    yield f"| memory | {' | '.join(memory)} |"
+
+
 def results() -> Iterator[str]:
+    yield from studio()
     yield from demo_rows()
     yield from own_photos_rows()
     yield f"reaches {raw('laptop-script.json')[LAPTOP['semi-cub']]['top1']:.1f} %"
@@ -354,6 +409,7 @@ def results() -> Iterator[str]:
     yield from table1_text()
     yield from soc_core()
     yield from labeling()
+    yield from live_labeling()
 
 
 PHRASES = {

@@ -33,6 +33,7 @@ SETTINGS = {
         *("about 6 GB", "6 s photos", "6 s network", "25 s", "about 9 min"),
     ],
     "docs/explanation/reliability.md": ["Up to 200 MB", "513 MB", "64 KB", "64 MB", "256 MB"],
+    "docs/explanation/results.md": ["2 s until the page answers", "less than 1 s"],
     "docs/reference/predictions.md": ["default 0.9", "default 0.05", "0.3/√n"],
     "docs/how-to/crops.md": ["15 % on each side", "default 0.2"],
     "docs/how-to/export.md": ["more than 0.001"],

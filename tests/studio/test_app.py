@@ -245,7 +245,7 @@ def test_switch_and_stop_without_a_training(client: TestClient) -> None:
 def test_the_live_state_is_in_overview_and_changes(client: TestClient) -> None:
     overview, changes = (client.get(f"/{TOKEN}/api/{name}").json() for name in ("overview", "changes"))
     assert overview["live"] == changes["live"]
-    assert set(overview["live"]) == {"model", "fitting", "labels", "seconds", "accuracy", "history"}
+    assert set(overview["live"]) == {"model", "fitting", "labels", "seconds", "accuracy", "history", "images"}
     assert [entry["id"] for entry in overview["classes"]] == list(range(6))
 
 

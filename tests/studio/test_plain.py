@@ -17,7 +17,8 @@ from semifine.studio import plain
 from semifine.studio.class_changes import ClassChange
 from semifine.studio.jobs import TrainingOptions, training_command
 from semifine.studio.live import LiveModel
-from semifine.studio.plain import group_photos, open_photos, take_plain_snapshot, typical_first
+from semifine.studio.plain import open_photos, take_plain_snapshot, typical_first
+from semifine.studio.plain_start import group_photos
 from semifine.studio.queue import Answer, LabelQueue, QueueFilter, default_log
 from semifine.studio.schemas import serialize_image, serialize_overview
 from semifine.studio.snapshot import ModelSnapshot

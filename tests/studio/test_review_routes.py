@@ -11,7 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from semifine.cli.main import main
-from semifine.data.label_log import LABEL, UNSURE, Event, LabelLog
+from semifine.data.label_events import CREATE_CLASS, LABEL, RENAME_CLASS, UNSURE, Event
+from semifine.data.label_log import LabelLog
 from semifine.studio.app import Studio, create_app
 from semifine.studio.exchange import FORMATS
 from semifine.studio.sharing import TRAIN, Access, Address, Visitor
@@ -155,6 +156,29 @@ def test_command_line(photo_run: Path, tmp_path: Path, format_name: str, capsys:
     ]
     assert main([*options, "--db", str(other), "--import", str(file), "--person", "Bo"]) == 0
     assert "3 labels are in the log already" in capsys.readouterr().err
+
+
+def test_labels_of_photos_without_a_run_are_exported_with_current_names(photo_run: Path, tmp_path: Path) -> None:
+    log = LabelLog(tmp_path / "labels.db")
+    log.append([Event("Ada", "", CREATE_CLASS, "Robin")])
+    log.append([Event("Ada", "unlabeled/0.jpg", LABEL, "Robin")])
+    log.append([Event("Ada", "", RENAME_CLASS, "Robin", target="robin")])
+    log.close()
+    options = ["--db", str(tmp_path / "labels.db"), "--format", "coco", "--export", str(tmp_path / "coco.json")]
+    assert main(["studio", str(photo_run.parent / "photos"), *options]) == 0
+    coco = json.loads((tmp_path / "coco.json").read_text())
+    assert [category["name"] for category in coco["categories"]] == ["robin"]
+    assert [image["file_name"] for image in coco["images"]] == ["unlabeled/0.jpg"]
+
+
+def test_agreement_counts_renamed_classes_as_one(client: TestClient, snapshot: ModelSnapshot, tmp_path: Path) -> None:
+    tit, path = snapshot.class_names[0], path_of(snapshot, 3)
+    rename = Event("Ada", "", RENAME_CLASS, tit, target="tit")
+    append(tmp_path, Event("Ada", path, LABEL, tit), rename, Event("Bo", path, LABEL, "tit"))
+    review = client.get("api/review").json()
+    assert review["conflicts"] == []
+    assert review["agreement"]["images"] == 1
+    assert review["agreement"]["alpha"] is None, "all answers are equal"
 
 
 def test_the_command_line_reports_unknown_photos(

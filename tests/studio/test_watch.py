@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +14,15 @@ from PIL import Image
 
 from semifine.data.catalog import Catalog, Split
 from semifine.data.decode import FileReader
+from semifine.data.label_log import LABEL, Event, LabelLog
 from semifine.data.store import open_store
 from semifine.errors import UserError
-from semifine.studio.watch import FolderWatch, grow_catalog, grow_store, new_photos, watched_folder
-from tests.studio.photos import write_photo
+from semifine.studio.app import Studio
+from semifine.studio.growth import grow_catalog, grow_store, new_photos
+from semifine.studio.snapshot import take_snapshot
+from semifine.studio.watch import FolderWatch, PhotoWatcher, watched_folder
+from tests.studio.photos import write_photo, write_photos
+from tests.studio.runs import run_on
 
 
 def catalog_of(root: Path, paths: list[str]) -> Catalog:
@@ -89,3 +97,52 @@ def test_new_photos_need_no_cache_on_disk(tmp_path: Path) -> None:
     catalog = new_photos(catalog_of(tmp_path, []), ["1.jpg"])
     open_store(catalog, 32, cache_dir=tmp_path / "cache")
     assert not os.path.exists(tmp_path / "cache")
+
+
+def label_event(path: str, name: str) -> Event:
+    return Event("Ada", path, LABEL, name)
+
+
+@pytest.fixture(scope="module")
+def photo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    return run_on(write_photos(folder / "photos"), folder / "run")
+
+
+def test_a_running_studio_shows_new_photos(photo_run: Path, tmp_path: Path) -> None:
+    log = LabelLog(tmp_path / "labels.db")
+    studio = Studio(take_snapshot(photo_run, "cpu"), log, "cpu")
+    before = studio.label_queue
+    photos = before.snapshot.catalog.root
+    assert photos is not None
+    log.append([label_event(before.path(2), "robin")])
+    watcher = PhotoWatcher(
+        watched_folder(before.snapshot.catalog, photos / "unlabeled"), studio.add_photos, seconds=0.05
+    )
+    watcher.start()
+    try:
+        write_photo(photos / "unlabeled" / "new" / "a.jpg", 50, "2025:01:02 03:04:05")
+        (photos / "unlabeled" / "half.jpg").write_bytes((photos / "unlabeled" / "0.jpg").read_bytes()[:500])
+        wait_until(lambda: len(studio.label_queue.snapshot.rows) == len(before.snapshot.rows) + 1)
+        after = studio.current_queue()
+        count = len(before.snapshot.rows)
+        assert [after.path(index) for index in range(count)] == [before.path(index) for index in range(count)]
+        assert after.path(count) == "unlabeled/new/a.jpg"
+        assert after.current_label(2).label == "robin"
+        assert sorted(after.snapshot.orders["informative"].tolist()) == list(range(count + 1))
+        assert after.snapshot.version > before.snapshot.version
+        assert studio.photos.jpeg(int(after.snapshot.rows[count]), "small").startswith(b"\xff\xd8")
+        wait_until(lambda: studio.label_queue.metadata.is_between("2025-01", "2025-01").tolist()[count:] == [True])
+        shutil.copy(photos / "unlabeled" / "1.jpg", photos / "unlabeled" / "half.jpg")
+        wait_until(lambda: len(studio.label_queue.snapshot.rows) == count + 2)
+    finally:
+        watcher.close()
+        studio.close()
+        log.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -81,6 +81,12 @@ def _create_parser() -> Parser:
         help="CSV file with a column of classes and columns of higher ranks, shown as a tree",
     )
     parser.add_argument("--cache", metavar="FOLDER", help="folder of decoded images and features of a folder of photos")
+    parser.add_argument(
+        "--watch",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of the data set; its new photos appear in the studio",
+    )
     parser.add_argument("--port", type=int, default=0, help="port on this machine (default: any free port)")
     parser.add_argument("--no-browser", action="store_true", help="print the URL without opening a browser")
     add_device(parser, "predict")
@@ -197,6 +203,8 @@ def _serve(run_path: Path, log_file: Path, options: argparse.Namespace) -> None:
         studio = Studio(snapshot, LabelLog(log_file), options.device, options.method, photo_options, ranks)
         if count := studio.label_queue.num_unknown_paths:
             print(f"note: {count} lines of {log_file} are about images that are not in this data set", file=sys.stderr)
+        if options.watch:
+            studio.watch(options.watch)
         serve(studio, listening, ready, sharing)
 
 

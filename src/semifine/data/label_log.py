@@ -182,6 +182,23 @@ class LabelLog:
         except sqlite3.Error as error:
             raise UserError(f"Cannot read the labels {self.file}: {error}.") from error
 
+    def latest(self, count: int, before: int = 0, person: str | None = None) -> list[Event]:
+        """Returns the last events, the newest first.
+
+        Args:
+            count: The highest number of events.
+            before: Number of an event that is newer than all of them; 0 to start with the newest.
+            person: Whose events; None for everybody.
+        """
+        query = f"SELECT {COLUMNS} FROM events WHERE (? = 0 OR number < ?) AND (? IS NULL OR person = ?)"
+        try:
+            with self._lock, _time_limit(self._connection):
+                values = (before, before, person, person, count)
+                rows = self._connection.execute(f"{query} ORDER BY number DESC LIMIT ?", values)
+                return [_event(row, self.file) for row in rows]
+        except sqlite3.Error as error:
+            raise UserError(f"Cannot read the labels {self.file}: {error}.") from error
+
     def close(self) -> None:
         """Closes the file."""
         self._connection.close()

@@ -32,8 +32,8 @@ class LiveSettings:
     """Steps of L-BFGS on the labeled images."""
     unlabeled_steps: int = 8
     """Steps of L-BFGS on labeled and unlabeled images; 0 leaves the unlabeled ones out."""
-    max_unlabeled: int = 4000
-    """Unlabeled images that take part in a fit."""
+    max_soft_labels: int = 400_000
+    """Soft labels (images times classes) of unlabeled images that take part in a fit."""
     self_training: SelfTraining = SELF_TRAINING
 
 
@@ -44,12 +44,37 @@ PCA_SAMPLE = 6000
 """Images from which principal components are computed."""
 
 
+class Projection(NamedTuple):
+    """A projection on principal components."""
+
+    matrix: Features
+    """``(D, dim)``"""
+    offset: Features
+    """``(dim,)``"""
+    scale: np.float32
+    """The root of the mean squared norm of the projected images."""
+
+    def apply(self, features: Features) -> Features:
+        """Projects features ``(N, D)``."""
+        return np.asarray((features @ self.matrix - self.offset) / self.scale, np.float32)
+
+
 def principal_components(features: Features, dim: int, seed: int = 0) -> Features:
     """Returns features ``(N, min(dim, D))``: centered, projected, and scaled to a mean squared norm of 1.
 
     Example:
         >>> principal_components(np.array([[0, 1], [0, 3], [0, 5]], np.float32), dim=1).round().tolist()
         [[-1.0], [0.0], [1.0]]
+    """
+    return fit_projection(features, dim, seed).apply(features)
+
+
+def fit_projection(features: Features, dim: int, seed: int = 0) -> Projection:
+    """Computes principal components from a sample of the images.
+
+    Example:
+        >>> fit_projection(np.eye(5, dtype=np.float32), dim=2).matrix.shape
+        (5, 2)
     """
     count = len(features)
     chosen = np.arange(count)
@@ -62,8 +87,7 @@ def principal_components(features: Features, dim: int, seed: int = 0) -> Feature
     order = np.argsort(-variance)[:dim]
     vectors = vectors[:, order] * np.where(vectors[:, order].sum(axis=0) < 0, -1, 1)
     scale = np.sqrt(max(float(variance[order].sum()), 1e-12))
-    projected = features @ vectors.astype(np.float32) - (mean @ vectors).astype(np.float32)
-    return np.asarray(projected / np.float32(scale), np.float32)
+    return Projection(vectors.astype(np.float32), (mean @ vectors).astype(np.float32), np.float32(scale))
 
 
 class LiveFit(NamedTuple):
@@ -162,7 +186,7 @@ class LiveClassifier:
         fit = _minimize(
             self.features[known], target, weight, self.offset(num_classes, known), settings.strength, fit, steps
         )
-        others = self._sample_of_others(known)
+        others = self._sample_of_others(known, max(1, settings.max_soft_labels // num_classes))
         is_used = with_unlabeled and settings.unlabeled_steps > 0
         if not is_used or not len(others) or len(classes.unique()) < 2:
             return fit
@@ -178,11 +202,10 @@ class LiveClassifier:
             settings.unlabeled_steps,
         )
 
-    def _sample_of_others(self, known: Tensor) -> Tensor:
+    def _sample_of_others(self, known: Tensor, limit: int) -> Tensor:
         is_other = torch.ones(len(self.features), dtype=torch.bool)
         is_other[known] = False
         others = is_other.nonzero().flatten()
-        limit = self.settings.max_unlabeled
         if len(others) <= limit:
             return others
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(others))[:limit])

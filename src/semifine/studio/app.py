@@ -7,12 +7,13 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -24,11 +25,14 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from semifine.data.label_log import LabelLog
+from semifine.data.store import open_store
 from semifine.errors import UserError
 from semifine.studio.connections import LimitedProtocol
+from semifine.studio.growth import grow_snapshot, new_photos
 from semifine.studio.images import SIZES, PhotoEncoder
 from semifine.studio.jobs import TrainingManager
 from semifine.studio.live import LiveModel
+from semifine.studio.metadata import MetadataIndex
 from semifine.studio.queue import LabelQueue, normalize_name
 from semifine.studio.review_routes import export_labels, get_log, get_metadata, get_review, import_labels
 from semifine.studio.schemas import (
@@ -59,6 +63,7 @@ from semifine.studio.sharing import (
 from semifine.studio.snapshot import ModelSnapshot, take_snapshot
 from semifine.studio.taxonomy import Ranks, taxonomy_tree
 from semifine.studio.tiles import GRID_ORDERS, GridPage, serialize_grid, serialize_neighbors
+from semifine.studio.watch import PhotoWatcher, watched_folder
 
 
 class Studio:
@@ -88,16 +93,23 @@ class Studio:
         self.log = log
         self.live: LiveModel | None = None
         self.training = TrainingManager(snapshot.run, log.file, method_file, photo_options)
+        self._watcher: PhotoWatcher | None = None
         self._use(snapshot)
 
-    def _use(self, snapshot: ModelSnapshot) -> None:
+    def _use(self, snapshot: ModelSnapshot, read: MetadataIndex | None = None) -> None:
+        """Replaces the model. ``read`` contains the dates of the first photos, if they are those of the old model."""
         if self.live is not None:
             self.live.close()
-        self.label_queue = LabelQueue(snapshot, self.log)
+        self._start = snapshot
+        label_queue = LabelQueue(snapshot, self.log)
+        if read is not None:
+            label_queue.metadata.take_over(read)
+        # Before the queue, so that there is a photo for each image of the queue at any time.
+        self.photos = PhotoEncoder(snapshot.catalog, snapshot.store)
+        self.label_queue = label_queue
         self.label_queue.metadata.start()
         self.live = LiveModel(self.label_queue)
         self.live.start()
-        self.photos = PhotoEncoder(snapshot.catalog, snapshot.store)
 
     def current_queue(self) -> LabelQueue:
         """The queue with all labels in the log, also of other processes."""
@@ -106,14 +118,40 @@ class Studio:
 
     def live_state(self) -> dict[str, Any]:
         """Returns the state of the live model."""
-        return self.live.state() if self.live is not None else {}
+        images = {"images": len(self.label_queue.snapshot.rows)}
+        return {**self.live.state(), **images} if self.live is not None else {}
 
     def close(self) -> None:
-        """Stops the training and the live model."""
+        """Stops the training, the live model and the watch of a folder."""
+        if self._watcher is not None:
+            self._watcher.close()
         self.training.close()
         if self.live is not None:
             self.live.close()
         self.label_queue.metadata.close()
+
+    def watch(self, folder: Path) -> None:
+        """Adds photos that appear in a folder while the studio runs."""
+        self._watcher = PhotoWatcher(watched_folder(self._start.catalog, folder), self.add_photos)
+        self._watcher.start()
+
+    def add_photos(self, paths: Sequence[str]) -> list[str]:
+        """Appends photos below the folder of the data set to the queue.
+
+        Returns:
+            The paths of the photos that could not be decoded.
+        """
+        with self._switch_lock:
+            # The snapshot before the live model was fitted, which learns from all labels again.
+            start = replace(self._start, version=self.label_queue.snapshot.version)
+            photos = new_photos(start.catalog, paths)
+            store = open_store(photos, start.store.size)
+            readable = np.flatnonzero(store.readable)
+            if len(readable):
+                grown = grow_snapshot(start, photos.take(readable), store.take(readable))
+                self.label_queue.metadata.close()
+                self._use(grown, self.label_queue.metadata)
+            return [path for path, is_readable in zip(paths, store.readable, strict=True) if not is_readable]
 
     def switch_model(self) -> None:
         """Switches to the model of the finished training."""
@@ -371,7 +409,7 @@ ACTIONS: dict[str, tuple[Action, str]] = {
     "person": (check_person, LABEL),
     "answer": (submit_answer, LABEL),
     "undo": (undo_answer, LABEL),
-    "classes": (change_class, LABEL),
+    "classes": (change_class, REVIEW),
     "import": (import_labels, REVIEW),
     "train": (start_training, TRAIN),
     "stop": (stop_training, TRAIN),

@@ -10,11 +10,11 @@ from semifine.studio.snapshot import Features, Indices
 SHARPNESS = 16.0
 """Similarity of two images is ``exp(SHARPNESS * (cosine - 1))``."""
 COVERAGE_POWER = 0.5
-POOL_SIZE = 2000
+POOL_SIZE = 1000
 """The most uncertain images, among which the start of the queue is chosen."""
-REFERENCE_SIZE = 4000
+REFERENCE_SIZE = 2000
 """Images that the chosen ones should speak for; a random sample if there are more."""
-NUM_CHOSEN = 120
+NUM_CHOSEN = 60
 """Length of the chosen start of the queue. The next refit chooses again."""
 
 

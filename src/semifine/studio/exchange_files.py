@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from semifine.data.boxes import MAX_BYTES
-from semifine.data.catalog import Split
+from semifine.data.catalog import Catalog, Split
 from semifine.data.extra_labels import labels_as_csv, read_labels
+from semifine.data.label_classes import resolve_classes
 from semifine.data.label_log import LabelLog, current_labels, read_events
 from semifine.errors import UserError, short_reason
 from semifine.files import read_text, write_atomically
+from semifine.runs.folder import RunFolder
 from semifine.runs.run import Run
 from semifine.studio.exchange import (
     CAMTRAP,
@@ -25,6 +27,7 @@ from semifine.studio.exchange import (
 )
 from semifine.studio.exchange_camtrap import read_package
 from semifine.studio.exchange_formats import Skipped
+from semifine.studio.plain import open_photos
 from semifine.studio.queue import normalize_name
 
 MAX_SKIPPED_LINES = 20
@@ -68,10 +71,11 @@ def export_labels(run_path: Path, log: Path, file: Path, format_name: str = "csv
         pairs = read_labels(log).pairs
         write_atomically(file, labels_as_csv(pairs))
         return len(pairs)
-    catalog = Run(run_path).catalog
+    catalog, events = _open_catalog(run_path), read_events(log)
     photos = PhotoTable(catalog, catalog.rows(Split.UNLABELED))
-    labels = collect_labels(current_labels(read_events(log)).items(), photos, needs_size(format_name))
-    write_atomically(file, export_as(format_name, labels, catalog.class_names, photos))
+    labels = collect_labels(current_labels(events).items(), photos, needs_size(format_name))
+    class_names = resolve_classes(events, catalog.class_names)[1].active_names
+    write_atomically(file, export_as(format_name, labels, class_names, photos))
     return len(labels)
 
 
@@ -88,16 +92,22 @@ def import_labels(run_path: Path, log: Path, file: Path, format_name: str | None
     person = normalize_name(person)
     format_name = format_name or guess_format(file)
     text = read_package(file) if format_name == CAMTRAP else _read(file)
-    catalog = Run(run_path).catalog
+    catalog = _open_catalog(run_path)
     photos = PhotoTable(catalog, catalog.rows(Split.UNLABELED))
-    result = import_text(format_name, str(file), text, photos, catalog.class_names)
     label_log = LabelLog(log)
     try:
+        class_names = resolve_classes(label_log.events(), catalog.class_names)[1].active_names
+        result = import_text(format_name, str(file), text, photos, class_names)
         pairs = [(photos.path(row), name) for row, name in result.labels]
         recorded = record_labels(label_log, person, pairs, format_name)
     finally:
         label_log.close()
     return FileImport(recorded, len(pairs) - recorded, result.skipped)
+
+
+def _open_catalog(path: Path) -> Catalog:
+    """Opens the images of a run, or of a folder of photos without a run."""
+    return Run(path).catalog if RunFolder(path).settings.exists() else open_photos(str(path), {}).catalog
 
 
 def _read(file: Path) -> str:

@@ -15,6 +15,7 @@ from semifine.features.live import LiveClassifier, LiveFit
 from semifine.runs.analysis import wilson_interval
 from semifine.studio.coverage import rank_by_coverage
 from semifine.studio.snapshot import (
+    ConfusionMap,
     Features,
     Indices,
     ModelSnapshot,
@@ -36,6 +37,8 @@ ESTIMATE_GROWTH = 1.1
 """Growth of the number of labels after which the accuracy is estimated again."""
 MIN_PER_BIN = 10
 MAX_BINS = 20
+MAP_IMAGES = 10_000
+"""Images from which the map of the classes is computed."""
 CLASSES_PER_CLUSTER = 4
 """Mean size of a cluster of classes, without a run whose method has a number of clusters."""
 
@@ -102,6 +105,13 @@ def weighted_accuracy(
     return 100 * float(share @ rate), images
 
 
+def live_map(probs: NDArray[np.float32], components: Features, num_clusters: int) -> ConfusionMap:
+    """Clusters the classes and computes their positions, of many images from every n-th one."""
+    every = max(1, len(probs) // MAP_IMAGES)
+    sample, features = np.ascontiguousarray(probs[::every]), components[::every]
+    return map_classes(soft_confusion(sample), num_clusters, sample, features)
+
+
 def updated_snapshot(
     snapshot: ModelSnapshot, probs: NDArray[np.float32], components: Features, is_labeled: NDArray[np.bool_]
 ) -> ModelSnapshot:
@@ -119,7 +129,7 @@ def updated_snapshot(
     uncertainty = margin_uncertainty(probs)
     grouped = sum(len(members) > 1 for members in snapshot.confusion_map.clusters)
     num_clusters = max(1, min(grouped or probs.shape[1] // CLASSES_PER_CLUSTER, probs.shape[1]))
-    confusion_map = map_classes(soft_confusion(probs), num_clusters, probs, unlabeled)
+    confusion_map = live_map(probs, unlabeled, num_clusters)
     updated = replace(
         snapshot,
         probs=probs,

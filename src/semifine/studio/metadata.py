@@ -47,6 +47,11 @@ class MetadataIndex:
         self._thread = threading.Thread(target=self._read_all, args=(read,), daemon=True, name="photo metadata")
         self._thread.start()
 
+    def take_over(self, other: MetadataIndex) -> None:
+        """Takes the dates that another index has read; its images are the first ones of this index."""
+        self._dates[: other.num_read] = other._dates[: other.num_read]
+        self.num_read = other.num_read
+
     def close(self) -> None:
         """Stops reading."""
         self._stop.set()
@@ -60,7 +65,7 @@ class MetadataIndex:
         return self.num_read == len(self._rows)
 
     def _read_all(self, read: Callable[[str], PhotoMetadata]) -> None:
-        for index in range(len(self._rows)):
+        for index in range(self.num_read, len(self._rows)):
             if index % PAUSE_EVERY == 0 and self._stop.wait(PAUSE_SECONDS):
                 return
             file = self._files.file(int(self._rows[index]))

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from semifine.config.autotune import choose_network
 from semifine.config.train_settings import TrainSettings
 from semifine.data import sources
-from semifine.data.catalog import Split
+from semifine.data.catalog import Catalog, Split
 from semifine.data.dataset import Dataset
+from semifine.data.store import ImageStore
 from semifine.devices import inference_device
 from semifine.errors import UserError
-from semifine.features.live import principal_components
+from semifine.features.extract import FeatureEvaluator
 from semifine.features.pretrained import pretrained_evaluator
+from semifine.studio.plain_start import Start, cached_start, compute_start
 from semifine.studio.snapshot import (
     ConfusionMap,
     Features,
     Indices,
     ModelSnapshot,
-    center_and_normalize,
+    NewImages,
     drop_repeated_paths,
 )
-
-PHOTOS_PER_GROUP = 20
-"""Mean size of a group. A person looks through it on one page of the grid."""
-MAX_GROUPS = 500
-ROUNDS = 12
-SAMPLE = 20_000
-"""Photos from which the centers of the groups are computed."""
-GROUP_COMPONENTS = 64
 
 Progress = Callable[[str, int, int], None]
 """Called with a step (``decoding`` or ``features``), the number of finished photos, and the number of all."""
@@ -42,53 +37,6 @@ Progress = Callable[[str, int, int], None]
 
 def _no_progress(step: str, done: int, total: int) -> None:
     pass
-
-
-def group_photos(components: Features, seed: int = 0) -> Indices:
-    """Groups similar photos by spherical k-means. The groups are numbered by size, the largest is 0.
-
-    Args:
-        components: Features of the photos ``(U, D)``.
-        seed: Seed of the first centers.
-
-    Returns:
-        The group of each photo ``(U,)``.
-
-    Example:
-        >>> angle = np.repeat([0.0, 2.0], [30, 20])
-        >>> group_photos(np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)).tolist()[::10]
-        [0, 0, 0, 1, 1]
-    """
-    count = len(components)
-    k = min(MAX_GROUPS, max(1, round(count / PHOTOS_PER_GROUP)))
-    unit = center_and_normalize(components, np.zeros(components.shape[1], np.float32))
-    random = np.random.default_rng(seed)
-    sample = unit if count <= SAMPLE else unit[np.sort(random.choice(count, SAMPLE, replace=False))]
-    centers = _spread_centers(sample, k, random)
-    for _ in range(ROUNDS):
-        nearest = (sample @ centers.T).argmax(axis=1)
-        sums = np.zeros_like(centers)
-        np.add.at(sums, nearest, sample)
-        length = np.linalg.norm(sums, axis=1, keepdims=True)
-        centers = np.where(length > 0, sums / np.maximum(length, 1e-12), centers)
-    group = (unit @ centers.T).argmax(axis=1)
-    sizes = np.bincount(group, minlength=k)
-    rank = np.empty(k, np.int64)
-    rank[np.argsort(-sizes, kind="stable")] = np.arange(k)
-    numbered: Indices = rank[group]
-    return numbered
-
-
-def _spread_centers(sample: Features, k: int, random: np.random.Generator) -> NDArray[np.float32]:
-    """Chooses the first centers as k-means++: far photos are more probable."""
-    chosen = [int(random.integers(len(sample)))]
-    distance = np.maximum(1 - sample @ sample[chosen[0]], 0)
-    for _ in range(k - 1):
-        total = float(distance.sum())
-        weights = distance / total if total > 1e-9 else np.full(len(sample), 1 / len(sample))
-        chosen.append(int(random.choice(len(sample), p=weights / weights.sum())))
-        distance = np.minimum(distance, np.maximum(1 - sample @ sample[chosen[-1]], 0))
-    return sample[chosen].copy()
 
 
 def open_photos(data: str, settings: dict[str, Any]) -> Dataset:
@@ -127,11 +75,7 @@ def take_plain_snapshot(
         progress: Receives the progress.
         log: Receives notes.
     """
-    # The settings that train would choose, so that both share decoded images and features.
-    suggestions = choose_network(dataset.catalog, {"time", "probe"}, TrainSettings(pretrained=True))
-    chosen = suggestions.values
-    backbone = str(chosen.get("backbone", TrainSettings().backbone))
-    train = TrainSettings(backbone=backbone, image_size=int(chosen.get("image_size", TrainSettings().image_size)))
+    train = _network_settings(dataset)
     store = dataset.open_store(
         train.stored_side, cache_dir=cache, progress=lambda done, total: progress("decoding", done, total), log=log
     )
@@ -141,20 +85,23 @@ def take_plain_snapshot(
         raise UserError(f"{path} has no unlabeled photos: there is nothing to label.")
     labeled_rows = catalog.rows(Split.LABELED)
     every_row = np.concatenate([labeled_rows, rows])
-    evaluator = pretrained_evaluator(
-        store,
-        backbone,
-        train.image_size,
-        train.stored_side,
+    evaluator_of = partial(
+        pretrained_evaluator,
+        backbone=train.backbone,
+        image_size=train.image_size,
+        stored_side=train.stored_side,
         device=inference_device(device) if device != "cpu" else torch.device("cpu"),
         cache=cache,
-        progress=lambda done: progress("features", done, len(every_row)),
     )
-    raw = evaluator.features(every_row)
-    normalized = center_and_normalize(raw, raw.mean(axis=0))
-    labeled_features, features = normalized[: len(labeled_rows)], normalized[len(labeled_rows) :]
-    group = group_photos(principal_components(features, GROUP_COMPONENTS))
-    count = len(rows)
+
+    def compute() -> Start:
+        evaluator = evaluator_of(store, progress=lambda done: progress("features", done, len(every_row)))
+        return compute_start(evaluator.features(every_row), len(labeled_rows))
+
+    name = f"{train.backbone} {train.image_size} {train.stored_side} {len(labeled_rows)}"
+    start = cached_start(cache, name.encode() + store.digest[every_row].tobytes(), len(rows), compute)
+    labeled_features, features = np.split(start.features, [len(labeled_rows)])
+    group, count = start.group, len(rows)
     by_group = np.lexsort((np.arange(count), group))
     return ModelSnapshot(
         run=path,
@@ -171,7 +118,24 @@ def take_plain_snapshot(
         confusion_map=ConfusionMap([], np.zeros(0, np.int64), [], np.zeros((0, 2))),
         orders={"informative": typical_first(features, group), "cluster": by_group},
         photo_groups=group,
+        embed=partial(_embed_new, evaluator_of, start),
     )
+
+
+def _embed_new(
+    evaluator_of: Callable[[ImageStore], FeatureEvaluator], start: Start, catalog: Catalog, store: ImageStore
+) -> NewImages:
+    """Computes features of other photos, as for the photos at the start."""
+    raw = evaluator_of(store).features(np.arange(len(catalog)))
+    return NewImages(start.normalize(raw), np.zeros((len(catalog), 0), np.float32))
+
+
+def _network_settings(dataset: Dataset) -> TrainSettings:
+    """Returns the network that ``train`` would choose, so that both share decoded images and features."""
+    chosen = choose_network(dataset.catalog, {"time", "probe"}, TrainSettings(pretrained=True)).values
+    defaults = TrainSettings()
+    backbone = str(chosen.get("backbone", defaults.backbone))
+    return TrainSettings(backbone=backbone, image_size=int(chosen.get("image_size", defaults.image_size)))
 
 
 def typical_first(features: Features, group: Indices) -> Indices:
@@ -182,8 +146,8 @@ def typical_first(features: Features, group: Indices) -> Indices:
         >>> typical_first(unit, np.array([0, 0, 0, 1])).tolist()
         [1, 3, 2, 0]
     """
-    sums = np.zeros((int(group.max()) + 1, features.shape[1]), np.float32)
-    np.add.at(sums, group, features)
+    member = csr_array((np.ones(len(group), np.float32), (group, np.arange(len(group)))))
+    sums = np.asarray(member @ features)
     typicality = (features * sums[group]).sum(axis=1)
     order = np.lexsort((-typicality, group))
     starts = np.searchsorted(group[order], np.arange(len(sums)))

@@ -146,6 +146,16 @@ class LabelQueue:
             for event, class_id in self._events[path]
         ]
 
+    def image_events(self) -> list[Event]:
+        """Returns the events of all images with the current names of classes, in order for each image."""
+        with self._lock:
+            return [event for path in self._events for event in self._resolved(path)]
+
+    def people(self) -> list[str]:
+        """Returns the names of all people in the log."""
+        with self._lock:
+            return sorted(self._events_by_person)
+
     @property
     def classes(self) -> tuple[LabelClass, ...]:
         """All classes by id, also retired and merged ones. New classes follow those of the data set."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -43,14 +42,13 @@ def get_review(request: Request) -> Response:
     """Returns suspect labels, conflicts and the agreement of people."""
     label_queue = _studio(request).current_queue()
     snapshot = label_queue.snapshot
-    events = _studio(request).log.events()
-    agreement = measure_agreement(ratings_of(events))
+    agreement = measure_agreement(ratings_of(label_queue.image_events()))
     return JSONResponse(
         {
             "suspects": [serialize_suspect(snapshot, suspect) for suspect in snapshot.suspects[:MAX_SUSPECTS]],
             "num_suspects": len(snapshot.suspects),
             "conflicts": [serialize_tile(label_queue, index) for index in label_queue.conflicts()[:MAX_CONFLICTS]],
-            "people": sorted({event.person for event in events}),
+            "people": label_queue.people(),
             "agreement": {
                 "alpha": _rounded(agreement.alpha),
                 "images": agreement.images,
@@ -77,13 +75,7 @@ def get_log(request: Request) -> Response:
     query = request.query_params
     before = parse_integer(query.get("after", "0"), "after")
     count = min(max(parse_integer(query.get("count", str(LOG_PAGE)), "count"), 1), MAX_LOG_PAGE)
-    person = query.get("person") or None
-    found = (
-        event
-        for event in reversed(_studio(request).log.events())
-        if person in (None, event.person) and (not before or event.number < before)
-    )
-    page = list(islice(found, count + 1))
+    page = _studio(request).log.latest(count + 1, before, query.get("person") or None)
     shown = page[:count]
     return JSONResponse(
         {

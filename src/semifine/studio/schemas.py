@@ -253,7 +253,8 @@ def serialize_classes(label_queue: LabelQueue) -> list[dict[str, Any]]:
     prediction, waits = snapshot.prediction, label_queue.is_waiting()
     labeled_class = final[snapshot.catalog.label[snapshot.labeled_rows]]
     labeled = np.bincount(labeled_class, minlength=count)
-    new_labels = np.bincount(label_queue.labeled_classes()[1], minlength=count)
+    answered, answers = label_queue.labeled_classes()
+    new_labels = np.bincount(answers, minlength=count)
     predicted = np.bincount(prediction, minlength=count) if known else np.zeros(count, np.int64)
     waiting = np.bincount(prediction[waits], minlength=count) if known else predicted
     weights = snapshot.uncertainty[waits]
@@ -273,16 +274,13 @@ def serialize_classes(label_queue: LabelQueue) -> list[dict[str, Any]]:
             "predicted": int(predicted[c]),
             "waiting": int(waiting[c]),
             "uncertainty": round(float(uncertainty[c]), 2),
-            "photos": _photos(label_queue, labeled_class, c),
+            "photos": _photos(snapshot, snapshot.labeled_rows[labeled_class == c], answered[answers == c]),
         }
         for c, entry in enumerate(classes)
     ]
 
 
-def _photos(label_queue: LabelQueue, labeled_class: NDArray[np.int64], class_id: int) -> list[int]:
+def _photos(snapshot: ModelSnapshot, labeled_rows: NDArray[np.int64], answered: NDArray[np.int64]) -> list[int]:
     """Returns rows of labeled images of a class, without repeated ones; new labels follow those of the data set."""
-    snapshot = label_queue.snapshot
-    indices, classes = label_queue.labeled_classes()
-    new = snapshot.rows[indices[classes == class_id][: 2 * PHOTOS_PER_CLASS]]
-    rows = np.concatenate([snapshot.labeled_rows[labeled_class == class_id], new])
+    rows = np.concatenate([labeled_rows, snapshot.rows[answered[: 2 * PHOTOS_PER_CLASS]]])
     return distinct_photos(snapshot, rows, PHOTOS_PER_CLASS)

@@ -1,21 +1,15 @@
-"""Finds photos that are added to a folder while the studio runs, and appends them to a snapshot."""
+"""Finds photos that are added to a folder while the studio runs."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from semifine.data.catalog import UNKNOWN, Catalog, Split
-from semifine.data.decode import FileReader
+from semifine.data.catalog import Catalog
 from semifine.data.image_files import find_images
-from semifine.data.store import ImageStore
 from semifine.errors import UserError
 from semifine.studio.images import file_reader
 
@@ -134,79 +128,3 @@ def watched_folder(catalog: Catalog, folder: Path) -> FolderWatch:
     if not folder.is_dir() or not folder.resolve().is_relative_to(root):
         raise UserError(f"--watch {folder} must be a folder inside {catalog.root}, so that trainings use its photos.")
     return FolderWatch(catalog.root, folder.resolve().relative_to(root).as_posix(), map(str, catalog.paths))
-
-
-@dataclass(frozen=True, eq=False)
-class GrownStore(ImageStore):
-    """A store with images of a second store behind those of the first; the pixels of neither are copied."""
-
-    first: ImageStore | None = None
-    second: ImageStore | None = None
-
-    def image(self, row: int) -> torch.Tensor:
-        """One image as a `(height, width, 3)` uint8 view."""
-        assert self.first is not None
-        assert self.second is not None
-        split = len(self.first)
-        return self.first.image(row) if row < split else self.second.image(row - split)
-
-
-def grow_store(first: ImageStore, second: ImageStore) -> GrownStore:
-    """Returns a store with all images of both."""
-    joined = {
-        "offset": torch.cat([first.offset, second.offset]),
-        "height": torch.cat([first.height, second.height]),
-        "width": torch.cat([first.width, second.width]),
-        "readable": np.concatenate([first.readable, second.readable]),
-        "original_size": np.concatenate([first.original_size, second.original_size]),
-        "digest": np.concatenate([first.digest, second.digest]),
-        "phash": np.concatenate([first.phash, second.phash]),
-        "reasons": {**first.reasons, **{row + len(first): reason for row, reason in second.reasons.items()}},
-    }
-    common = {field.name: getattr(first, field.name) for field in fields(ImageStore)}
-    return GrownStore(**{**common, **joined}, first=first, second=second)
-
-
-def new_photos(catalog: Catalog, paths: Sequence[str]) -> Catalog:
-    """Returns a catalog of unlabeled photos below the root of another catalog, with the same classes."""
-    assert catalog.root is not None
-    unknown = np.full(len(paths), UNKNOWN, np.int64)
-    return replace(
-        catalog,
-        paths=list(paths),
-        label=unknown,
-        truth=unknown,
-        split=np.full(len(paths), Split.UNLABELED, np.uint8),
-        reader=InMemoryReader(list(paths), [catalog.root]),
-        notes=(),
-    )
-
-
-class InMemoryReader(FileReader):
-    """Reads files whose decoded images are kept in memory instead of on disk."""
-
-    in_memory = True
-
-
-def grow_catalog(first: Catalog, second: Catalog) -> Catalog:
-    """Returns a catalog with the rows of both; the rows of the second follow those of the first."""
-    old, rows = file_reader(first)
-    new, _ = file_reader(second)
-    assert old is not None
-    assert new is not None
-    boxes = None if old.boxes is None else np.concatenate([old.boxes[rows], np.full((len(second), 4), np.nan)])
-    folder_of = np.concatenate([old.folder_of[rows], np.full(len(second), len(old.folders), np.uint8)])
-    reader = FileReader(
-        [*(str(old.paths[row]) for row in rows), *map(str, new.paths)],
-        [*old.folders, *new.folders],
-        folder_of,
-        boxes,
-    )
-    return replace(
-        first,
-        paths=[*map(str, first.paths), *map(str, second.paths)],
-        label=np.concatenate([first.label, second.label]),
-        truth=np.concatenate([first.truth, second.truth]),
-        split=np.concatenate([first.split, second.split]),
-        reader=reader,
-    )

@@ -1,7 +1,7 @@
 // The map of the classes: similar classes are close together, lines join confused classes. It zooms and moves.
 
 import { draw, make, plural } from "./dom.js";
-import { placeNames, separateDots } from "./map_layout.js";
+import { placeNames, separateDots, spread } from "./map_layout.js";
 
 export const HUES = 8;
 const EDGE = 26;
@@ -29,6 +29,7 @@ class ClassMap {
     this.figure = figure;
     this.open = open;
     this.classes = overview.classes.filter(({ position, retired }) => position && !retired);
+    this.positions = spread(this.classes.map(({ position }) => position));
     const index = new Map(this.classes.map(({ id }, number) => [id, number]));
     const isShown = ([first, second]) => index.has(first) && index.has(second);
     this.pairs = overview.pairs.filter(isShown).map(([first, second, count]) => [index.get(first), index.get(second), count]);
@@ -138,9 +139,9 @@ class ClassMap {
     const size = this.classes.length > MANY_CLASSES * scale ? 0.6 : 1;
     const canvas = document.createElement("canvas").getContext("2d");
     canvas.font = `${FONT_SIZE}px system-ui, sans-serif`;
-    const dots = this.classes.map(({ name, uncertainty, position: [x, y] }) => ({
-      x: left + scale * (EDGE + x * (width - 2 * EDGE)),
-      y: top + scale * (EDGE + y * (height - 2 * EDGE)),
+    const dots = this.classes.map(({ name, uncertainty }, index) => ({
+      x: left + scale * (EDGE + this.positions[index][0] * (width - 2 * EDGE)),
+      y: top + scale * (EDGE + this.positions[index][1] * (height - 2 * EDGE)),
       r: size * (4 + 6 * Math.sqrt(uncertainty / highest)),
       width: canvas.measureText(name).width + 4,
       priority: uncertainty,

@@ -6,6 +6,20 @@ const MAX_NAMES = 200;
 const GAPS = [3, 14, 28, 44, 62, 80, 104, 132, 164, 200]; // between a dot and its name; larger gaps get a leader line
 const DIRECTIONS = Array.from({ length: 16 }, (_, turn) => [Math.cos((turn * Math.PI) / 8), Math.sin((turn * Math.PI) / 8)]);
 
+/**
+ * Positions [x, y] in 0..1 that use the whole canvas: halfway between the given ones and their ranks on each axis.
+ * Without this, distant clusters would be dense spots with empty space in between.
+ */
+export function spread(positions) {
+  const axes = [0, 1].map((axis) => {
+    const order = positions.map((_, index) => index).sort((a, b) => positions[a][axis] - positions[b][axis]);
+    const rank = [];
+    order.forEach((index, place) => (rank[index] = place / Math.max(1, positions.length - 1)));
+    return rank;
+  });
+  return positions.map(([x, y], index) => [(x + axes[0][index]) / 2, (y + axes[1][index]) / 2]);
+}
+
 /** Pushes overlapping dots { x, y, r } apart and keeps them inside the frame [width, height], if there is one. */
 export function separateDots(dots, frame) {
   const rounds = Math.min(ROUNDS, Math.floor(MAX_PAIRS / dots.length ** 2));
