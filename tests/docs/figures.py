@@ -301,6 +301,7 @@ def live_labeling() -> Iterator[str]:
             cells[result["way"]] += [f"{goal['answers']:,}", f"{goal['minutes']:.0f} min"]
     for way, title in WAYS.items():
         yield f"| {title} | {' | '.join(cells[way])} |"
+    yield f"80 % of {raw('live-labeling-none.json')['images']['unlabeled']:,} photos"
     ten = {(result["start"], result["way"]): result for result in raw("live-labeling-ten.json")["results"]}
     for start in ("labels", "none"):
         live, random = (ten[start, way]["reached"]["0.8"]["answers"] for way in ("live", "random"))
@@ -397,6 +398,7 @@ def results() -> Iterator[str]:
     yield from table1_text()
     yield from soc_core()
     yield from labeling()
+    yield from live_labeling()
 
 
 PHRASES = {

@@ -39,15 +39,13 @@ export class LabelView {
       await this.#show();
     });
 
-  /** Loads what is not shown yet again; the photo on the page stays. */
-  refresh = () =>
-    this.#enqueue(async () => {
-      const wasEmpty = this.queue.current === undefined;
-      await this.queue.reloadRest();
-      if (wasEmpty) return this.#show();
-      find("#total").textContent = plural(this.queue.length, "image");
-      this.queue.prefetch();
-    });
+  /** Loads what is not shown yet again; the photo on the page stays, and keys keep working meanwhile. */
+  refresh = async () => {
+    await this.queue.reloadRest();
+    if (!this.image) return this.queue.current === undefined ? null : this.#enqueue(() => this.#show());
+    if (this.image.id === this.queue.current) find("#total").textContent = plural(this.queue.length, "image");
+    this.queue.prefetch();
+  };
 
   goTo = (id) =>
     this.#enqueue(async () => {

@@ -146,7 +146,7 @@ function followModel(live) {
   showLive(state.live);
   if (!live) return;
   const model = `${shownRun()} ${live.model} ${live.images}`;
-  if (shownModel !== null && model !== shownModel) view.refresh();
+  if (shownModel !== null && model !== shownModel) view.refresh().catch((error) => repeatedError(error.message));
   shownModel = model;
 }
 

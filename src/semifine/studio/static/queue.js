@@ -30,7 +30,8 @@ export class Queue {
 
   #add({ ids, total }) {
     const known = new Set([...this.ids, ...this.#passed]);
-    this.ids.push(...ids.filter((id) => !known.has(id)));
+    const isSettled = (id) => this.isWaiting && this.#settled.has(id); // answered since the request
+    this.ids.push(...ids.filter((id) => !known.has(id) && !isSettled(id)));
     this.#remaining = total - ids.length;
   }
 
@@ -40,7 +41,9 @@ export class Queue {
 
   /** Loads the images behind the current one again, because the live model has learned or new images have arrived. */
   async reloadRest() {
+    const { filter } = this;
     const response = await this.#request(BATCH + this.#passed.size);
+    if (filter !== this.filter) return; // another queue was loaded meanwhile
     for (const id of [...this.#details.keys()]) if (id !== this.current) this.#details.delete(id);
     this.ids = this.ids.slice(0, 1);
     this.#add(response);
