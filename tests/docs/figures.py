@@ -219,6 +219,17 @@ def own_photos_summary() -> Iterator[str]:
     yield f"| `semifine train`, result | {' | '.join(results)} |"
 
 
+# --- The probe ---
+
+
+def probe_variants() -> Iterator[str]:
+    means = [raw(f"probe-variants-{kind}.json")["means"][draws] for kind in ("even", "odd")
+             for draws in ("neighbors", "random")]  # fmt: skip
+    for name in means[0]:
+        title = f"**{name}**" if name.endswith("(the default)") else name
+        yield f"| {title} | {' | '.join(f'{column[name]:.1f}' for column in means)} |"
+
+
 # --- Speed, labeling, reliability ---
 
 
@@ -405,6 +416,7 @@ PHRASES = {
     "README.md": readme,
     "docs/explanation/results.md": results,
     "docs/explanation/reliability.md": reliability,
+    "docs/explanation/probe.md": probe_variants,
     "docs/how-to/predict.md": predict_speed,
     "docs/how-to/report.md": label_errors,
     "docs/reference/predictions.md": conformal,

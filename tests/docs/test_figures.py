@@ -15,7 +15,7 @@ from tests.docs.figures import PHRASES, RESULTS
 
 PAGES = [
     "README.md",
-    *(f"docs/explanation/{name}.md" for name in ("results", "reliability", "method", "levers")),
+    *(f"docs/explanation/{name}.md" for name in ("results", "reliability", "method", "levers", "probe")),
     "docs/reference/predictions.md",
     *sorted(
         str(path.relative_to(ROOT)) for name in ("tutorial", "how-to") for path in (ROOT / "docs" / name).glob("*.md")
@@ -32,6 +32,7 @@ SETTINGS = {
     "README.md": [
         *("about 6 GB", "6 s photos", "6 s network", "25 s", "about 9 min"),
     ],
+    "docs/explanation/probe.md": ["to the power 0.25", "to the power 0.5", "to the power 1.5", "weight is 0.3"],
     "docs/explanation/reliability.md": ["Up to 200 MB", "513 MB", "64 KB", "64 MB", "256 MB"],
     "docs/explanation/results.md": ["2 s until the page answers", "less than 1 s"],
     "docs/reference/predictions.md": ["default 0.9", "default 0.05", "0.3/√n"],

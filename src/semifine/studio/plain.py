@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
 from semifine.config.autotune import choose_network
@@ -85,14 +84,7 @@ def take_plain_snapshot(
         raise UserError(f"{path} has no unlabeled photos: there is nothing to label.")
     labeled_rows = catalog.rows(Split.LABELED)
     every_row = np.concatenate([labeled_rows, rows])
-    evaluator_of = partial(
-        pretrained_evaluator,
-        backbone=train.backbone,
-        image_size=train.image_size,
-        stored_side=train.stored_side,
-        device=inference_device(device) if device != "cpu" else torch.device("cpu"),
-        cache=cache,
-    )
+    evaluator_of = _evaluator_factory(train, device, cache)
 
     def compute() -> Start:
         evaluator = evaluator_of(store, progress=lambda done: progress("features", done, len(every_row)))
@@ -128,6 +120,20 @@ def _embed_new(
     """Computes features of other photos, as for the photos at the start."""
     raw = evaluator_of(store).features(np.arange(len(catalog)))
     return NewImages(start.normalize(raw), np.zeros((len(catalog), 0), np.float32))
+
+
+def _evaluator_factory(
+    train: TrainSettings, device: Literal["auto", "cpu", "cuda"], cache: Path | None
+) -> Callable[..., FeatureEvaluator]:
+    """Returns a function that creates the evaluator of the pretrained network for a store."""
+    return partial(
+        pretrained_evaluator,
+        backbone=train.backbone,
+        image_size=train.image_size,
+        stored_side=train.stored_side,
+        device=inference_device(device),
+        cache=cache,
+    )
 
 
 def _network_settings(dataset: Dataset) -> TrainSettings:
