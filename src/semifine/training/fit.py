@@ -166,21 +166,19 @@ def _fit(
     # Probe
     probe = None
     if has_probe:
-        like = outer.probe if outer else None
-        probe = _fit_probe(settings, folder, dataset, classifier, fabric, display, environment, report, like)
+        probe = _fit_probe(settings, folder, dataset, classifier, fabric, display, environment, report, outer)
     if not method.takes_steps:
         return finish_probe(folder) if fabric.is_global_zero else {}
 
     # Time budget and trial
-    trial, used = None, time.perf_counter() - started
+    views, trial, used = None, None, time.perf_counter() - started
     planned = _plan(settings, folder, dataset, classifier, fabric, display, used, has_probe)
     if planned is None:
         return finish_probe(folder) if fabric.is_global_zero else {}
     settings = planned
-    views = outer.views if outer else None
     if probe is not None and fabric.world_size == 1:
-        views = views or _cache_views(settings, dataset, classifier, fabric.device, display)
-        trial = _run_trial(settings, folder, dataset, display, _OuterRun(probe, views))
+        outer = outer or _OuterRun(probe, _cache_views(settings, dataset, classifier, fabric.device, display))
+        views, trial = outer.views, _run_trial(settings, folder, dataset, display, outer)
 
     # Training
     display.log(estimate_memory(settings, classifier, dataset, fabric.device.type))
@@ -195,9 +193,7 @@ def _fit(
     profiled = profile and fabric.is_global_zero
     with profile_steps(folder.path / "profile", display.log) if profiled else nullcontext() as after_step:
         trainer.run(started, after_step)
-    result = {}
-    if fabric.is_global_zero:
-        result = finish_run(trainer, settings, dataset, environment, probe, trial)
+    result = finish_run(trainer, settings, dataset, environment, probe, trial) if fabric.is_global_zero else {}
     fabric.barrier()  # the first process still writes
     return result
 
@@ -236,7 +232,7 @@ def _fit_probe(
     display: Display,
     environment: dict[str, Any],
     report: LoadReport | None,
-    like: RunProbe | None = None,
+    outer: _OuterRun | None = None,
 ) -> RunProbe | None:
     """Fits the probe in the first process and makes it the head of the network in all processes.
 
@@ -248,6 +244,7 @@ def _fit_probe(
         check_images(dataset.catalog, method_class(settings.method))
         check_pretrained(settings)
         _write_inputs(settings, folder, dataset, environment, report)
+        like = outer.probe if outer else None
         probe = fit_and_write_probe(settings, folder, dataset, classifier, fabric.device, display, environment, like)
     if settings.train.head_init != "probe":
         return probe
