@@ -340,6 +340,7 @@ def test_axe_finds_no_violation(chromium: Browser, scheme: Any) -> None:
 def test_every_class_is_shown_on_the_overview(chromium: Browser) -> None:
     with opened(chromium, FakeStudio(60)) as page:
         show(page, "overview")
+        page.wait_for_selector("#overview .class")
         assert page.locator("#overview .class .name").all_inner_texts() == list(NAMES)
         page.click("#map a[aria-label=Siskin]")
         page.wait_for_function("() => location.hash === '#grid?class=Siskin'")
