@@ -88,7 +88,8 @@ def fit(
         check_folder(out, resume)
     with locked(out, display.log) if is_first else nullcontext():
         folder = RunFolder(out)
-        check_no_links(out)
+        if is_first:  # the others may start before the folder exists
+            check_no_links(out)
         if folder.settings.exists():
             settings = check_same_settings(settings, folder)
         if resume and folder.result.exists():
