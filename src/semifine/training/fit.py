@@ -32,7 +32,7 @@ from semifine.runs.run import Run
 from semifine.training.budget import plan_training
 from semifine.training.estimates import benchmark_run, estimate_memory, estimate_time
 from semifine.training.fabric import Fabric, create_fabric, explain_peer_failures, launch_processes
-from semifine.training.folder_checks import METHOD_HASH, check_folder, check_no_links, check_same_settings
+from semifine.training.folder_checks import METHOD_HASH, check_folder, check_same_settings
 from semifine.training.init_weights import create_network, load_frozen
 from semifine.training.loader import check_images
 from semifine.training.loggers import Loggers, parse_logger_names
@@ -88,8 +88,6 @@ def fit(
         check_folder(out, resume)
     with locked(out, display.log) if is_first else nullcontext():
         folder = RunFolder(out)
-        if is_first:  # the others may start before the folder exists
-            check_no_links(out)
         if folder.settings.exists():
             settings = check_same_settings(settings, folder)
         if resume and folder.result.exists():

@@ -20,9 +20,12 @@ FILES_BEFORE_SETTINGS = ("classes.json", "data.json", "environment.json", "weigh
 
 def check_folder(out: Path, resume: bool) -> None:
     """Raises ``UserError`` unless ``out`` is new, or holds a run to resume."""
-    if out.exists() and not out.is_dir():
+    if not out.exists():
+        return
+    if not out.is_dir():
         raise UserError(f"{out} is a file; choose a folder with --out.")
-    if not out.exists() or _has_no_run(out):
+    _check_no_links(out)
+    if _has_no_run(out):
         return
     if not RunFolder(out).settings.exists():
         raise UserError(f"{out} is not empty and not a run folder; choose another --out.")
@@ -30,7 +33,7 @@ def check_folder(out: Path, resume: bool) -> None:
         raise UserError(f"{out} already holds a run; continue it with --resume, or choose another --out.")
 
 
-def check_no_links(out: Path) -> None:
+def _check_no_links(out: Path) -> None:
     """Raises ``UserError`` if a folder in ``out`` is a link: checkpoints of another run could be overwritten there."""
     for path in sorted(out.iterdir()):
         if path.is_symlink() and path.is_dir():
