@@ -271,7 +271,10 @@ def test_listed_experiments_can_be_found(capsys: pytest.CaptureFixture[str]) -> 
     assert [experiment.name for experiment in experiments] == listed
     assert all(find_experiment(experiment.name) == experiment for experiment in experiments)
     assert main(["list", "experiments"]) == 0
-    assert "table2/semi_fungi/scratch/soc,map=fixed,k=25\n    fixed k = 25, in\n" in capsys.readouterr().out
+    assert (
+        "table2/semi_fungi/scratch/soc,map=fixed,k=25\n    fixed k = 25, unlabeled images of the known classes\n"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(

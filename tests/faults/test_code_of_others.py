@@ -89,7 +89,7 @@ def test_the_studio_does_not_train_with_it(folder: Path) -> None:
     manager = TrainingManager(run, folder / "labels.db")
     with pytest.raises(UserError, match=r"mine\.py.*restart the studio with --method"):
         manager.start(run, TrainingOptions())
-    assert manager.status() == {"state": "none"}
+    assert manager.status()["state"] == "none"
     assert not Path("executed").exists()
     named = TrainingManager(run, folder / "labels.db", Path("reviewed.py"))
     assert named._method_options(run) == ["--method", str(folder / "reviewed.py")]

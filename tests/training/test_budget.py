@@ -153,7 +153,7 @@ def test_without_time_for_training_the_probe_is_the_result(tmp_path: Path) -> No
 def test_a_run_that_is_stopped_keeps_its_plan(stops_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second plan would have fewer steps than the checkpoint of the trial, or another budget."""
     probe = {"weights": tiny_teacher(), "weights_head": "fresh", "probe": True, "data__val_per_class": 0}
-    settings = settings_with_time("10m", data__labeled_per_class=8, **probe)
+    settings = settings_with_time("10m", data__labeled_per_class=8, lr=1e-3, **probe)
     monkeypatch.setattr(fit_module, "plan_training", lambda *_, **__: Plan(6, 1, 2, 2, "a plan"))
     run = Trainer.run
 

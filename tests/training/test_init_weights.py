@@ -101,7 +101,7 @@ def test_foreign_weights_keep_the_head_on_request(run: Path, tmp_path: Path) -> 
 def test_missing_weights_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="contains no weights"):
         start(tmp_path)
-    with pytest.raises(UserError, match="no weights file"):
+    with pytest.raises(UserError, match="does not exist: check the path"):
         start(tmp_path / "none.pt")
     keep = resolve([{"weights_head": "keep"}]).train
     with pytest.raises(UserError, match="needs a weights file: set --weights"):

@@ -163,7 +163,7 @@ def test_incomplete_line_does_not_damage_later_lines(tmp_path: Path) -> None:
 
 def test_error_before_training_is_logged_and_the_folder_stays_usable(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(UserError, match="no weights file"):
+    with pytest.raises(UserError, match="does not exist: check the path"):
         fit(tiny_settings(iterations=1, weights=str(tmp_path / "none.pth")), out, display=Display(quiet=True))
-    assert "no weights file" in lines(out / "log.jsonl")[-1]["text"]
+    assert "does not exist: check the path" in lines(out / "log.jsonl")[-1]["text"]
     assert fit(tiny_settings(iterations=1), out, display=Display(quiet=True))["iterations"] == 1

@@ -143,6 +143,9 @@ def find_address() -> str:
             raise UserError("This machine is in no network: name its address with --host.") from error
 
 
+MAX_PORT = 65535
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Binds a socket. Port 0 selects a free port.
 
@@ -151,6 +154,9 @@ def listen(host: str, port: int) -> socket.socket:
     """
     if is_ip(host) and ipaddress.ip_address(host).is_unspecified:
         raise UserError(f"--host {host} is no address that browsers can open: name the address of this machine.")
+    remedy = "omit --port to use a free port" if host == LOCAL_HOST else "check --host and --port"
+    if not 0 <= port <= MAX_PORT:  # some systems would take the remainder of a division
+        raise UserError(f"Port {port} of {host} cannot be used (ports end at {MAX_PORT}); {remedy}.")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, OverflowError, UnicodeError) as error:
@@ -161,7 +167,6 @@ def listen(host: str, port: int) -> socket.socket:
         listening.bind(address)
     except (OSError, OverflowError) as error:
         listening.close()
-        remedy = "omit --port to use a free port" if host == LOCAL_HOST else "check --host and --port"
         raise UserError(f"Port {port} of {host} cannot be used ({error}); {remedy}.") from error
     return listening
 
