@@ -67,6 +67,8 @@ def show_only(page: Page, path: str) -> None:
     """Shows one photo of the queue, whatever order the live model gives it."""
     page.fill("#filters [name=text]", path)
     page.keyboard.press("Enter")
+    # Not only the path: the page may have shown this photo before, and would load it again later.
+    page.wait_for_function("() => document.querySelector('#total').textContent === '1 image'")
     wait_for_text(page, "#path", path)
 
 
