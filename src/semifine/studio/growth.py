@@ -24,7 +24,7 @@ from semifine.studio.snapshot import (
 
 @dataclass(frozen=True, eq=False)
 class GrownStore(ImageStore):
-    """A store with images of a second store behind those of the first; the pixels of neither are copied."""
+    """A store with the images of a first store, then of a second one; the pixels of neither are copied."""
 
     first: ImageStore | None = None
     second: ImageStore | None = None

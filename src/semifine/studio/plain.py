@@ -70,7 +70,7 @@ def take_plain_snapshot(
         path: The folder of photos; its name is the name of the studio.
         dataset: The photos.
         device: Device of the network.
-        cache: Folder of decoded images and features; by default that of ``train``.
+        cache: Folder of decoded images and features; by default the folder of ``train``.
         progress: Receives the progress.
         log: Receives notes.
     """

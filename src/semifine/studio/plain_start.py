@@ -1,4 +1,4 @@
-"""Features and groups of photos without a run; those of many photos are reduced and cached."""
+"""Features and groups of photos without a run; features of many photos are reduced and cached."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Start:
     projection: Projection | None = None
 
     def normalize(self, raw: Features) -> Features:
-        """Converts raw features of other photos ``(M, D)`` to those of this start."""
+        """Reduces raw features of other photos ``(M, D)`` as the features of this start were reduced."""
         normalized = center_and_normalize(raw, self.center)
         return normalized if self.projection is None else _to_unit_length(self.projection.apply(normalized))
 

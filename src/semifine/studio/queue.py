@@ -158,7 +158,7 @@ class LabelQueue:
 
     @property
     def classes(self) -> tuple[LabelClass, ...]:
-        """All classes by id, also retired and merged ones. New classes follow those of the data set."""
+        """All classes by id, also retired and merged ones. New classes follow the classes of the data set."""
         with self._lock:
             return tuple(self._classes.classes)
 
